@@ -1,0 +1,1 @@
+"""The one typed configuration, validated once; the only reader of the environment."""

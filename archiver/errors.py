@@ -1,0 +1,65 @@
+"""Every error raised on purpose. The class answers two questions: is a retry of use, and which exit code."""
+
+from typing import ClassVar
+
+
+class ArchiverError(Exception):
+    """Something went wrong that a user can understand. Messages say what, where, and what to do next."""
+
+    exit_code: ClassVar[int] = 1
+    retriable: ClassVar[bool] = False
+
+
+class UsageError(ArchiverError):
+    """The command line or the configuration is wrong."""
+
+    exit_code = 2
+
+
+class NotWholeError(ArchiverError):
+    """The archive, or a comparison with it, is not whole."""
+
+    exit_code = 3
+
+
+class TemporaryError(ArchiverError):
+    """It may work when tried again."""
+
+    exit_code = 4
+    retriable = True
+
+
+class CorruptBatchError(NotWholeError):
+    """A record batch that cannot be trusted: bad CRC, bad structure, unknown codec."""
+
+
+class UnsupportedBatchError(CorruptBatchError):
+    """A batch format that this version does not read (message sets v0 and v1)."""
+
+
+class CorruptSegmentError(NotWholeError):
+    """An archived object whose bytes do not agree with its facts."""
+
+
+class FormatTooNewError(NotWholeError):
+    """An object written by a later version of the format."""
+
+
+class StoreError(ArchiverError):
+    """The object store refused."""
+
+
+class StoreTemporaryError(TemporaryError):
+    """The store did not do it now: throttled, timed out, broken connection. For a put: the outcome is unknown."""
+
+
+class KafkaError(ArchiverError):
+    """The broker refused."""
+
+
+class KafkaTemporaryError(TemporaryError):
+    """The broker did not do it now; metadata may have to be read again."""
+
+
+class StrangerError(NotWholeError):
+    """Someone else wrote where only we should have."""
