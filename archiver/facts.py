@@ -1,0 +1,137 @@
+"""The facts of a segment (docs/format.md §4), as values and as the text that metadata and Avro header carry."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from archiver.errors import CorruptSegmentError, FormatTooNewError
+
+FORMAT_VERSION = 1
+PREFIX_IN_METADATA = "archiver-"
+PREFIX_IN_HEADER = "archiver."
+
+
+class HoleCause(StrEnum):
+    """Why offsets inside a coverage were not there to be read."""
+
+    EXPIRED = "expired"  # the log start had moved past the position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had."""
+
+    first_offset: int
+    last_offset: int
+    cause: HoleCause
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_offset <= self.last_offset:
+            raise ValueError(f"not a range: {self.first_offset}-{self.last_offset}")
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}:{self.cause}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Hole":
+        match = re.fullmatch(r"(\d+)-(\d+):([a-z-]+)", text)
+        if match is None:
+            raise ValueError(f"not a hole: {text!r}")
+        return cls(first_offset=int(match[1]), last_offset=int(match[2]), cause=HoleCause(match[3]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFacts:
+    """What is known of a segment without reading its body. Field names are the fact names, `-` for `_`."""
+
+    format: int = FORMAT_VERSION
+    writer: str
+    cluster_id: str
+    topic_id: str
+    leader_epoch: int
+    base: int
+    first: int
+    last: int
+    next: int
+    records: int
+    tombstones: int
+    min_timestamp: int
+    max_timestamp: int
+    timestamp_types: tuple[int, ...]
+    bytes: int
+    largest_record: int
+    source_bytes: int
+    holes: tuple[Hole, ...] = field(default=())
+    sha256: str
+    digest: int
+    encryption: str = "none"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base <= self.first <= self.last < self.next:
+            raise ValueError(f"not base <= first <= last < next: {self.base} {self.first} {self.last} {self.next}")
+        if not 1 <= self.records <= self.last - self.first + 1:
+            raise ValueError(f"{self.records} records cannot lie in {self.first}..{self.last}")
+        if not 0 <= self.tombstones <= self.records:
+            raise ValueError(f"{self.tombstones} tombstones of {self.records} records")
+        if self.min_timestamp > self.max_timestamp:
+            raise ValueError(f"timestamps {self.min_timestamp}..{self.max_timestamp}")
+
+    def to_metadata(self) -> dict[str, str]:
+        """As object metadata."""
+        return {PREFIX_IN_METADATA + name: text for name, text in self._texts().items()}
+
+    def to_header(self) -> dict[str, str]:
+        """As entries of the Avro header."""
+        return {PREFIX_IN_HEADER + name: text for name, text in self._texts().items()}
+
+    def _texts(self) -> dict[str, str]:
+        return {item.name.replace("_", "-"): _to_text(item.name, getattr(self, item.name)) for item in fields(self)}
+
+
+def _to_text(name: str, value: object) -> str:
+    if isinstance(value, tuple):
+        return (";" if name == "holes" else ",").join(str(part) for part in value)
+    return f"{value:016x}" if name == "digest" else str(value)
+
+
+def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts | None:
+    """The facts in object metadata; None when it has none of ours (a v1.0 object)."""
+    return _parse(metadata, PREFIX_IN_METADATA, key)
+
+
+def facts_from_header(header: Mapping[str, str], key: str) -> SegmentFacts | None:
+    """The facts in an Avro header; None when it has none of ours (a v1.0 object)."""
+    return _parse(header, PREFIX_IN_HEADER, key)
+
+
+def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | None:
+    ours = {name[len(prefix) :].replace("-", "_"): text for name, text in texts.items() if name.startswith(prefix)}
+    if not ours:
+        return None
+    version = ours.get("format", "")
+    if version.isdecimal() and int(version) > FORMAT_VERSION:
+        raise FormatTooNewError(
+            f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
+        )
+    try:
+        return SegmentFacts(**{item.name: _from_text(item.name, ours[item.name]) for item in fields(SegmentFacts)})  # type: ignore[arg-type]
+    except KeyError as error:
+        raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error
+    except ValueError as error:
+        raise CorruptSegmentError(f"{key}: facts that cannot be: {error}") from error
+
+
+_TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})
+
+
+def _from_text(name: str, text: str) -> object:
+    if name in _TEXTS:
+        return text
+    if name == "digest":
+        return int(text, 16)
+    if name == "holes":
+        return tuple(Hole.parse(part) for part in text.split(";") if part)
+    if name == "timestamp_types":
+        return tuple(int(part) for part in text.split(","))
+    return int(text)
