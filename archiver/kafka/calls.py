@@ -1,0 +1,261 @@
+"""The small requests: metadata, offsets, producers, transactions. Fetch and Produce stand beside what uses them."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from archiver.kafka.wire import Call, Reader, Writer
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+EARLIEST = -2  # ListOffsets' marks in place of a timestamp
+LATEST = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadata:
+    """One partition; leader -1: none at the moment."""
+
+    partition: int
+    error_code: int
+    leader: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMetadata:
+    """One topic as a broker describes it."""
+
+    name: str
+    topic_id: str
+    error_code: int
+    is_internal: bool
+    partitions: list[PartitionMetadata]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What a broker knows of the cluster and the topics that were asked for."""
+
+    cluster_id: str
+    brokers: frozenset[int]
+    topics: list[TopicMetadata]
+
+
+class MetadataCall(Call[Metadata]):
+    """Topics by name; `None` asks for all. v10 is the first with topic ids."""
+
+    api_key = 3
+    lowest = 10
+    highest = 12
+
+    def __init__(self, names: Sequence[str] | None) -> None:
+        self._names = names
+
+    def write(self, out: Writer, version: int) -> None:
+        out.count(-1 if self._names is None else len(self._names))
+        for name in self._names or ():
+            out.raw(bytes(16))
+            out.text(name)
+            out.tags()
+        out.int8(0)  # allow_auto_topic_creation: asking must not create
+        if version <= 10:
+            out.int8(0)  # include_cluster_authorized_operations
+        out.int8(0)  # include_topic_authorized_operations
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> Metadata:
+        answer.int32()  # throttle_time_ms
+        brokers = frozenset(answer.array(lambda: _read_broker(answer)))
+        cluster_id = answer.text()
+        answer.int32()  # controller_id
+        topics = answer.array(lambda: _read_topic(answer))
+        if version <= 10:
+            answer.int32()  # cluster_authorized_operations
+        answer.tags()
+        return Metadata(cluster_id=cluster_id, brokers=brokers, topics=topics)
+
+
+def _read_broker(answer: Reader) -> int:
+    node_id = answer.int32()
+    answer.text()  # host
+    answer.int32()  # port
+    answer.text()  # rack
+    answer.tags()
+    return node_id
+
+
+def _read_topic(answer: Reader) -> TopicMetadata:
+    error_code, name, topic_id = answer.int16(), answer.text(), answer.uuid()
+    is_internal = bool(answer.int8())
+    partitions = answer.array(lambda: _read_partition(answer))
+    answer.int32()  # topic_authorized_operations
+    answer.tags()
+    return TopicMetadata(
+        name=name, topic_id=topic_id, error_code=error_code, is_internal=is_internal, partitions=partitions
+    )
+
+
+def _read_partition(answer: Reader) -> PartitionMetadata:
+    error_code, partition, leader = answer.int16(), answer.int32(), answer.int32()
+    answer.int32()  # leader_epoch
+    for _ in ("replicas", "in sync", "offline"):
+        answer.array(answer.int32)
+    answer.tags()
+    return PartitionMetadata(partition=partition, error_code=error_code, leader=leader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedOffset:
+    """One partition's answer to ListOffsets."""
+
+    topic: str
+    partition: int
+    error_code: int
+    offset: int
+    leader_epoch: int
+
+
+_OFFSET_WANTED = struct.Struct(">iiq")  # partition, current leader epoch, timestamp
+_OFFSET_LISTED = struct.Struct(">ihqqi")  # partition, error, timestamp, offset, leader epoch
+
+
+class ListOffsetsCall(Call[list[ListedOffset]]):
+    """Where partitions begin (EARLIEST) or end (LATEST, by isolation level). v5 says when a new leader cannot tell yet."""
+
+    api_key = 2
+    lowest = highest = 5
+    flexible_from = 6
+
+    def __init__(self, partitions: dict[str, list[int]], *, timestamp: int, isolation_level: int) -> None:
+        self._partitions = partitions
+        self._timestamp = timestamp
+        self._isolation_level = isolation_level
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.int32(-1)  # replica_id: a consumer
+        out.int8(self._isolation_level)
+        out.count(len(self._partitions))
+        for topic, partitions in self._partitions.items():
+            out.text(topic)
+            out.count(len(partitions))
+            for partition in partitions:
+                out.raw(_OFFSET_WANTED.pack(partition, -1, self._timestamp))
+
+    def read(self, answer: Reader, version: int) -> list[ListedOffset]:  # noqa: ARG002 one version
+        answer.int32()  # throttle_time_ms
+        return [offset for topic in answer.array(lambda: _read_listed(answer)) for offset in topic]
+
+
+def _read_listed(answer: Reader) -> list[ListedOffset]:
+    topic = answer.text()
+    rows = answer.array(lambda: answer.unpack(_OFFSET_LISTED))
+    return [
+        ListedOffset(topic=topic, partition=partition, error_code=error, offset=offset, leader_epoch=epoch)
+        for partition, error, _timestamp, offset, epoch in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveProducer:
+    """A producer that the partition's leader remembers; start_offset -1: no open transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_timestamp_ms: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducersDescribed:
+    """DescribeProducers' answer for one partition."""
+
+    error_code: int
+    error_message: str
+    producers: list[ActiveProducer]
+
+
+class DescribeProducersCall(Call[ProducersDescribed]):
+    """The producers of one partition; only its leader answers."""
+
+    api_key = 61
+    lowest = highest = 0
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._topic = topic
+        self._partition = partition
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.count(1)
+        out.text(self._topic)
+        out.count(1)
+        out.int32(self._partition)
+        out.tags()
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> ProducersDescribed:  # noqa: ARG002 one version
+        answer.int32()  # throttle_time_ms
+        answer.count()  # one topic was asked for
+        answer.text()
+        answer.count()  # and one partition
+        answer.int32()
+        error_code, error_message = answer.int16(), answer.text()
+        producers = answer.array(lambda: _read_producer(answer))
+        return ProducersDescribed(error_code=error_code, error_message=error_message, producers=producers)
+
+
+_PRODUCER = struct.Struct(">qiiqiq")  # id, epoch, last sequence, last timestamp, coordinator epoch, transaction start
+
+
+def _read_producer(answer: Reader) -> ActiveProducer:
+    producer_id, epoch, _sequence, timestamp, _coordinator_epoch, start = answer.unpack(_PRODUCER)
+    answer.tags()
+    return ActiveProducer(
+        producer_id=producer_id, producer_epoch=epoch, last_timestamp_ms=timestamp, start_offset=start
+    )
+
+
+class ListTransactionsCall(Call[tuple[int, dict[int, str]]]):
+    """(error code, transactional id by producer id) of the transactions that one broker coordinates. Brokers from 3.0."""
+
+    api_key = 66
+    lowest = highest = 0
+
+    def __init__(self, producer_ids: Sequence[int]) -> None:
+        self._producer_ids = producer_ids
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.count(0)  # any state
+        out.count(len(self._producer_ids))
+        for producer_id in self._producer_ids:
+            out.int64(producer_id)
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> tuple[int, dict[int, str]]:  # noqa: ARG002 one version
+        answer.int32()  # throttle_time_ms
+        error_code = answer.int16()
+        answer.array(answer.text)  # unknown state filters
+        return error_code, dict(answer.array(lambda: _read_transaction(answer)))
+
+
+def _read_transaction(answer: Reader) -> tuple[int, str]:
+    transactional_id, producer_id = answer.text(), answer.int64()
+    answer.text()  # state
+    answer.tags()
+    return producer_id, transactional_id
+
+
+class InitProducerIdCall(Call[tuple[int, int, int]]):
+    """(error code, producer id, epoch) of a new idempotent producer without a transactional id."""
+
+    api_key = 22
+    lowest = 0
+    highest = 1
+    flexible_from = 2
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 both versions are alike
+        out.text(None)
+        out.int32(2**31 - 1)  # transaction_timeout_ms: no meaning here
+
+    def read(self, answer: Reader, version: int) -> tuple[int, int, int]:  # noqa: ARG002 both versions are alike
+        answer.int32()  # throttle_time_ms
+        return answer.int16(), answer.int64(), answer.int16()

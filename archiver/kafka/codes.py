@@ -1,0 +1,115 @@
+"""Kafka's error codes, and which error of ours each one is."""
+
+from enum import IntEnum
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+
+
+class Code(IntEnum):
+    """The codes that we act on or that a user may meet; names as in Kafka's protocol guide."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    TOPIC_AUTHORIZATION_FAILED = 29
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+
+
+_KNOWN = frozenset(Code)
+
+# The partition's leader is another node than the one that was asked, or it moves just now.
+LEADER_MOVED = frozenset({
+    Code.LEADER_NOT_AVAILABLE,
+    Code.NOT_LEADER_OR_FOLLOWER,
+    Code.REPLICA_NOT_AVAILABLE,
+    Code.KAFKA_STORAGE_ERROR,
+    Code.FENCED_LEADER_EPOCH,
+    Code.UNKNOWN_LEADER_EPOCH,
+})  # fmt: skip
+
+TEMPORARY = LEADER_MOVED | {
+    Code.UNKNOWN_SERVER_ERROR,
+    Code.REQUEST_TIMED_OUT,
+    Code.BROKER_NOT_AVAILABLE,
+    Code.NETWORK_EXCEPTION,
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+    Code.NOT_ENOUGH_REPLICAS,
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Code.NOT_CONTROLLER,
+    Code.OFFSET_NOT_AVAILABLE,
+    Code.THROTTLING_QUOTA_EXCEEDED,
+}
+
+DENIED = frozenset({
+    Code.TOPIC_AUTHORIZATION_FAILED,
+    Code.CLUSTER_AUTHORIZATION_FAILED,
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+})  # fmt: skip
+
+_NEXT_STEP = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "does the topic exist, and may this user describe it?",
+    Code.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes",
+    Code.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
+    Code.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
+    Code.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
+    Code.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or after.max.ms forbids it",
+    Code.INVALID_REPLICATION_FACTOR: "the cluster has too few brokers for it",
+    Code.POLICY_VIOLATION: "a policy of the cluster's administrators forbids it",
+    Code.UNSUPPORTED_VERSION: "brokers from 2.8 are supported",
+    Code.TOPIC_ALREADY_EXISTS: "delete it, or choose another name",
+}
+
+
+def code_text(code: int) -> str:
+    """As a message shows it."""
+    return f"{Code(code).name} ({code})" if code in _KNOWN else f"error code {code}"
+
+
+def broker_error(code: int, doing: str, detail: str = "") -> KafkaError | KafkaTemporaryError:
+    """The error for a code; `doing` says what was asked of whom, `detail` is the broker's own message."""
+    hint = _NEXT_STEP.get(Code(code)) if code in _KNOWN else None
+    message = f"{doing}: {code_text(code)}" + (f", {detail}" if detail else "") + (f"; {hint}" if hint else "")
+    return KafkaTemporaryError(message) if code in TEMPORARY else KafkaError(message)

@@ -1,0 +1,231 @@
+"""Raw fetch: record batches as the brokers store them, by topic id where the broker can."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import groupby
+
+from archiver.errors import KafkaError
+from archiver.kafka.calls import READ_COMMITTED
+from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.codes import DENIED, LEADER_MOVED, TEMPORARY, Code, broker_error
+from archiver.kafka.wire import Call, MalformedAnswerError, Reader, Writer, uuid_bytes
+
+# v12 is the first with last_fetched_epoch, v13 names topics by id. Both are encoded alike. Every supported broker has v12.
+BY_NAME = 12
+BY_TOPIC_ID = 13
+
+UNKNOWN_EPOCH = -1
+
+
+class FetchProblem(Enum):
+    """Why a partition's records did not come; the others of the same request did."""
+
+    OFFSET_OUT_OF_RANGE = auto()  # below the log start or above the end: ask for the offsets
+    DIVERGING_EPOCH = auto()  # the log was cut back under us; `diverging` says from where on
+    UNKNOWN_TOPIC_ID = auto()  # deleted, and perhaps created again
+    UNKNOWN_TOPIC_OR_PARTITION = auto()
+    NOT_LEADER = auto()  # forget the leaders, ask again
+    TEMPORARY = auto()
+    DENIED = auto()
+    FAILED = auto()  # anything else; not healed by a retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchTarget:
+    """Where to read on. `last_fetched_epoch` is the leader epoch of the last batch read, -1 when there was none."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    last_fetched_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The broker's log agrees with ours up to the end of this epoch, below this offset."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """One partition's answer.
+
+    `records` is a slice of the whole answer, and keeps all of it in memory. The last batch may be cut, and the first may
+    begin before the wanted offset. `aborted` are (producer id, first offset) of aborted transactions in it.
+    `by_topic_id` False: the broker went by name, and the topic may be another one of this name.
+    """
+
+    topic: str
+    partition: int
+    records: memoryview
+    aborted: tuple[tuple[int, int], ...]
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    by_topic_id: bool
+    error: FetchProblem | None
+    error_code: int = 0
+    diverging: Divergence | None = None
+
+
+async def fetch(
+    client: KafkaClient,
+    node_id: int,
+    targets: Sequence[FetchTarget],
+    *,
+    max_bytes: int,
+    partition_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int,
+) -> list[Fetched]:
+    """One answer per target, read_committed. Brokers serve in the order of `targets` until max_bytes are full.
+
+    The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle.
+    """
+    limit_ms = client.settings.request_timeout_ms // 2  # a longer wait would look like a dead broker
+    call = FetchCall(
+        targets,
+        max_bytes=max_bytes,
+        partition_bytes=partition_bytes,
+        max_wait_ms=min(max_wait_ms, limit_ms),
+        min_bytes=min_bytes,
+    )
+    error_code, answers = await client.send(node_id, call, lane=Lane.FETCH)
+    if error_code:
+        raise broker_error(error_code, f"fetch from broker {node_id}")
+    if len(answers) != len(targets):
+        raise KafkaError(f"broker {node_id} answered {len(answers)} of {len(targets)} partitions in a fetch")
+    return answers
+
+
+_HEADER = struct.Struct(">iiiibii")  # replica, max wait, min bytes, max bytes, isolation level, session, session epoch
+_WANTED = struct.Struct(">iiqiqi")  # partition, leader epoch, offset, last fetched epoch, log start (followers), bytes
+_ANSWERED = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable offset, log start
+_ABORTED = struct.Struct(">qq")
+_DIVERGING = struct.Struct(">iq")
+_DIVERGING_TAG = 0
+
+
+class FetchCall(Call[tuple[int, list[Fetched]]]):
+    """A fetch without a session: each request names all its partitions."""
+
+    api_key = 1
+    lowest = BY_NAME
+
+    def __init__(
+        self,
+        targets: Sequence[FetchTarget],
+        *,
+        max_bytes: int,
+        partition_bytes: int,
+        max_wait_ms: int,
+        min_bytes: int,
+    ) -> None:
+        self.highest = BY_TOPIC_ID if all(target.topic_id for target in targets) else BY_NAME
+        self._targets = targets
+        self._max_bytes = max_bytes
+        self._partition_bytes = partition_bytes
+        self._max_wait_ms = max_wait_ms
+        self._min_bytes = min_bytes
+
+    def write(self, out: Writer, version: int) -> None:
+        header = (-1, self._max_wait_ms, self._min_bytes, self._max_bytes, READ_COMMITTED, 0, -1)
+        out.raw(_HEADER.pack(*header))
+        # Neighbours only: the caller's order decides who is served first, so a topic may come twice.
+        topics = [
+            list(group) for _, group in groupby(self._targets, key=lambda target: (target.topic_id, target.topic))
+        ]
+        out.count(len(topics))
+        for targets in topics:
+            self._write_topic(out, version, targets)
+        out.count(0)  # forgotten topics: of sessions
+        out.text("")  # rack: always the leader
+        out.tags()
+
+    def _write_topic(self, out: Writer, version: int, targets: list[FetchTarget]) -> None:
+        if version >= BY_TOPIC_ID:
+            out.raw(uuid_bytes(targets[0].topic_id))
+        else:
+            out.text(targets[0].topic)
+        out.count(len(targets))
+        for target in targets:
+            wanted = (target.partition, -1, target.offset, target.last_fetched_epoch, -1, self._partition_bytes)
+            out.raw(_WANTED.pack(*wanted))
+            out.tags()
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> tuple[int, list[Fetched]]:
+        answer.int32()  # throttle_time_ms
+        error_code = answer.int16()
+        answer.int32()  # session_id
+        by_topic_id = version >= BY_TOPIC_ID
+        names = {(target.topic_id if by_topic_id else target.topic): target.topic for target in self._targets}
+        fetched: list[Fetched] = []
+        for _ in range(answer.count()):
+            which = answer.uuid() if by_topic_id else answer.text()
+            if which not in names:
+                raise MalformedAnswerError(f"nobody asked for topic {which}")
+            fetched.extend(answer.array(lambda name=names[which]: _read_partition(answer, name, by_topic_id)))  # type: ignore[misc]
+            answer.tags()
+        answer.tags()
+        return error_code, fetched
+
+
+def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
+    partition, error_code, high_watermark, last_stable_offset, log_start_offset = answer.unpack(_ANSWERED)
+    aborted = tuple(answer.array(lambda: _read_aborted(answer)))
+    answer.int32()  # preferred_read_replica: only with a rack
+    records = answer.blob()
+    tags = answer.tags()
+    diverging = _read_divergence(tags.get(_DIVERGING_TAG))
+    return Fetched(
+        topic=topic,
+        partition=partition,
+        records=records,
+        aborted=aborted,
+        high_watermark=high_watermark,
+        last_stable_offset=last_stable_offset,
+        log_start_offset=log_start_offset,
+        by_topic_id=by_topic_id,
+        error=FetchProblem.DIVERGING_EPOCH if diverging else problem_of(error_code),
+        error_code=error_code,
+        diverging=diverging,
+    )
+
+
+def _read_aborted(answer: Reader) -> tuple[int, int]:
+    producer_id, first_offset = answer.unpack(_ABORTED)
+    answer.tags()
+    return producer_id, first_offset
+
+
+def _read_divergence(field: memoryview | None) -> Divergence | None:
+    if field is None:
+        return None
+    epoch, end_offset = Reader(field, flexible=True).unpack(_DIVERGING)
+    return Divergence(epoch=epoch, end_offset=end_offset)
+
+
+_PROBLEMS = {
+    Code.OFFSET_OUT_OF_RANGE: FetchProblem.OFFSET_OUT_OF_RANGE,
+    Code.UNKNOWN_TOPIC_OR_PARTITION: FetchProblem.UNKNOWN_TOPIC_OR_PARTITION,
+    Code.UNKNOWN_TOPIC_ID: FetchProblem.UNKNOWN_TOPIC_ID,
+    Code.INCONSISTENT_TOPIC_ID: FetchProblem.UNKNOWN_TOPIC_ID,
+}
+
+
+def problem_of(error_code: int) -> FetchProblem | None:
+    """What a partition's error code means to a reader."""
+    if error_code == Code.NONE:
+        return None
+    for codes, problem in ((LEADER_MOVED, FetchProblem.NOT_LEADER), (DENIED, FetchProblem.DENIED)):
+        if error_code in codes:
+            return problem
+    if error_code in TEMPORARY:
+        return FetchProblem.TEMPORARY
+    return next((problem for code, problem in _PROBLEMS.items() if code == error_code), FetchProblem.FAILED)

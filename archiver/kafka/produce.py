@@ -1,0 +1,121 @@
+"""Raw idempotent produce: finished record batches v2, one answer each. Repeating a batch is always safe."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from archiver.kafka.calls import InitProducerIdCall
+from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.codes import LEADER_MOVED, TEMPORARY, Code, broker_error
+from archiver.kafka.wire import Call, Reader, Writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdentity:
+    """What the broker tells batches of one producer apart by."""
+
+    producer_id: int
+    epoch: int
+
+
+class Outcome(Enum):
+    """What became of a batch."""
+
+    DONE = auto()  # base_offset says where it stands, also when it stood there before
+    OUT_OF_SEQUENCE = auto()  # someone with this identity is ahead, or a batch is missing: read the log end again
+    DUPLICATE = auto()  # it stands there, the broker no longer knows where
+    TEMPORARY = auto()  # unknown outcome: send the same batch again
+    FATAL = auto()  # it will never be taken as it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceAnswer:
+    """base_offset is -1 unless DONE; message is for people."""
+
+    outcome: Outcome
+    base_offset: int
+    error_code: int
+    message: str = ""
+
+
+async def init_producer_id(client: KafkaClient) -> ProducerIdentity:
+    """A new identity for idempotent produce, without a transactional id."""
+    error_code, producer_id, epoch = await client.send_any(InitProducerIdCall())
+    if error_code:
+        raise broker_error(error_code, "a producer id was asked for")
+    return ProducerIdentity(producer_id=producer_id, epoch=epoch)
+
+
+async def produce(
+    client: KafkaClient, topic: str, partition: int, batch: bytes | memoryview, timeout_ms: int
+) -> ProduceAnswer:
+    """Send one batch to the partition's leader and wait for all in-sync replicas.
+
+    KafkaTemporaryError: network trouble, the outcome is unknown; send the same batch again.
+    """
+    node_id = await client.leader(topic, partition)
+    row = await client.send(node_id, ProduceCall(topic, partition, batch, timeout_ms), lane=Lane.PRODUCE)
+    if row.error_code in LEADER_MOVED or row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        client.forget_leaders(topic)
+    outcome = outcome_of(row.error_code)
+    message = "" if outcome is Outcome.DONE else str(broker_error(row.error_code, f"{topic}[{partition}]", row.detail))
+    base_offset = row.base_offset if outcome is Outcome.DONE else -1
+    return ProduceAnswer(outcome=outcome, base_offset=base_offset, error_code=row.error_code, message=message)
+
+
+_OUTCOMES = {
+    Code.NONE: Outcome.DONE,
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Outcome.OUT_OF_SEQUENCE,
+    Code.DUPLICATE_SEQUENCE_NUMBER: Outcome.DUPLICATE,
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Outcome.TEMPORARY,  # a new topic is not known to every broker at once
+}
+
+
+def outcome_of(error_code: int) -> Outcome:
+    """What a produce error code means to the sender."""
+    if error_code in TEMPORARY and error_code != Code.UNKNOWN_SERVER_ERROR:
+        return Outcome.TEMPORARY
+    return next((outcome for code, outcome in _OUTCOMES.items() if code == error_code), Outcome.FATAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Produced:
+    error_code: int
+    base_offset: int
+    detail: str
+
+
+class ProduceCall(Call[_Produced]):
+    """One batch to one partition. v8 is the last before the compact forms, and the first that says which record is wrong."""
+
+    api_key = 0
+    lowest = highest = 8
+    flexible_from = 9
+
+    def __init__(self, topic: str, partition: int, batch: bytes | memoryview, timeout_ms: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._batch = batch
+        self._timeout_ms = timeout_ms
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.text(None)  # transactional_id
+        out.int16(-1)  # acks: all in-sync replicas
+        out.int32(self._timeout_ms)
+        out.count(1)
+        out.text(self._topic)
+        out.count(1)
+        out.int32(self._partition)
+        out.int32(len(self._batch))
+        out.raw(self._batch)
+
+    def read(self, answer: Reader, version: int) -> _Produced:  # noqa: ARG002 one version
+        answer.count()  # one topic was sent
+        answer.text()
+        answer.count()  # and one partition
+        answer.int32()
+        error_code, base_offset = answer.int16(), answer.int64()
+        answer.int64()  # log_append_time_ms
+        answer.int64()  # log_start_offset
+        wrong = answer.array(lambda: (answer.int32(), answer.text()))
+        detail = [answer.text(), *(f"record {index} of the batch: {why}" for index, why in wrong[:3])]
+        return _Produced(error_code=error_code, base_offset=base_offset, detail=", ".join(filter(None, detail)))

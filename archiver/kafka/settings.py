@@ -1,0 +1,103 @@
+"""The `kafka:` section of the configuration, for both clients. Names are librdkafka's; what one of them cannot do is refused."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from archiver.errors import UsageError
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:\d{1,5})?")
+_NUMBERS = {
+    "socket.timeout.ms": "request_timeout_ms",
+    "request.timeout.ms": "request_timeout_ms",  # the Java clients' name for the same thing
+    "metadata.max.age.ms": "metadata_max_age_ms",
+    "retry.backoff.ms": "retry_backoff_ms",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+}
+_TEXTS = {"client.id": "client_id", "client.rack": "client_rack"}
+_KEYS = ("bootstrap.servers", "security.protocol", *_NUMBERS, *_TEXTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """How to reach a cluster; the same for every client of ours."""
+
+    bootstrap_servers: str
+    client_id: str = "archiver"
+    client_rack: str = ""
+    request_timeout_ms: int = 30_000
+    metadata_max_age_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    connections_max_idle_ms: int = 540_000  # below the brokers' own 10 min; 0: never
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object]) -> "KafkaSettings":
+        """From librdkafka properties; UsageError names the key that cannot be honoured."""
+        for key in properties:
+            _refuse_unknown(key)
+        protocol = str(properties.get("security.protocol", "plaintext"))
+        if protocol.lower() != "plaintext":
+            raise UsageError(f"kafka: security.protocol {protocol} is not supported yet; only plaintext is")
+        fields: dict[str, int] = {}
+        for key in _NUMBERS.keys() & properties.keys():
+            field, number = _NUMBERS[key], _number(key, properties[key])
+            if fields.setdefault(field, number) != number:
+                raise UsageError("kafka: socket.timeout.ms and request.timeout.ms mean the same and differ; keep one")
+        texts = {_TEXTS[key]: str(properties[key]) for key in _TEXTS.keys() & properties.keys()}
+        return cls(bootstrap_servers=_addresses(properties), **texts, **fields)  # type: ignore[arg-type]
+
+    def for_aiokafka(self) -> dict[str, object]:
+        """Keyword arguments of AIOKafkaClient."""
+        return {
+            "bootstrap_servers": self.bootstrap_servers.split(","),
+            "client_id": self.client_id,
+            "request_timeout_ms": self.request_timeout_ms,
+            "metadata_max_age_ms": self.metadata_max_age_ms,
+            "retry_backoff_ms": self.retry_backoff_ms,
+            "connections_max_idle_ms": self.connections_max_idle_ms or None,
+            "security_protocol": "PLAINTEXT",
+        }
+
+    def for_confluent(self) -> dict[str, str]:
+        """Properties of a confluent-kafka client, those alone that every kind of client knows."""
+        properties = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "client.id": self.client_id,
+            "socket.timeout.ms": str(self.request_timeout_ms),
+            "metadata.max.age.ms": str(self.metadata_max_age_ms),
+            "retry.backoff.ms": str(self.retry_backoff_ms),
+            "connections.max.idle.ms": str(self.connections_max_idle_ms),
+            "security.protocol": "plaintext",
+        }
+        return properties | ({"client.rack": self.client_rack} if self.client_rack else {})
+
+
+def _refuse_unknown(key: str) -> None:
+    if key in _KEYS:
+        return
+    if key.startswith(("sasl.", "ssl.")):
+        raise UsageError(f"kafka: {key} is not supported yet; only unauthenticated plaintext listeners are")
+    near = difflib.get_close_matches(key, _KEYS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"
+    raise UsageError(f"kafka: {key} is not a key that both Kafka clients can honour; {hint}")
+
+
+def _number(key: str, value: object) -> int:
+    text = str(value).strip()
+    if isinstance(value, bool) or not re.fullmatch(r"\d{1,9}", text):
+        raise UsageError(f"kafka: {key} must be a number of milliseconds, not {value!r}")
+    if int(text) == 0 and key != "connections.max.idle.ms":
+        raise UsageError(f"kafka: {key} must be above 0")
+    return int(text)
+
+
+def _addresses(properties: Mapping[str, object]) -> str:
+    value = properties.get("bootstrap.servers")
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError("kafka: bootstrap.servers is missing; give host:port, several with commas between")
+    addresses = [part.strip() for part in value.split(",")]
+    for address in addresses:
+        if not _ADDRESS.fullmatch(address):
+            raise UsageError(f"kafka: bootstrap.servers: {address!r} is not host:port")
+    return ",".join(addresses)

@@ -1,0 +1,254 @@
+"""Kafka's wire format: our own requests, and how they go through aiokafka's connections.
+
+A `Call` knows its API, the versions it speaks, how to write itself and how to read its answer. aiokafka negotiates and
+carries it; the answer's bytes come back unread, so that a defect in reading is ours to report and not a broken connection.
+"""
+
+import base64
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, ClassVar, Generic, TypeVar
+
+from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHeader_v0, ResponseHeader_v1
+
+from archiver.errors import KafkaError
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_NO_UUID = bytes(16)
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+class MalformedAnswerError(ValueError):
+    """An answer that does not parse."""
+
+
+def uuid_text(raw: bytes) -> str:
+    """As Kafka prints ids: base64 for URLs without padding; empty for the id that means none."""
+    return "" if raw == _NO_UUID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The mirror of `uuid_text`."""
+    raw = base64.urlsafe_b64decode(text + "==") if text else _NO_UUID
+    if len(raw) != 16:
+        raise ValueError(f"not a Kafka id: {text!r}")
+    return raw
+
+
+def uvarint(number: int) -> bytes:
+    """Seven bits a byte, lowest first."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+class Writer:
+    """Collects a request's bytes. `flexible` chooses the compact forms and the tagged fields of later versions."""
+
+    __slots__ = ("_flexible", "_parts")
+
+    def __init__(self, *, flexible: bool) -> None:
+        self._flexible = flexible
+        self._parts: list[bytes | memoryview] = []
+
+    def raw(self, part: bytes | memoryview) -> None:
+        self._parts.append(part)
+
+    def int8(self, number: int) -> None:
+        self._parts.append(_INT8.pack(number))
+
+    def int16(self, number: int) -> None:
+        self._parts.append(_INT16.pack(number))
+
+    def int32(self, number: int) -> None:
+        self._parts.append(_INT32.pack(number))
+
+    def int64(self, number: int) -> None:
+        self._parts.append(_INT64.pack(number))
+
+    def count(self, number: int) -> None:
+        """The length of an array; -1 for null."""
+        self._parts.append(uvarint(number + 1) if self._flexible else _INT32.pack(number))
+
+    def text(self, text: str | None) -> None:
+        raw = b"" if text is None else text.encode()
+        length = -1 if text is None else len(raw)
+        self._parts.append(uvarint(length + 1) if self._flexible else _INT16.pack(length))
+        self._parts.append(raw)
+
+    def tags(self) -> None:
+        """No tagged fields; nothing at all where the version has none."""
+        if self._flexible:
+            self._parts.append(b"\0")
+
+    def finish(self) -> bytes:
+        return b"".join(self._parts)
+
+
+class Reader:
+    """Walks an answer. Nothing is copied but numbers and names; every step is checked against the end."""
+
+    __slots__ = ("_at", "_flexible", "_view")
+
+    def __init__(self, view: memoryview, *, flexible: bool) -> None:
+        self._view = view
+        self._flexible = flexible
+        self._at = 0
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        start = self._at
+        self._at += layout.size
+        try:
+            return layout.unpack_from(self._view, start)
+        except struct.error as error:
+            raise MalformedAnswerError(f"it ends inside a field at byte {start}") from error
+
+    def int8(self) -> int:
+        return int(self.unpack(_INT8)[0])
+
+    def int16(self) -> int:
+        return int(self.unpack(_INT16)[0])
+
+    def int32(self) -> int:
+        return int(self.unpack(_INT32)[0])
+
+    def int64(self) -> int:
+        return int(self.unpack(_INT64)[0])
+
+    def uvarint(self) -> int:
+        number = 0
+        for shift in range(0, 35, 7):
+            byte = self.int8() & 0xFF
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+        raise MalformedAnswerError(f"a number without end at byte {self._at}")
+
+    def take(self, length: int) -> memoryview:
+        """The next bytes, as a slice of the answer."""
+        start = self._at
+        self._at += length
+        if length < 0 or self._at > len(self._view):
+            raise MalformedAnswerError(f"it ends inside {length} bytes at byte {start}")
+        return self._view[start : self._at]
+
+    def count(self) -> int:
+        """The length of an array; -1 for null."""
+        return self.uvarint() - 1 if self._flexible else self.int32()
+
+    def blob(self) -> memoryview:
+        """Bytes, as a slice of the answer; empty for null."""
+        return self.take(max(self.count(), 0))
+
+    def text(self) -> str:
+        """A string; empty for null."""
+        length = self.uvarint() - 1 if self._flexible else self.int16()
+        return str(self.take(max(length, 0)), "utf-8", "replace")
+
+    def uuid(self) -> str:
+        return uuid_text(bytes(self.take(16)))
+
+    def array(self, read: Callable[[], Item]) -> list[Item]:
+        """A list; empty for null."""
+        return [read() for _ in range(self.count())]
+
+    def tags(self) -> dict[int, memoryview]:
+        """Tagged fields by tag; nothing where the version has none."""
+        if not self._flexible:
+            return {}
+        found: dict[int, memoryview] = {}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            found[tag] = self.take(self.uvarint())
+        return found
+
+
+class Call(ABC, Generic[Answer]):
+    """A request and how to read what comes back. `lowest`..`highest` are the versions that it can write."""
+
+    api_key: ClassVar[int]
+    lowest: ClassVar[int]
+    highest: int
+    flexible_from: ClassVar[int] = 0
+
+    @abstractmethod
+    def write(self, out: Writer, version: int) -> None:
+        """Write the body."""
+
+    @abstractmethod
+    def read(self, answer: Reader, version: int) -> Answer:
+        """Read the body of the answer."""
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.removesuffix("Call")
+
+    def prepare(self, versions: dict[int, tuple[int, int]]) -> "PreparedCall":
+        """The hook of aiokafka: `versions` are what this broker speaks, by API key."""
+        first, last = versions.get(self.api_key, (0, -1))
+        version = min(self.highest, last)
+        if version < max(self.lowest, first):
+            raise KafkaError(
+                f"the broker speaks {self.name} v{first}..v{last}, this program v{self.lowest}..v{self.highest}; "
+                "brokers from 2.8 are supported"
+            )
+        return PreparedCall(self, version)
+
+
+class PreparedCall:
+    """A call in one version, in the shape that AIOKafkaConnection.send and its reader expect (aiokafka 0.14)."""
+
+    def __init__(self, call: Call[Any], version: int) -> None:
+        self.API_KEY = call.api_key
+        self.API_VERSION = version
+        self.RESPONSE_TYPE = self
+        self._call = call
+        self._flexible = version >= call.flexible_from
+
+    def build_request_header(self, correlation_id: int, client_id: str) -> RequestHeader_v1 | RequestHeader_v2:
+        header = RequestHeader_v2 if self._flexible else RequestHeader_v1
+        return header(self, correlation_id=correlation_id, client_id=client_id)
+
+    def encode(self) -> bytes:
+        out = Writer(flexible=self._flexible)
+        self._call.write(out, self.API_VERSION)
+        return out.finish()
+
+    def parse_response_header(self, stream: BytesIO) -> ResponseHeader_v0 | ResponseHeader_v1:
+        return (ResponseHeader_v1 if self._flexible else ResponseHeader_v0).decode(stream)
+
+    def decode(self, stream: BytesIO) -> "RawAnswer":
+        """The answer, unread. getvalue() hands out the received bytes without a copy, getbuffer() would copy them."""
+        return RawAnswer(self, memoryview(stream.getvalue())[stream.tell() :])
+
+    def read(self, body: memoryview) -> Any:  # noqa: ANN401 the call's type, lost on the way through aiokafka
+        return self._call.read(Reader(body, flexible=self._flexible), self.API_VERSION)
+
+    def __repr__(self) -> str:
+        return f"{self._call.name} v{self.API_VERSION}"
+
+
+class RawAnswer:
+    """An answer's body and the call that can read it."""
+
+    __slots__ = ("_body", "_prepared")
+
+    def __init__(self, prepared: PreparedCall, body: memoryview) -> None:
+        self._prepared = prepared
+        self._body = body
+
+    def read(self) -> Any:  # noqa: ANN401 see PreparedCall.read
+        return self._prepared.read(self._body)
+
+    def __repr__(self) -> str:
+        return f"answer to {self._prepared!r}, {len(self._body)} bytes"
