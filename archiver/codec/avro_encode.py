@@ -1,0 +1,173 @@
+"""The kernel from a frame to the bytes of AvroKafkaRecord v2.0 (docs/format.md §3.1)."""
+
+import numpy as np
+from numba import types
+
+from archiver.codec.headers import index_headers, is_utf8, keys_are_unique
+from archiver.codec.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
+from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, copy_bytes, inside, write_varint
+from archiver.frame import Bytes, Longs
+
+# Branches of the schema's unions.
+_PRESENT, _NULL = 0, 1  # of key, value and headers
+_NO_LIST, _LIST = 0, 1  # of orderedHeaders
+_HEADER_NULL, _HEADER_BYTES = 0, 1  # of a header's value and rawKey
+
+_REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
+
+# Why encode_rows ended.
+ALL_WRITTEN, BLOCK_FULL, NEEDS_ROOM, ROW_OUTSIDE, HEADERS_BROKEN = range(5)
+
+
+@inner
+def _write_nullable(target: Bytes, used: int, source: Bytes, start: int, length: int) -> int:
+    if length < 0:
+        target[used] = _NULL << 1
+        return used + 1
+    target[used] = _PRESENT << 1
+    used = write_varint(target, used + 1, length)
+    return copy_bytes(target, used, source, start, length)
+
+
+@inner
+def _write_readable(target: Bytes, used: int, source: Bytes, start: int, length: int) -> int:
+    size = length
+    for index in range(length):
+        if source[start + index] >= 0x80:
+            size += 2
+    used = write_varint(target, used, size)
+    for index in range(length):
+        byte = source[start + index]
+        if byte < 0x80:
+            target[used] = byte
+            used += 1
+        else:
+            target[used] = _REPLACEMENT[0]
+            target[used + 1] = _REPLACEMENT[1]
+            target[used + 2] = _REPLACEMENT[2]
+            used += 3
+    return used
+
+
+@inner
+def _write_map(target: Bytes, used: int, source: Bytes, parts: Longs, count: int) -> int:
+    target[used] = _PRESENT << 1
+    used = write_varint(target, used + 1, count)
+    for index in range(count):
+        used = write_varint(target, used, parts[1, index])
+        used = copy_bytes(target, used, source, parts[0, index], parts[1, index])
+        used = write_varint(target, used, parts[3, index])
+        used = copy_bytes(target, used, source, parts[2, index], parts[3, index])
+    target[used] = 0
+    return used + 1
+
+
+@inner
+def _write_list(target: Bytes, used: int, source: Bytes, parts: Longs, count: int) -> int:
+    target[used] = _LIST << 1
+    used = write_varint(target, used + 1, count)
+    for index in range(count):
+        key_start = parts[0, index]
+        key_length = parts[1, index]
+        readable = is_utf8(source, key_start, key_length)
+        if readable:
+            used = write_varint(target, used, key_length)
+            used = copy_bytes(target, used, source, key_start, key_length)
+        else:
+            used = _write_readable(target, used, source, key_start, key_length)
+        if parts[3, index] < 0:
+            target[used] = _HEADER_NULL << 1
+            used += 1
+        else:
+            target[used] = _HEADER_BYTES << 1
+            used = write_varint(target, used + 1, parts[3, index])
+            used = copy_bytes(target, used, source, parts[2, index], parts[3, index])
+        if readable:
+            target[used] = _HEADER_NULL << 1
+            used += 1
+        else:
+            target[used] = _HEADER_BYTES << 1
+            used = write_varint(target, used + 1, key_length)
+            used = copy_bytes(target, used, source, key_start, key_length)
+    target[used] = 0
+    return used + 1
+
+
+@inner
+def _write_headers(target: Bytes, used: int, source: Bytes, start: int, length: int, count: int) -> int:
+    parts = np.empty((4, count), dtype=np.int64)
+    if index_headers(source, start, start + length, count, parts) < 0:
+        return np.int64(BROKEN)
+    all_utf8 = True
+    no_null = True
+    for index in range(count):
+        all_utf8 = all_utf8 and is_utf8(source, parts[0, index], parts[1, index])
+        no_null = no_null and parts[3, index] >= 0
+    if all_utf8 and no_null and keys_are_unique(source, parts, count):
+        used = _write_map(target, used, source, parts, count)
+    else:
+        target[used] = _NULL << 1
+        used += 1
+    if count == 1 and all_utf8 and no_null:
+        target[used] = _NO_LIST << 1
+        return used + 1
+    return _write_list(target, used, source, parts, count)
+
+
+@kernel(types.UniTuple(LONG, 4)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, READ_ONLY_BYTES, BYTES, LONG, LONG))
+def encode_rows(
+    body: Bytes,
+    header_body: Bytes,
+    table: Longs,
+    start: int,
+    stop: int,
+    prefix: Bytes,
+    target: Bytes,
+    used: int,
+    block_size: int,
+) -> tuple[int, int, int, int]:
+    """Append rows to target[used:] as AvroKafkaRecord v2.0, each led by `prefix` (topic and partition, encoded).
+
+    Ends after the row that reaches block_size. Returns (next row, bytes used, room that one more row needs, why it ended).
+    """
+    for row in range(start, stop):
+        if used >= block_size:
+            return row, used, np.int64(0), BLOCK_FULL
+        key_length = table[4, row]
+        value_length = table[6, row]
+        header_length = table[8, row]
+        count = table[9, row]
+        if (
+            not inside(table[3, row], max(key_length, 0), len(body))
+            or not inside(table[5, row], max(value_length, 0), len(body))
+            or not inside(table[7, row], header_length, len(header_body))
+            or count < 0
+            or count > header_length
+        ):
+            return row, used, np.int64(0), ROW_OUTSIDE
+        # Headers: once in the map; in the list once, once raw, and three bytes for each byte that is not ASCII.
+        most = (
+            len(prefix)
+            + max(key_length, 0)
+            + max(value_length, 0)
+            + 5 * header_length
+            + count * 4 * MAX_VARINT_BYTES
+            + 12 * MAX_VARINT_BYTES
+        )
+        if most > len(target) - used:
+            return row, used, most, NEEDS_ROOM
+        used = copy_bytes(target, used, prefix, 0, len(prefix))
+        used = write_varint(target, used, table[0, row])
+        used = write_varint(target, used, table[1, row])
+        used = _write_nullable(target, used, body, table[3, row], key_length)
+        used = _write_nullable(target, used, body, table[5, row], value_length)
+        if count == 0:
+            target[used] = _NULL << 1
+            target[used + 1] = _NO_LIST << 1
+            used += 2
+        else:
+            used = _write_headers(target, used, header_body, table[7, row], header_length, count)
+            if used < 0:
+                return row, used, np.int64(0), HEADERS_BROKEN
+        used = write_varint(target, used, table[2, row])
+    return stop, used, np.int64(0), ALL_WRITTEN

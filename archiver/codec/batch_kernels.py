@@ -1,0 +1,201 @@
+"""Kernels between record batches v2 and a frame's table. Layout: Kafka protocol, "Record Batch" and "Record"."""
+
+import numpy as np
+from numba import types
+
+from archiver.codec.headers import skip_headers
+from archiver.codec.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
+from archiver.codec.varint import copy_bytes, inside, read_varint, varint_size, write_varint
+from archiver.frame import Bytes, Longs
+
+# Columns of the batch table, which describes the batches of one fetch.
+(
+    START,  # of the batch in the fetched bytes
+    SIZE,  # of the whole batch
+    BASE_OFFSET,
+    LEADER_EPOCH,
+    MAGIC,
+    CRC,
+    ATTRIBUTES,
+    LAST_OFFSET,
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    COUNT,
+    PAYLOAD_START,  # of the records in the body; filled after decompression
+    PAYLOAD_END,
+) = range(14)
+BATCH_COLUMNS = 14
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12  # base offset and length stand before everything that the length counts
+CRC_END = 21  # the CRC covers everything after it
+LOG_APPEND_TIME_BIT = 0x08
+SMALLEST_RECORD = 7  # seven fields of one byte each
+
+# Why index_records refused; the text is in codec.batch.
+OK, RECORD_CUT, RECORD_LENGTH, HEADER_BROKEN, OFFSET_ORDER, PAYLOAD_REST = range(6)
+
+
+@inner
+def _big_endian(source: Bytes, position: int, size: int) -> int:
+    value = np.int64(0)
+    for index in range(size):
+        value = (value << 8) | np.int64(source[position + index])
+    return value
+
+
+@kernel(types.UniTuple(LONG, 2)(READ_ONLY_BYTES, TABLE))
+def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
+    """Describe each whole batch, without trusting it. Returns (batches, bytes that they take).
+
+    Stops before a batch that is cut (a fetch may end inside one), has an impossible length, or when the table is full.
+    A batch of another magic gets its first fields only.
+    """
+    position = np.int64(0)
+    found = np.int64(0)
+    end = np.int64(len(source))
+    while found < batches.shape[1] and end - position >= LOG_OVERHEAD + 5:
+        length = _big_endian(source, position + 8, 4)
+        if length > 0x7FFF_FFFF or length < 5 or length > end - position - LOG_OVERHEAD:
+            break
+        row = batches[:, found]
+        row[START] = position
+        row[SIZE] = length + LOG_OVERHEAD
+        row[BASE_OFFSET] = _big_endian(source, position, 8)
+        row[MAGIC] = source[position + 16]
+        if row[MAGIC] == 2:
+            if row[SIZE] < HEADER_SIZE:
+                break
+            row[LEADER_EPOCH] = np.int64(np.int32(_big_endian(source, position + 12, 4)))
+            row[CRC] = _big_endian(source, position + 17, 4)
+            row[ATTRIBUTES] = _big_endian(source, position + 21, 2)
+            row[LAST_OFFSET] = row[BASE_OFFSET] + np.int64(np.int32(_big_endian(source, position + 23, 4)))
+            row[BASE_TIMESTAMP] = _big_endian(source, position + 27, 8)
+            row[MAX_TIMESTAMP] = _big_endian(source, position + 35, 8)
+            row[PRODUCER_ID] = _big_endian(source, position + 43, 8)
+            row[COUNT] = np.int64(np.int32(_big_endian(source, position + 57, 4)))
+        position += row[SIZE]
+        found += 1
+    return found, position
+
+
+@kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, TABLE, LONG, TABLE))
+def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs) -> tuple[int, int, int]:
+    """Fill the table with the records at or above min_offset. Returns (records, problem, batch with the problem).
+
+    The caller has made sure that payloads lie inside the body and that the table has room for all counts.
+    """
+    rows = np.int64(0)
+    previous = np.int64(-1)
+    for batch in range(batches.shape[1]):
+        position = batches[PAYLOAD_START, batch]
+        end = batches[PAYLOAD_END, batch]
+        append_time = batches[ATTRIBUTES, batch] & LOG_APPEND_TIME_BIT
+        for _ in range(batches[COUNT, batch]):
+            length, position = read_varint(body, position, end)
+            if position < 0:
+                return rows, RECORD_CUT, batch
+            if length < SMALLEST_RECORD - 1 or length > end - position:
+                return rows, RECORD_LENGTH, batch
+            record_end = position + length
+            position += 1  # record attributes: unused
+            timestamp_delta, position = read_varint(body, position, record_end)
+            if position < 0:
+                return rows, RECORD_CUT, batch
+            offset_delta, position = read_varint(body, position, record_end)
+            if position < 0:
+                return rows, RECORD_CUT, batch
+            key_length, key_start = read_varint(body, position, record_end)
+            if key_start < 0 or key_length > record_end - key_start:
+                return rows, RECORD_CUT, batch
+            value_length, value_start = read_varint(body, key_start + max(key_length, 0), record_end)
+            if value_start < 0 or value_length > record_end - value_start:
+                return rows, RECORD_CUT, batch
+            header_count, header_start = read_varint(body, value_start + max(value_length, 0), record_end)
+            if header_start < 0:
+                return rows, RECORD_CUT, batch
+            position = skip_headers(body, header_start, record_end, header_count)
+            if position != record_end:
+                return rows, HEADER_BROKEN, batch
+            offset = batches[BASE_OFFSET, batch] + offset_delta
+            if offset <= previous or offset_delta < 0 or offset > batches[LAST_OFFSET, batch]:
+                return rows, OFFSET_ORDER, batch
+            previous = offset
+            if offset < min_offset:
+                continue
+            table[0, rows] = offset
+            if append_time:
+                table[1, rows] = batches[MAX_TIMESTAMP, batch]
+                table[2, rows] = 1
+            else:
+                table[1, rows] = batches[BASE_TIMESTAMP, batch] + timestamp_delta
+                table[2, rows] = 0
+            table[3, rows] = key_start
+            table[4, rows] = max(key_length, -1)
+            table[5, rows] = value_start
+            table[6, rows] = max(value_length, -1)
+            table[7, rows] = header_start
+            table[8, rows] = record_end - header_start
+            table[9, rows] = header_count
+            rows += 1
+        if position != end:
+            return rows, PAYLOAD_REST, batch
+    return rows, OK, np.int64(-1)
+
+
+# Why encode_records stopped before the last row.
+ALL_WRITTEN, BATCH_FULL, NEEDS_ROOM, ROW_OUTSIDE = range(4)
+
+
+@kernel(types.UniTuple(LONG, 4)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONG, BYTES))
+def encode_records(
+    body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, limit: int, target: Bytes
+) -> tuple[int, int, int, int]:
+    """Write rows start..stop as the records of one batch; offset deltas count from 0 without gaps.
+
+    Ends before the row that would pass `limit` bytes, but takes at least one. Returns (next row, bytes, largest timestamp,
+    why it ended); with NEEDS_ROOM, bytes is what the target would have to hold.
+    """
+    used = np.int64(0)
+    largest = np.int64(-0x8000_0000_0000_0000)
+    first_timestamp = table[1, start]
+    for row in range(start, stop):
+        key_length = table[4, row]
+        value_length = table[6, row]
+        header_length = table[8, row]
+        if (
+            not inside(table[3, row], max(key_length, 0), len(body))
+            or not inside(table[5, row], max(value_length, 0), len(body))
+            or not inside(table[7, row], header_length, len(header_body))
+        ):
+            return row, used, largest, ROW_OUTSIDE
+        timestamp_delta = table[1, row] - first_timestamp
+        length = (
+            1
+            + varint_size(timestamp_delta)
+            + varint_size(row - start)
+            + varint_size(key_length)
+            + max(key_length, 0)
+            + varint_size(value_length)
+            + max(value_length, 0)
+            + varint_size(table[9, row])
+            + header_length
+        )
+        size = varint_size(length) + length
+        if row > start and used + size > limit:
+            return row, used, largest, BATCH_FULL
+        if used + size > len(target):
+            return row, used + size, largest, NEEDS_ROOM
+        used = write_varint(target, used, length)
+        target[used] = 0
+        used = write_varint(target, used + 1, timestamp_delta)
+        used = write_varint(target, used, row - start)
+        used = write_varint(target, used, key_length)
+        used = copy_bytes(target, used, body, table[3, row], max(key_length, 0))
+        used = write_varint(target, used, value_length)
+        used = copy_bytes(target, used, body, table[5, row], max(value_length, 0))
+        used = write_varint(target, used, table[9, row])
+        used = copy_bytes(target, used, header_body, table[7, row], header_length)
+        largest = max(largest, table[1, row])
+    return stop, used, largest, ALL_WRITTEN

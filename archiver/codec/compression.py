@@ -1,0 +1,174 @@
+"""Compression by name, for record batches (Kafka's codecs) and for Avro blocks (Avro's): always with a cap on what comes out."""
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from enum import IntEnum, StrEnum
+
+import cramjam
+import numpy as np
+
+from archiver.frame import Bytes
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_SIZE = 16  # magic, version, compatible version
+_FIRST_GUESS = 4  # how many times larger JSON gets; the arena doubles when it is too small
+_SMALLEST_ARENA = 64 * 1024
+
+
+class BatchCodec(IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BlockCodec(StrEnum):
+    """Avro's names."""
+
+    NULL = "null"
+    DEFLATE = "deflate"
+    SNAPPY = "snappy"
+    ZSTANDARD = "zstandard"
+
+
+class DecompressionError(ValueError):
+    """The bytes are not what their codec writes, or more comes out than is allowed."""
+
+
+class Arena:
+    """A buffer that decompressed payloads are laid into, one behind the other, up to a cap."""
+
+    def __init__(self, compressed_bytes: int, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._buffer = np.empty(min(max(compressed_bytes * _FIRST_GUESS, _SMALLEST_ARENA), most_bytes), np.uint8)
+        self._used = 0
+
+    @property
+    def body(self) -> Bytes:
+        return self._buffer[: self._used]
+
+    def add(self, codec: BatchCodec, payload: Bytes) -> tuple[int, int]:
+        """Decompress behind what is there. Returns the range that it takes."""
+        start = self._used
+        for piece, inflate in _pieces(codec, payload):
+            self._add_piece(piece, inflate)
+        return start, self._used
+
+    def _add_piece(self, piece: Bytes, inflate: Callable[[Bytes, Bytes], int]) -> None:
+        while True:
+            try:
+                self._used += inflate(piece, self._buffer[self._used :])
+            except (cramjam.DecompressionError, ValueError) as error:
+                # Too small and broken are told apart by growing: their texts belong to the library.
+                if len(self._buffer) >= self._most:
+                    raise DecompressionError(f"not readable within {self._most} bytes: {error}") from error
+                self._grow()
+            else:
+                return
+
+    def _grow(self) -> None:
+        larger = np.empty(min(2 * len(self._buffer), self._most), np.uint8)
+        larger[: self._used] = self._buffer[: self._used]
+        self._buffer = larger
+
+
+def _pieces(codec: BatchCodec, payload: Bytes) -> Iterator[tuple[Bytes, Callable[[Bytes, Bytes], int]]]:
+    if codec is not BatchCodec.SNAPPY:
+        yield payload, _INFLATE[codec]
+    elif payload[: len(_XERIAL_MAGIC)].tobytes() != _XERIAL_MAGIC:  # librdkafka and others write it raw
+        yield payload, cramjam.snappy.decompress_raw_into
+    else:
+        for piece in _xerial_pieces(payload):
+            yield piece, cramjam.snappy.decompress_raw_into
+
+
+def _xerial_pieces(payload: Bytes) -> Iterator[Bytes]:
+    position = _XERIAL_HEADER_SIZE
+    while position < len(payload):
+        size_bytes = payload[position : position + 4].tobytes()
+        size = struct.unpack(">I", size_bytes)[0] if len(size_bytes) == 4 else -1
+        position += 4
+        if not 0 <= size <= len(payload) - position:
+            raise DecompressionError(f"snappy piece of {size} bytes at {position} of {len(payload)}")
+        yield payload[position : position + size]
+        position += size
+
+
+def _copy(source: Bytes, target: Bytes) -> int:
+    if len(source) > len(target):
+        raise ValueError("the arena is too small")
+    target[: len(source)] = source
+    return len(source)
+
+
+_INFLATE: dict[BatchCodec, Callable[[Bytes, Bytes], int]] = {
+    BatchCodec.NONE: _copy,
+    BatchCodec.GZIP: cramjam.gzip.decompress_into,
+    BatchCodec.LZ4: cramjam.lz4.decompress_into,
+    BatchCodec.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def compress_payload(codec: BatchCodec, payload: Bytes, level: int) -> bytes:
+    """Compress the records of a batch that we write: zstd, or not at all."""
+    match codec:
+        case BatchCodec.NONE:
+            return payload.tobytes()
+        case BatchCodec.ZSTD:
+            return bytes(cramjam.zstd.compress(payload, level=level))
+        case BatchCodec.GZIP | BatchCodec.SNAPPY | BatchCodec.LZ4:
+            raise ValueError(f"batches are not written with {codec.name}")
+
+
+def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
+    """Compress an Avro block as the Avro specification has it."""
+    match codec:
+        case BlockCodec.NULL:
+            return block.tobytes()
+        case BlockCodec.DEFLATE:
+            return zlib.compress(block, level, wbits=-15)
+        case BlockCodec.SNAPPY:
+            return bytes(cramjam.snappy.compress_raw(block)) + struct.pack(">I", zlib.crc32(block))
+        case BlockCodec.ZSTANDARD:
+            return bytes(cramjam.zstd.compress(block, level=level))
+
+
+def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> Bytes:
+    """Undo compress_block; at most `most_bytes` may come out."""
+    source = np.frombuffer(block, np.uint8)
+    match codec:
+        case BlockCodec.NULL:
+            return source
+        case BlockCodec.DEFLATE:
+            return _inflate_deflate(block, most_bytes)
+        case BlockCodec.SNAPPY:
+            return _inflate_snappy(source, most_bytes)
+        case BlockCodec.ZSTANDARD:
+            arena = Arena(len(source), most_bytes)
+            arena.add(BatchCodec.ZSTD, source)
+            return arena.body
+
+
+def _inflate_deflate(block: memoryview, most_bytes: int) -> Bytes:
+    inflater = zlib.decompressobj(wbits=-15)
+    try:
+        body = inflater.decompress(block, most_bytes)
+    except zlib.error as error:
+        raise DecompressionError(str(error)) from error
+    if not inflater.eof:
+        raise DecompressionError(f"cut, or more than {most_bytes} bytes")
+    return np.frombuffer(body, np.uint8)
+
+
+def _inflate_snappy(source: Bytes, most_bytes: int) -> Bytes:
+    if len(source) < 4:
+        raise DecompressionError("cut")
+    arena = Arena(len(source), most_bytes)
+    arena.add(BatchCodec.SNAPPY, source[:-4])
+    if zlib.crc32(arena.body) != int.from_bytes(source[-4:].tobytes(), "big"):
+        raise DecompressionError("its CRC does not match")
+    return arena.body

@@ -1,0 +1,74 @@
+"""How kernels are compiled: where the compiled code is kept, and the one decorator."""
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import types
+
+from archiver.frame import Column
+
+log = logging.getLogger(__name__)
+
+BYTES = types.Array(types.uint8, 1, "C")
+READ_ONLY_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+LONGS = types.Array(types.int64, 1, "C")
+TABLE = types.Array(types.int64, 2, "C")
+LONG = types.int64
+
+COLUMNS = len(Column)
+
+
+def cache_directory() -> Path | None:
+    """Return the first writable place for compiled kernels: beside the code, the user's cache, or none.
+
+    Its name depends on all kernel sources: numba itself looks at one file only, and would keep a kernel whose callee changed.
+    """
+    here = Path(__file__).parent
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py")))).hexdigest()[:16]
+    name = f"kernels-{numba.__version__}-{digest}"
+    for parent in (here / "__pycache__", _home_cache()):
+        if parent is not None and _writable(parent / name):
+            return parent / name
+    return None
+
+
+def _home_cache() -> Path | None:
+    try:
+        return Path.home() / ".cache" / "kafka-archiver"
+    except RuntimeError:  # a user without a home
+        return None
+
+
+def _writable(directory: Path) -> bool:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            return True
+    except OSError:
+        return False
+
+
+_CACHE = cache_directory()
+if _CACHE is None:
+    log.warning("no writable place for compiled kernels: they are compiled again at every start (about 20 s)")
+else:
+    numba.config.CACHE_DIR = str(_CACHE)
+
+
+def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401 - numba has no types
+    """Compile a function that Python calls: no GIL, explicit signature, kept on disk."""
+    decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
+        signature, nogil=True, cache=_CACHE is not None
+    )
+    return decorate
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that only kernels call."""
+    compiled: Callable[..., Any] = numba.njit(function, nogil=True, cache=False, inline="never")
+    return compiled
