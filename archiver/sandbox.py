@@ -1,0 +1,380 @@
+"""Real parts without containers, for the demo and the tests: a Kafka broker as a process, and S3 inside this process."""
+
+import http.client
+import importlib.util
+import random
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from archiver.errors import ArchiverError, TemporaryError
+
+OLDEST_JAVA: Final = 17  # what Kafka 4 brokers need
+MEBIBYTE: Final = 1024 * 1024
+
+# slf4j-simple: the broker's jars name no logging backend, and without one a broker that cannot start dies silently.
+IVY_MODULE: Final = """\
+<ivy-module version="2.0">
+  <info organisation="kafka-archiver" module="sandbox"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}" conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
+# The group and log settings make things happen soon; the limits let records of 10 MB and more through.
+BROKER_PROPERTIES: Final[Mapping[str, str]] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "broker.session.timeout.ms": "3000",  # a start after a kill waits until the controller gives the dead one up
+    "broker.heartbeat.interval.ms": "500",
+    "message.max.bytes": str(32 * MEBIBYTE),
+    "replica.fetch.max.bytes": str(32 * MEBIBYTE),
+    "socket.request.max.bytes": str(100 * MEBIBYTE),
+    "log.initial.task.delay.ms": "500",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.threads": "1",
+    "log.cleaner.dedupe.buffer.size": str(8 * MEBIBYTE),  # the default, 128 MiB, is taken from the heap at start
+    "log.segment.delete.delay.ms": "1000",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+}
+
+# C1 only and one GC thread: ready in 2.1 s instead of 2.6 s, and it leaves the other core alone.
+JAVA_OPTIONS: Final = ("-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+LOGGING_OPTIONS: Final = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # 300 lines of settings per start
+)
+
+# The broker must not outlive us, however we die. The background shell reads a pipe that only we write to: a line sends
+# it home, end of file means that we are gone. `exec` keeps the pid, so that the broker's pid is the child's.
+WATCHED_EXEC: Final = 'exec 3<&0; (read -r _ <&3 || kill -KILL $$) & exec "$@" 3<&- </dev/null'
+
+# Below the ephemeral range: no outgoing connection of anyone takes the port while the broker is down for a restart.
+PORTS: Final = range(20000, 32000)
+
+
+def check_java() -> str:
+    """The path of a Java that runs a broker; an error with the next step where there is none."""
+    java = shutil.which("java")
+    if java is None:
+        raise ArchiverError(f"Java is not installed: install Java {OLDEST_JAVA} or later and put `java` on the PATH")
+    match = re.search(r'version "(?:1\.)?(\d+)', _run([java, "-version"]).stdout)
+    if match is None:
+        raise ArchiverError(f"{java} does not tell its version: install Java {OLDEST_JAVA} or later")
+    if int(match[1]) < OLDEST_JAVA:
+        raise ArchiverError(f"{java} is Java {match[1]}: install Java {OLDEST_JAVA} or later")
+    return java
+
+
+def fetch_kafka(version: str, cache_dir: Path) -> Path:
+    """The folder with the jars of this Kafka version, `<cache_dir>/kafka-<version>`, fetched from Maven when absent.
+
+    The folder appears whole or not at all, also when two processes fetch at once. Ivy's own settings hold: a file
+    `~/.ivy2/ivysettings.xml`, where there is one, names another registry or a mirror.
+    """
+    target = cache_dir / f"kafka-{version}"
+    if target.is_dir():
+        return target
+    java, ivy = check_java(), _find_ivy()
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=cache_dir) as staging_name:
+        staging = Path(staging_name)
+        _retrieve(java, ivy, version, staging)
+        try:
+            (staging / "jars").rename(target)
+        except OSError:
+            if not target.is_dir():  # else someone else was first, with the same jars
+                raise
+    return target
+
+
+def _find_ivy() -> Path:
+    """PySpark carries Ivy. It is found without an import, which would be another layer and two seconds."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ArchiverError("fetching Kafka needs PySpark: pip install 'kafka-archiver[demo]'")
+    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if not jars:
+        raise ArchiverError(f"no ivy-*.jar in {Path(spec.origin).parent / 'jars'}: reinstall PySpark")
+    return jars[-1]
+
+
+def _retrieve(java: str, ivy: Path, version: str, staging: Path) -> None:
+    module = staging / "ivy.xml"
+    module.write_text(IVY_MODULE.format(version=version), encoding="utf-8")
+    settings = Path.home() / ".ivy2" / "ivysettings.xml"
+    command = [java, "-Djava.net.useSystemProxies=true", "-jar", str(ivy)]
+    command += ["-settings", str(settings)] if settings.is_file() else []
+    command += ["-cache", str(staging / "ivy"), "-ivy", str(module), "-confs", "default"]
+    command += ["-retrieve", str(staging / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
+    done = _run(command)
+    if done.returncode != 0 or not list(staging.glob("jars/kafka_2.13-*.jar")):
+        said = "\n".join(_last_lines(done.stdout, 15))
+        raise TemporaryError(
+            f"could not fetch Kafka {version} from the Maven registry; check the network, a proxy "
+            f"(java -Dhttps.proxyHost), or name a mirror in {settings}. Ivy said:\n{said}"
+        )
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)  # noqa: S603
+
+
+def _last_lines(text: str, count: int) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()][-count:]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise ArchiverError(f"no {count} free ports in {PORTS.start}-{PORTS.stop}")
+
+
+class KafkaBroker:
+    """One KRaft node (broker and controller) as a process on 127.0.0.1. Its data stays in `data_dir` over restarts.
+
+    The broker dies with this process, also when this process is killed. Use it as a context manager, or call
+    `start` and `stop`. Not safe for use from two threads at once.
+    """
+
+    def __init__(
+        self,
+        jars: Path,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        java_options: tuple[str, ...] = JAVA_OPTIONS,
+    ) -> None:
+        self.jars = jars
+        self.data_dir = data_dir
+        self.log_path = data_dir / "broker.log"
+        self.port, self._controller_port = free_ports(2)
+        self._properties = dict(properties or {})
+        self._java_options = java_options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call bootstrap.servers."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the running broker's JVM."""
+        if self._process is None:
+            raise ArchiverError("the broker is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Start on the port chosen at construction, and wait until clients can create topics."""
+        if self.running:
+            raise ArchiverError(f"the broker at {self.bootstrap} runs already")
+        java = check_java()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        settings = self._write_properties()
+        if not (self.data_dir / "log" / "meta.properties").exists():
+            self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(settings))
+        command = ["/bin/sh", "-c", WATCHED_EXEC, "sh", *self._java(java), "kafka.Kafka", str(settings)]
+        with self.log_path.open("ab") as log:
+            # Its own session: a Ctrl-C at the terminal reaches us alone, and we stop the broker in our order.
+            process = subprocess.Popen(  # noqa: S603  # our own command
+                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self._process = process
+        try:
+            self._wait_until_ready(process, time.monotonic() + timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self, timeout: float = 15.0) -> None:
+        """SIGTERM, and SIGKILL when the deadline has passed. Nothing happens when it does not run."""
+        self._end(signal.SIGTERM, timeout)
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash of the machine leaves, less the page cache."""
+        self._end(signal.SIGKILL, 15.0)
+
+    def restart(self, timeout: float = 60.0) -> None:
+        """Stop and start on the same port with the same data."""
+        self.stop()
+        self.start(timeout)
+
+    def last_log_lines(self, count: int = 20) -> str:
+        """For error messages."""
+        if not self.log_path.exists():
+            return ""
+        return "\n".join(_last_lines(self.log_path.read_text(encoding="utf-8", errors="replace"), count))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _java(self, java: str) -> list[str]:
+        return [java, *self._java_options, *LOGGING_OPTIONS, "-cp", f"{self.jars}/*"]
+
+    def _write_properties(self) -> Path:
+        properties = {
+            **BROKER_PROPERTIES,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "log.dirs": str(self.data_dir / "log"),
+            **self._properties,
+        }
+        path = self.data_dir / "server.properties"
+        path.write_text("".join(f"{name}={text}\n" for name, text in properties.items()), encoding="utf-8")
+        return path
+
+    def _run_to_end(self, java: str, *arguments: str) -> None:
+        done = _run([*self._java(java), *arguments])
+        if done.returncode != 0:
+            said = "\n".join(_last_lines(done.stdout, 15))
+            raise ArchiverError(f"{arguments[0]} failed with {done.returncode} in {self.data_dir}:\n{said}")
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        while not _answers(self.port):
+            with suppress(subprocess.TimeoutExpired):  # waits for its death and for the next look in one
+                raise self._start_error(f"died at start with {process.wait(timeout=0.05)}")
+            if time.monotonic() > deadline:
+                raise self._start_error("was not ready in time")
+
+    def _start_error(self, what: str) -> ArchiverError:
+        said = self.last_log_lines()
+        return ArchiverError(f"the broker at {self.bootstrap} {what}; the end of {self.log_path}:\n{said}")
+
+    def _end(self, number: signal.Signals, timeout: float) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)  # nothing happens when it has ended already
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdin is not None:  # only now: until the broker's end the watcher is of use
+            with suppress(OSError):
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+            with suppress(OSError):
+                process.stdin.close()
+
+
+def _cluster_id() -> str:
+    """22 characters, as Kafka writes 16 random bytes; never with a leading dash, which its tool reads as an option."""
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    source = random.SystemRandom()
+    return "".join(source.choice(alphabet) for _ in range(21)) + source.choice("AQgw")
+
+
+def _answers(port: int) -> bool:
+    """Whether a metadata request (v1, no topics) names a broker: then it is registered, unfenced and serves."""
+    client = b"archiver-sandbox"
+    body = struct.pack(f">hhih{len(client)}si", 3, 1, 0, len(client), client, 0)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2.0) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            (length,) = struct.unpack(">i", _receive(connection, 4))
+            answer = _receive(connection, length)
+    except OSError:
+        return False
+    return int.from_bytes(answer[4:8], "big") >= 1  # correlation id, then the count of brokers
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = b""
+    while len(received) < count:
+        part = connection.recv(count - len(received))
+        if not part:
+            raise ConnectionError("closed")
+        received += part
+    return received
+
+
+class _MotoServer(Protocol):
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def get_host_and_port(self) -> tuple[str, int]: ...
+
+
+class EmbeddedS3:
+    """S3 in this process, in memory, with one bucket. A context manager."""
+
+    access_key: Final = "archiver"
+    secret_key: Final = "archiver-secret"  # noqa: S105  # of an S3 that only this machine reaches
+
+    def __init__(self, bucket: str) -> None:
+        self.bucket = bucket
+        self.endpoint = ""
+        self._server: _MotoServer | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            from moto.server import ThreadedMotoServer  # noqa: PLC0415  # an extra, and slow to import
+        except ImportError as error:
+            raise ArchiverError("S3 in process needs moto: pip install 'kafka-archiver[demo]'") from error
+        server: _MotoServer = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        self._server = server
+        host, port = server.get_host_and_port()
+        self.endpoint = f"http://{host}:{port}"
+        self._create_bucket()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _create_bucket(self) -> None:
+        """A plain request does: moto checks no signatures."""
+        connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"), timeout=10)
+        try:
+            connection.request("PUT", f"/{self.bucket}")
+            status = connection.getresponse().status
+        finally:
+            connection.close()
+        if status != http.client.OK:
+            raise ArchiverError(f"the embedded S3 at {self.endpoint} refused to create bucket {self.bucket}: {status}")

@@ -1,0 +1,178 @@
+"""Real parts for all tests, started once per session and only when a test asks; skips that count; seeds that replay."""
+
+import os
+import random
+import re
+import tempfile
+import uuid
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import boto3
+import pytest
+from hypothesis import settings
+
+from archiver.errors import ArchiverError
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket, GivenBroker, GivenS3, StartBroker
+from tests.support.minio import minio_or_skip
+
+REQUIRE_REAL = os.environ.get("ARCHIVER_REQUIRE_REAL") == "1"
+SEED = pytest.StashKey[int]()
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+# No deadline: the first example compiles kernels or starts a JVM.
+settings.register_profile("archiver", deadline=None, print_blob=True)
+settings.load_profile("archiver")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kafka-archiver")
+    group.addoption("--kafka-bootstrap", help="use this broker instead of starting 3.9 and 4.1")
+    group.addoption("--s3-endpoint", help="use this S3 (credentials from AWS_ACCESS_KEY_ID, ...) instead of MinIO")
+    group.addoption("--long", action="store_true", help="also run the tests marked long")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for Hypothesis and for our own generators: the one given, or a new one that the header tells."""
+    given = config.getoption("hypothesis_seed", None)
+    if given is None:
+        given = config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+    config.stash[SEED] = int(given) if str(given).isdigit() else 0
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: replay with --hypothesis-seed={config.stash[SEED]}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    held = [item for item in items if item.get_closest_marker("long")]
+    if held:
+        config.hook.pytest_deselected(items=held)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _count_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _count_skip((yield))
+
+
+def _count_skip(report: Report) -> Report:
+    """Under ARCHIVER_REQUIRE_REAL=1 a missing part is a failure."""
+    if REQUIRE_REAL and report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but ARCHIVER_REQUIRE_REAL=1: {report.longrepr}"
+    return report
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `broker` runs once per Kafka version, or once against the given one."""
+    if "broker" in metafunc.fixturenames:
+        versions = ["given"] if metafunc.config.getoption("--kafka-bootstrap") else ["3.9", "4.1"]
+        metafunc.parametrize("broker", versions, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """For generators of our own; told in the header."""
+    return pytestconfig.stash[SEED]
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each Kafka version in turn. The brokers themselves stay up until the end of the session."""
+    name = "broker_39" if request.param == "3.9" else "broker_41"
+    found: Broker = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture(scope="session")
+def broker_39(pytestconfig: pytest.Config) -> Iterator[Broker]:
+    yield from _session_broker(pytestconfig, KAFKA_39)
+
+
+@pytest.fixture(scope="session")
+def broker_41(pytestconfig: pytest.Config) -> Iterator[Broker]:
+    yield from _session_broker(pytestconfig, KAFKA_41)
+
+
+def _session_broker(config: pytest.Config, version: str) -> Iterator[Broker]:
+    given = config.getoption("--kafka-bootstrap")
+    if given:
+        yield GivenBroker(given)
+        return
+    with _started_broker(version, {}) as started:
+        yield started
+
+
+@pytest.fixture
+def new_broker() -> Iterator[StartBroker]:
+    """For tests that stop, kill or configure a broker: `new_broker(version, **{"property.name": "..."})`."""
+    with ExitStack() as stack:
+
+        def start(version: str = KAFKA_41, **properties: str) -> KafkaBroker:
+            return stack.enter_context(_started_broker(version, properties))
+
+        yield start
+
+
+@contextmanager
+def _started_broker(version: str, properties: dict[str, str]) -> Iterator[KafkaBroker]:
+    with tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True) as folder:
+        own = KafkaBroker(kafka_jars(version), Path(folder), properties=properties)
+        own.start()
+        try:
+            yield own
+        finally:
+            own.stop()
+
+
+def kafka_jars(version: str) -> Path:
+    """Where the jars are, fetched when absent. Without Java or network: a skip."""
+    try:
+        return fetch_kafka(version, CACHE)
+    except ArchiverError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses. The topic itself is the test's to create."""
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-.")[:100]
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def minio(pytestconfig: pytest.Config) -> Iterator[S3]:
+    given = pytestconfig.getoption("--s3-endpoint")
+    if given:
+        yield GivenS3(given, os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
+        return
+    with minio_or_skip() as started:
+        yield started
+
+
+@pytest.fixture
+def bucket(minio: S3) -> Bucket:
+    """A new bucket. It stays, with what is in it, for as long as MinIO does."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=minio.endpoint,
+        aws_access_key_id=minio.access_key,
+        aws_secret_access_key=minio.secret_key,
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket=name)
+    client.close()
+    return Bucket(minio, name)

@@ -1,0 +1,158 @@
+"""The brokers and the S3 that everything else is tested on."""
+
+import http.client
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from archiver.errors import ArchiverError, TemporaryError
+from archiver.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
+
+pytestmark = pytest.mark.kafka
+
+
+def create_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+
+
+def topics(bootstrap: str) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics)
+
+
+def wait_for_death(pid: int, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline, f"{pid} still runs"
+        time.sleep(0.02)
+
+
+def test_each_version_serves(broker: Broker, topic: str) -> None:
+    create_topic(broker.bootstrap, topic)
+    assert topic in topics(broker.bootstrap)
+
+
+def test_ten_megabytes_go_through(broker: Broker, topic: str) -> None:
+    create_topic(broker.bootstrap, topic)
+    refusals: list[object] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 20 * 1024 * 1024})
+    producer.produce(topic, os.urandom(10 * 1024 * 1024), on_delivery=lambda error, _: refusals.append(error))
+    assert producer.flush(30) == 0
+    assert refusals == [None]
+
+
+def test_topics_outlive_restart_and_kill_on_the_same_port(new_broker: StartBroker, topic: str) -> None:
+    own = new_broker()
+    bootstrap, first_pid = own.bootstrap, own.pid
+    create_topic(bootstrap, topic)
+    own.restart()
+    assert own.bootstrap == bootstrap
+    assert own.pid != first_pid
+    assert topic in topics(bootstrap)
+    own.kill()
+    assert not own.running
+    own.start()
+    assert topic in topics(bootstrap)
+
+
+def test_stop_leaves_no_process(new_broker: StartBroker) -> None:
+    own = new_broker()
+    pid = own.pid
+    assert sandbox_processes(pid)
+    own.stop()
+    own.stop()
+    wait_for_death(pid)
+    assert not sandbox_processes(pid)
+
+
+def sandbox_processes(group: int) -> list[str]:
+    """The JVM and its watcher share the process group that the broker began."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,stat=,args=", "-g", str(group)], capture_output=True, text=True, check=False
+    )
+    return [line for line in listed.stdout.splitlines() if " Z" not in line]
+
+
+def test_a_killed_parent_takes_its_broker_along(tmp_path: Path) -> None:
+    script = f"""
+import sys
+from pathlib import Path
+from archiver.sandbox import KafkaBroker, fetch_kafka
+broker = KafkaBroker(fetch_kafka({KAFKA_41!r}, Path({str(CACHE)!r})), Path({str(tmp_path)!r}))
+broker.start()
+print(broker.pid, flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        parent.kill()
+    wait_for_death(pid)
+
+
+def test_a_broker_that_dies_at_start_tells_why(tmp_path: Path) -> None:
+    bad = KafkaBroker(fetch_kafka(KAFKA_41, CACHE), tmp_path, properties={"num.io.threads": "0"})
+    with pytest.raises(ArchiverError, match=r"num\.io\.threads"):
+        bad.start()
+    assert not bad.running
+
+
+def test_a_setting_that_only_the_server_refuses_is_told_too(tmp_path: Path) -> None:
+    good = KafkaBroker(fetch_kafka(KAFKA_41, CACHE), tmp_path)
+    with good:
+        pass
+    (tmp_path / "log" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=99\n")
+    with pytest.raises(ArchiverError, match=r"died at start with 1(.|\n)*node"):
+        good.start()
+
+
+def test_java_missing_or_old_is_an_error_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ArchiverError, match="install Java 17"):
+        fetch_kafka("9.9.9", tmp_path / "cache")
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_412\"' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(ArchiverError, match=r"Java 8: install Java 17"):
+        fetch_kafka("9.9.9", tmp_path / "cache")
+
+
+def test_an_unreachable_registry_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens on the discard port. Ivy reads its settings below the home directory."""
+    settings = tmp_path / ".ivy2" / "ivysettings.xml"
+    settings.parent.mkdir()
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="none"/><resolvers>'
+        '<ibiblio name="none" m2compatible="true" root="http://127.0.0.1:9/"/></resolvers></ivysettings>'
+    )
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    with pytest.raises(
+        TemporaryError, match=r"could not fetch Kafka 4\.1\.1 from the Maven registry(.|\n)*ivysettings"
+    ):
+        fetch_kafka(KAFKA_41, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_fetched_jars_are_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kafka-1.2.3").mkdir()
+    monkeypatch.setenv("PATH", "")
+    assert fetch_kafka("1.2.3", tmp_path) == tmp_path / "kafka-1.2.3"
+
+
+def test_embedded_s3_has_its_bucket() -> None:
+    with EmbeddedS3("demo") as s3:
+        connection = http.client.HTTPConnection(s3.endpoint.removeprefix("http://"), timeout=10)
+        connection.request("HEAD", "/demo")
+        assert connection.getresponse().status == 200
+        connection.close()
+    with pytest.raises(OSError):  # noqa: PT011  # refused or reset
+        connection.request("HEAD", "/demo")

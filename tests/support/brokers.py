@@ -1,0 +1,58 @@
+"""What tests are given: a broker, an S3 endpoint, a bucket. Ours, started for the session, or named by option."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from archiver.sandbox import KafkaBroker
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CACHE = REPOSITORY / ".cache"  # git-ignored; `make setup` warms it
+KAFKA_39 = "3.9.1"
+KAFKA_41 = "4.1.1"
+
+
+class Broker(Protocol):
+    """Enough for a test that does not stop it: those that do take `new_broker`."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+class S3(Protocol):
+    @property
+    def endpoint(self) -> str: ...
+    @property
+    def access_key(self) -> str: ...
+    @property
+    def secret_key(self) -> str: ...
+
+
+class StartBroker(Protocol):
+    """Starts a broker that one test has to itself; it is stopped after the test."""
+
+    def __call__(self, version: str = KAFKA_41, **properties: str) -> KafkaBroker: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBroker:
+    bootstrap: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenS3:
+    endpoint: str
+    access_key: str
+    secret_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A fresh, empty bucket."""
+
+    s3: S3
+    name: str
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}"
