@@ -3,7 +3,7 @@
 from numba import types
 
 from archiver.codec.headers import read_header
-from archiver.codec.jit import BYTES, LONG, LONGS, READ_ONLY_BYTES, TABLE, kernel
+from archiver.codec.jit import BYTES, LONGS, READ_ONLY_BYTES, TABLE, kernel
 from archiver.codec.varint import copy_bytes, inside
 from archiver.frame import Bytes, Longs
 

@@ -135,9 +135,7 @@ def _read_list(body: Bytes, position: int, end: int, target: Bytes, used: int) -
 
 
 @kernel(
-    types.UniTuple(LONG, 3)(
-        READ_ONLY_BYTES, LONG, types.boolean, types.boolean, READ_ONLY_BYTES, LONG, TABLE, BYTES
-    )
+    types.UniTuple(LONG, 3)(READ_ONLY_BYTES, LONG, types.boolean, types.boolean, READ_ONLY_BYTES, LONG, TABLE, BYTES)
 )
 def decode_rows(
     body: Bytes,

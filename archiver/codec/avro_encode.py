@@ -114,7 +114,9 @@ def _write_headers(target: Bytes, used: int, source: Bytes, start: int, length: 
     return _write_list(target, used, source, parts, count)
 
 
-@kernel(types.UniTuple(LONG, 4)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, READ_ONLY_BYTES, BYTES, LONG, LONG))
+@kernel(
+    types.UniTuple(LONG, 4)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, READ_ONLY_BYTES, BYTES, LONG, LONG)
+)
 def encode_rows(
     body: Bytes,
     header_body: Bytes,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
 from archiver.codec import batch_kernels as k
 from archiver.codec.compression import Arena, BatchCodec, DecompressionError, compress_payload
@@ -124,10 +125,10 @@ def _unknown_magic(magic: int, base: int) -> CorruptBatchError:
     return UnsupportedBatchError(f"offset {base}: record batch of magic {magic}, which is not known")
 
 
-def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> "np.typing.NDArray[np.bool_]":
+def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
     """Tell which batches hold records of the archive: not control, not aborted, not emptied by compaction."""
-    control = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
-    kept = ~control & (batches[k.COUNT] > 0)
+    control: npt.NDArray[np.bool_] = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
+    kept: npt.NDArray[np.bool_] = ~control & (batches[k.COUNT] > 0)
     if not aborted:
         return kept
     waiting = sorted(aborted, key=lambda entry: entry[1])
@@ -153,9 +154,7 @@ def _inflate(batches: Longs, source: Bytes, most_bytes: int) -> Bytes:
     body = source
     if codecs.any():
         arena = Arena(int((ends - starts).sum()), most_bytes)
-        for index, (start, end, codec) in enumerate(
-            zip(starts.tolist(), ends.tolist(), codecs.tolist(), strict=True)
-        ):
+        for index, (start, end, codec) in enumerate(zip(starts.tolist(), ends.tolist(), codecs.tolist(), strict=True)):
             starts[index], ends[index] = _add(arena, codec, source[start:end], int(batches[k.BASE_OFFSET, index]))
         body = arena.body
     batches[k.PAYLOAD_START] = starts

@@ -4,11 +4,15 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import cramjam
 import numpy as np
 
 from archiver.frame import Bytes
+
+# (compressed, room to decompress into) -> bytes written
+Inflate = Callable[[Any, Any], int]
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16  # magic, version, compatible version
@@ -58,7 +62,7 @@ class Arena:
             self._add_piece(piece, inflate)
         return start, self._used
 
-    def _add_piece(self, piece: Bytes, inflate: Callable[[Bytes, Bytes], int]) -> None:
+    def _add_piece(self, piece: Bytes, inflate: Inflate) -> None:
         while True:
             try:
                 self._used += inflate(piece, self._buffer[self._used :])
@@ -76,7 +80,7 @@ class Arena:
         self._buffer = larger
 
 
-def _pieces(codec: BatchCodec, payload: Bytes) -> Iterator[tuple[Bytes, Callable[[Bytes, Bytes], int]]]:
+def _pieces(codec: BatchCodec, payload: Bytes) -> Iterator[tuple[Bytes, Inflate]]:
     if codec is not BatchCodec.SNAPPY:
         yield payload, _INFLATE[codec]
     elif payload[: len(_XERIAL_MAGIC)].tobytes() != _XERIAL_MAGIC:  # librdkafka and others write it raw
@@ -105,7 +109,7 @@ def _copy(source: Bytes, target: Bytes) -> int:
     return len(source)
 
 
-_INFLATE: dict[BatchCodec, Callable[[Bytes, Bytes], int]] = {
+_INFLATE: dict[BatchCodec, Inflate] = {
     BatchCodec.NONE: _copy,
     BatchCodec.GZIP: cramjam.gzip.decompress_into,
     BatchCodec.LZ4: cramjam.lz4.decompress_into,
@@ -119,7 +123,7 @@ def compress_payload(codec: BatchCodec, payload: Bytes, level: int) -> bytes:
         case BatchCodec.NONE:
             return payload.tobytes()
         case BatchCodec.ZSTD:
-            return bytes(cramjam.zstd.compress(payload, level=level))
+            return bytes(cramjam.zstd.compress(payload.data, level=level))
         case BatchCodec.GZIP | BatchCodec.SNAPPY | BatchCodec.LZ4:
             raise ValueError(f"batches are not written with {codec.name}")
 
@@ -130,11 +134,11 @@ def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
         case BlockCodec.NULL:
             return block.tobytes()
         case BlockCodec.DEFLATE:
-            return zlib.compress(block, level, wbits=-15)
+            return zlib.compress(block.data, level, wbits=-15)
         case BlockCodec.SNAPPY:
-            return bytes(cramjam.snappy.compress_raw(block)) + struct.pack(">I", zlib.crc32(block))
+            return bytes(cramjam.snappy.compress_raw(block.data)) + struct.pack(">I", zlib.crc32(block.data))
         case BlockCodec.ZSTANDARD:
-            return bytes(cramjam.zstd.compress(block, level=level))
+            return bytes(cramjam.zstd.compress(block.data, level=level))
 
 
 def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> Bytes:
@@ -169,6 +173,6 @@ def _inflate_snappy(source: Bytes, most_bytes: int) -> Bytes:
         raise DecompressionError("cut")
     arena = Arena(len(source), most_bytes)
     arena.add(BatchCodec.SNAPPY, source[:-4])
-    if zlib.crc32(arena.body) != int.from_bytes(source[-4:].tobytes(), "big"):
+    if zlib.crc32(arena.body.data) != int.from_bytes(source[-4:].tobytes(), "big"):
         raise DecompressionError("its CRC does not match")
     return arena.body

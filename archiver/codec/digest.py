@@ -114,7 +114,9 @@ def survey(body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int,
     for row in range(start, stop):
         key_length = table[4, row]
         value_length = table[6, row]
-        if not inside(table[3, row], max(key_length, 0), len(body)) or not inside(table[5, row], max(value_length, 0), len(body)):
+        if not inside(table[3, row], max(key_length, 0), len(body)) or not inside(
+            table[5, row], max(value_length, 0), len(body)
+        ):
             return False
         headers = np.uint64(table[9, row])
         if table[9, row] > 0:

@@ -1,6 +1,7 @@
 """XXH64, as its specification has it (tested against the reference implementation)."""
 
 import numpy as np
+
 from archiver.codec.jit import inner
 from archiver.frame import Bytes
 
@@ -9,6 +10,7 @@ PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3 = np.uint64(0x165667B19E3779F9)
 PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
 PRIME_5 = np.uint64(0x27D4EB2F165667C5)
+
 
 @inner
 def rotate(value: int, bits: int) -> int:

@@ -116,7 +116,7 @@ def keys_are_unique(source: Bytes, parts: Longs, count: int) -> bool:
 def _same_key(source: Bytes, parts: Longs, one: int, other: int) -> bool:
     if parts[1, one] != parts[1, other]:
         return False
-    for index in range(parts[1, one]):
+    for index in range(parts[1, one]):  # noqa: SIM110 - numba has no all() over a generator
         if source[parts[0, one] + index] != source[parts[0, other] + index]:
             return False
     return True

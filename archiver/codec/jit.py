@@ -5,12 +5,12 @@ import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numba
 from numba import types
-
-from archiver.frame import Column
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,8 @@ LONGS = types.Array(types.int64, 1, "C")
 TABLE = types.Array(types.int64, 2, "C")
 LONG = types.int64
 
-COLUMNS = len(Column)
+_SETTINGS: Any = numba.config  # its attributes are set at run time
+_raw_memcpy: Callable[..., Any] = cgutils.raw_memcpy
 
 
 def cache_directory() -> Path | None:
@@ -57,7 +58,7 @@ _CACHE = cache_directory()
 if _CACHE is None:
     log.warning("no writable place for compiled kernels: they are compiled again at every start (about 20 s)")
 else:
-    numba.config.CACHE_DIR = str(_CACHE)
+    _SETTINGS.CACHE_DIR = str(_CACHE)
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401 - numba has no types
@@ -72,3 +73,28 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that only kernels call."""
     compiled: Callable[..., Any] = numba.njit(function, nogil=True, cache=False, inline="never")
     return compiled
+
+
+def _move(target: Any, position: int, source: Any, start: int, length: int) -> None:  # noqa: ANN401
+    """Copy bytes between two arrays, when kernels run uncompiled."""
+    target[position : position + length] = source[start : start + length]
+
+
+@intrinsic
+def _compiled_move(_context: Any, target: Any, position: Any, source: Any, start: Any, length: Any) -> Any:  # noqa: ANN401
+    # A loop over bytes costs twice as much: LLVM cannot know that the arrays do not overlap (0.28 against 0.15 us a record).
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        target_type, position_type, source_type, start_type, length_type = signature.args
+        to, at, origin, begin, size = arguments
+        to_array = context.make_array(target_type)(context, builder, to)
+        from_array = context.make_array(source_type)(context, builder, origin)
+        at = context.cast(builder, at, position_type, types.intp)
+        begin = context.cast(builder, begin, start_type, types.intp)
+        size = context.cast(builder, size, length_type, types.intp)
+        _raw_memcpy(builder, builder.gep(to_array.data, [at]), builder.gep(from_array.data, [begin]), size, 1)
+        return context.get_dummy_value()
+
+    return types.none(target, position, source, start, length), generate
+
+
+move_memory: Callable[..., None] = _move if _SETTINGS.DISABLE_JIT else cast("Callable[..., None]", _compiled_move)

@@ -5,7 +5,7 @@ A position of BROKEN is how a kernel says that its input ends too early or canno
 
 import numpy as np
 
-from archiver.codec.jit import inner
+from archiver.codec.jit import inner, move_memory
 from archiver.frame import Bytes
 
 BROKEN = -1
@@ -55,8 +55,7 @@ def varint_size(value: int) -> int:
 @inner
 def copy_bytes(target: Bytes, position: int, source: Bytes, start: int, length: int) -> int:
     """Return the position after the copy; the caller has checked both ranges."""
-    for index in range(length):
-        target[position + index] = source[start + index]
+    move_memory(target, position, source, start, length)
     return position + length
 
 
