@@ -1,0 +1,321 @@
+"""One partition's open segment: frames in, a finished object out; and a finished object back into frames."""
+
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from archiver import __version__
+from archiver.codec.avro import SYNC_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header
+from archiver.codec.compression import BlockCodec
+from archiver.codec.digest import (
+    DIGEST,
+    LARGEST_RECORD,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    PAYLOAD_BYTES,
+    SURVEY_SIZE,
+    TOMBSTONES,
+    TYPES_SEEN,
+    survey,
+)
+from archiver.errors import CorruptSegmentError
+from archiver.facts import Hole, SegmentFacts, facts_from_header
+from archiver.frame import Column, Frame
+
+# What the facts hold of holes must leave room for the rest under 2 KB.
+MOST_HOLES = 16
+_TIMESTAMP_TYPES = (-1, 0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSource:
+    """The partition that records come from, in one life of its topic."""
+
+    topic: str
+    partition: int
+    life: int
+    topic_id: str
+    cluster_id: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLimits:
+    """When a segment is full. 0: no limit."""
+
+    uncompressed_bytes: int
+    records: int = 0
+    codec: BlockCodec = BlockCodec.ZSTANDARD
+    level: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class FinishedSegment:
+    """A segment that only has to be put: its facts, its header, and the file that holds its blocks."""
+
+    source: PartitionSource
+    facts: SegmentFacts
+    header: bytes
+    blocks: Path
+    size: int
+
+    def open_body(self) -> "SegmentBody":
+        """Open the whole object for reading; the caller closes it."""
+        return SegmentBody(self.header, self.blocks)
+
+    def discard(self) -> None:
+        """Delete the local file: the object is durable, or will be cut again."""
+        self.blocks.unlink(missing_ok=True)
+
+
+class SegmentBody(io.RawIOBase):
+    """Header and blocks as one seekable stream, without a copy of the blocks in memory."""
+
+    def __init__(self, header: bytes, blocks: Path) -> None:
+        super().__init__()
+        self._header = header
+        self._file = blocks.open("rb")
+        self._size = len(header) + os.fstat(self._file.fileno()).st_size
+        self._position = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._size - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        part = self._header[self._position : self._position + wanted]
+        if len(part) < wanted:
+            self._file.seek(self._position + len(part) - len(self._header))
+            part += self._file.read(wanted - len(part))
+        self._position += len(part)
+        return part
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast("bytearray", buffer)).cast("B")
+        part = self.read(len(view))
+        view[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@dataclass(slots=True)
+class _Coverage:
+    base: int
+    next: int
+    first: int = -1
+    last: int = -1
+    records: int = 0
+    leader_epoch: int = -1
+    source_bytes: int = 0
+    holes: list[Hole] = field(default_factory=list)
+
+
+class OpenSegment:
+    """Rows of one partition on their way into one object.
+
+    Compressed blocks go to a local file that means nothing after a crash: Kafka is the truth. The file is opened for
+    each append, so that thousands of open segments do not need thousands of file handles.
+    """
+
+    def __init__(self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Path) -> None:
+        self.source = source
+        self._limits = limits
+        self._sync = os.urandom(SYNC_BYTES)
+        self._blocks = BlockEncoder(
+            topic=source.topic, partition=source.partition, codec=limits.codec, level=limits.level, sync=self._sync
+        )
+        handle, name = tempfile.mkstemp(
+            prefix=f"{source.topic}+{source.partition}-{base}-", suffix=".blocks", dir=spool
+        )
+        os.close(handle)
+        self._file = Path(name)
+        self._file_bytes = 0
+        self._uncompressed = 0
+        self._sha256 = hashlib.sha256()
+        self._survey = np.zeros(SURVEY_SIZE, np.int64)
+        self._survey[MIN_TIMESTAMP] = np.iinfo(np.int64).max
+        self._survey[MAX_TIMESTAMP] = np.iinfo(np.int64).min
+        self._coverage = _Coverage(base=base, next=base)
+
+    @property
+    def records(self) -> int:
+        return self._coverage.records
+
+    @property
+    def next(self) -> int:
+        """The offset at which the next segment begins."""
+        return self._coverage.next
+
+    @property
+    def is_full(self) -> bool:
+        limits = self._limits
+        return (
+            (
+                limits.uncompressed_bytes > 0
+                and self._uncompressed + self._blocks.pending_bytes >= limits.uncompressed_bytes
+            )
+            or (limits.records > 0 and self.records >= limits.records)
+            or len(self._coverage.holes) >= MOST_HOLES
+        )
+
+    def append(self, frame: Frame, start: int) -> int:
+        """Take rows from `start` on until the segment is full. Returns the first row not taken."""
+        row = start
+        while row < len(frame) and not self.is_full:
+            stop = len(frame)
+            if self._limits.records:
+                stop = min(stop, row + self._limits.records - self.records)
+            after = self._blocks.append(frame, row, stop)
+            if not survey(frame.body, frame.header_body, frame.table, row, after, self._survey):
+                raise ValueError(f"{self.source}: a row of rows {row}..{after} points outside its buffers")
+            self._note_rows(frame, row, after)
+            row = after
+            if self._blocks.is_full:
+                self._flush_block()
+        return row
+
+    def _note_rows(self, frame: Frame, start: int, stop: int) -> None:
+        offsets = frame.column(Column.OFFSET)
+        coverage = self._coverage
+        if coverage.first < 0:
+            coverage.first = int(offsets[start])
+        coverage.last = int(offsets[stop - 1])
+        coverage.next = coverage.last + 1
+        coverage.records += stop - start
+
+    def cover(self, next_offset: int, *, leader_epoch: int, source_bytes: int) -> None:
+        """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets."""
+        coverage = self._coverage
+        coverage.next = max(coverage.next, next_offset)
+        coverage.leader_epoch = leader_epoch if leader_epoch >= 0 else coverage.leader_epoch
+        coverage.source_bytes += source_bytes
+
+    def note_hole(self, hole: Hole) -> None:
+        """Record that offsets were not there to be read; they become part of the coverage."""
+        self._coverage.holes.append(hole)
+        self._coverage.next = max(self._coverage.next, hole.last_offset + 1)
+
+    def _flush_block(self) -> None:
+        self._uncompressed += self._blocks.pending_bytes
+        block = self._blocks.flush()
+        self._sha256.update(block)
+        with self._file.open("ab", buffering=0) as file:
+            file.write(block)
+        self._file_bytes += len(block)
+
+    def finish(self) -> FinishedSegment:
+        """Write what is pending and state the facts. The segment must hold a record; it cannot be used afterwards."""
+        if not self.records:
+            raise ValueError(f"{self.source}: there is no segment without a record")
+        self._flush_block()
+        facts = self._facts()
+        header = encode_header(self._limits.codec, self._sync, facts.to_header())
+        return FinishedSegment(
+            source=self.source, facts=facts, header=header, blocks=self._file, size=len(header) + self._file_bytes
+        )
+
+    def _facts(self) -> SegmentFacts:
+        coverage, found = self._coverage, self._survey.tolist()
+        return SegmentFacts(
+            writer=__version__,
+            cluster_id=self.source.cluster_id,
+            topic_id=self.source.topic_id,
+            leader_epoch=coverage.leader_epoch,
+            base=coverage.base,
+            first=coverage.first,
+            last=coverage.last,
+            next=coverage.next,
+            records=coverage.records,
+            tombstones=found[TOMBSTONES],
+            min_timestamp=found[MIN_TIMESTAMP],
+            max_timestamp=found[MAX_TIMESTAMP],
+            timestamp_types=tuple(kind for kind in _TIMESTAMP_TYPES if found[TYPES_SEEN] & (1 << (kind + 1))),
+            bytes=found[PAYLOAD_BYTES],
+            largest_record=found[LARGEST_RECORD],
+            source_bytes=coverage.source_bytes,
+            holes=tuple(coverage.holes),
+            sha256=self._sha256.hexdigest(),
+            digest=found[DIGEST],
+        )
+
+    def discard(self) -> None:
+        """Forget everything; Kafka still has it."""
+        self._file.unlink(missing_ok=True)
+
+
+def read_segment(
+    content: bytes, facts: SegmentFacts | None, *, topic: str, partition: int, key: str, from_offset: int = 0
+) -> Iterator[Frame]:
+    """Read an object back, checked against its facts; only records at or above from_offset.
+
+    `facts` are those of the object's metadata; None for a v1.0 object, which has none. Raises CorruptSegmentError, before
+    the first frame when the bytes are not those that were written.
+    """
+    view = memoryview(content)
+    header = decode_header(view, key)
+    if facts is not None:
+        _compare_header(facts, header.metadata, key)
+        actual = hashlib.sha256(view[header.size :]).hexdigest()
+        if actual != facts.sha256:
+            raise CorruptSegmentError(
+                f"{key}: its bytes are not those that were written (SHA-256 {actual[:12]}…, not {facts.sha256[:12]}…)"
+            )
+    counted = 0
+    previous = -1
+    for frame in decode_blocks(view, header, topic=topic, partition=partition, key=key):
+        if not len(frame):
+            continue
+        previous = _check_offsets(frame, previous, key)
+        counted += len(frame)
+        yield frame.rows(_first_at(frame, from_offset), len(frame)) if from_offset > frame.table[0, 0] else frame
+    if facts is not None and (counted, previous) != (facts.records, facts.last):
+        raise CorruptSegmentError(
+            f"{key}: {counted} records up to offset {previous}, not {facts.records} up to {facts.last}: the object was cut"
+        )
+
+
+def _compare_header(facts: SegmentFacts, metadata: Mapping[str, str], key: str) -> None:
+    inside = facts_from_header(metadata, key)
+    if inside is None:
+        raise CorruptSegmentError(f"{key}: the object's metadata has facts, its Avro header has none")
+    differing = [name for name, text in facts.to_header().items() if inside.to_header()[name] != text]
+    if differing:
+        raise CorruptSegmentError(f"{key}: object metadata and Avro header differ in {', '.join(differing)}")
+
+
+def _check_offsets(frame: Frame, previous: int, key: str) -> int:
+    offsets = frame.column(Column.OFFSET)
+    if offsets[0] <= previous or (np.diff(offsets) <= 0).any():
+        raise CorruptSegmentError(f"{key}: offsets do not rise after {previous}")
+    return int(offsets[-1])
+
+
+def _first_at(frame: Frame, offset: int) -> int:
+    return int(np.searchsorted(frame.column(Column.OFFSET), offset))
