@@ -1,0 +1,95 @@
+"""Topics and configs against real brokers; what the client says about topics."""
+
+import asyncio
+
+import pytest
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from tests.support.brokers import Broker
+from tests.support.kafka_topics import create_topic, settings_of, with_client
+
+pytestmark = pytest.mark.kafka
+
+
+def test_configs_are_set_and_taken_back(broker: Broker, topic: str) -> None:
+    async def body() -> None:
+        admin = KafkaAdmin(settings_of(broker.bootstrap))
+        created = {"retention.ms": "-1", "cleanup.policy": "delete"}  # the second is the default, and yet set
+        await admin.create_topic(topic, partitions=2, replication_factor=1, configs=created)
+        assert await admin.topic_configs([topic]) == {topic: created}
+        changes = {"max.message.bytes": "2000000", "retention.ms": "1000"}
+        await admin.alter_topic_configs(topic, set_to=changes, delete=["cleanup.policy"])
+        assert await admin.topic_configs([topic]) == {topic: changes}
+        everything = (await admin.effective_topic_configs([topic]))[topic]
+        assert changes.items() <= everything.items()
+        assert everything["cleanup.policy"] == "delete"
+
+    asyncio.run(body())
+
+
+def test_a_topic_comes_and_goes(broker: Broker, topic: str) -> None:
+    async def body(client: KafkaClient) -> None:
+        admin = KafkaAdmin(client.settings)
+        await admin.create_topic(topic, partitions=3, replication_factor=1)
+        found = (await client.describe_topics([topic, "absent"])).pop(topic)
+        assert found.partitions == (0, 1, 2)
+        assert found.leaders == {0: 1, 1: 1, 2: 1}
+        assert len(found.topic_id) == 22
+        assert not found.is_internal
+        assert topic in await client.describe_topics(None)
+        with pytest.raises(KafkaError, match=r"TOPIC_ALREADY_EXISTS"):
+            await admin.create_topic(topic, partitions=3, replication_factor=1)
+        await admin.delete_topic(topic)
+        assert await client.describe_topics([topic]) == {}
+        with pytest.raises(KafkaError, match=r"UNKNOWN_TOPIC_OR_PARTITION"):
+            await admin.delete_topic(topic)
+
+    with_client(broker.bootstrap, body)
+
+
+def test_refusals_name_the_topic_and_the_reason(broker: Broker, topic: str) -> None:
+    async def body() -> None:
+        admin = KafkaAdmin(settings_of(broker.bootstrap))
+        with pytest.raises(KafkaError, match=rf"{topic}.*INVALID_CONFIG.*no\.such\.config"):
+            await admin.create_topic(topic, configs={"no.such.config": "1"})
+        with pytest.raises(KafkaError, match=rf"{topic}.*INVALID_REPLICATION_FACTOR"):
+            await admin.create_topic(topic, replication_factor=3)
+        with pytest.raises(KafkaError, match=rf"{topic}.*UNKNOWN_TOPIC_OR_PARTITION"):
+            await admin.topic_configs([topic])
+
+    asyncio.run(body())
+
+
+def test_an_absent_topic_is_final_after_some_patience(broker: Broker, topic: str) -> None:
+    create_topic(broker.bootstrap, topic)
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def body() -> None:
+        async with KafkaClient(settings_of(broker.bootstrap), sleep=sleep) as client:
+            with pytest.raises(KafkaError, match=f"topic {topic}-absent does not exist"):
+                await client.offsets([(topic, 0), (topic + "-absent", 0)])
+            assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
+            with pytest.raises(KafkaError, match=f"topic {topic} has 1 partitions, and no 5"):
+                await client.leader(topic, 5)
+            with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
+                await client.describe_topics(["not/legal"])
+
+    asyncio.run(body())
+
+
+def test_the_cluster_tells_its_id(broker: Broker) -> None:
+    assert len(with_client(broker.bootstrap, lambda client: client.cluster_id())) == 22
+
+
+def test_admin_without_a_broker_is_temporary() -> None:
+    async def body() -> None:
+        admin = KafkaAdmin(settings_of("127.0.0.1:1", socket_timeout_ms=500))
+        await admin.topic_configs(["anything"])
+
+    with pytest.raises(KafkaTemporaryError, match=r"anything.*bootstrap\.servers"):
+        asyncio.run(body())

@@ -1,0 +1,76 @@
+"""Test topics by way of our own admin and confluent-kafka's producer; record batches by way of aiokafka."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TypeVar
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from confluent_kafka import Producer
+
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.settings import KafkaSettings
+
+Value = TypeVar("Value")
+
+
+def settings_of(bootstrap: str, **properties: object) -> KafkaSettings:
+    named = {key.replace("_", "."): value for key, value in properties.items()}
+    return KafkaSettings.parse({"bootstrap.servers": bootstrap, **named})
+
+
+def with_client(bootstrap: str, body: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
+    """Run a coroutine function with a connected client."""
+
+    async def run() -> Value:
+        async with KafkaClient(settings_of(bootstrap)) as client:
+            return await body(client)
+
+    return asyncio.run(run())
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    admin = KafkaAdmin(settings_of(bootstrap))
+    asyncio.run(admin.create_topic(topic, partitions=partitions, replication_factor=1, configs=configs))
+
+
+def producer_of(bootstrap: str, **properties: object) -> Producer:
+    named = {key.replace("_", "."): value for key, value in properties.items()}
+    return Producer({"bootstrap.servers": bootstrap, **named})
+
+
+def produce_values(bootstrap: str, topic: str, values: list[bytes], partition: int = 0, **properties: object) -> None:
+    producer = producer_of(bootstrap, message_max_bytes=20_000_000, **properties)
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(30) == 0
+
+
+async def until_stable(client: KafkaClient, topic: str, offset: int) -> None:
+    """Brokers write a transaction's marker after they answered its end: wait for it."""
+    async with asyncio.timeout(30):
+        while (await client.offsets([(topic, 0)]))[topic, 0].last_stable < offset:
+            pass
+
+
+def build_batch(
+    values: list[bytes], *, producer_id: int, epoch: int, base_sequence: int, timestamp: int = 1000
+) -> bytes:
+    """One uncompressed record batch of an idempotent producer."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, producer_id, epoch, base_sequence, 1 << 24)
+    for delta, value in enumerate(values):
+        assert builder.append(delta, timestamp, None, value, []) is not None
+    return bytes(builder.build())
+
+
+def batches_in(records: memoryview) -> Iterator[tuple[int, int, bytes]]:
+    """(base offset, last offset, bytes) of every whole batch."""
+    at = 0
+    while at + 61 <= len(records):
+        base, length = struct.unpack_from(">qi", records, at)
+        whole = records[at : at + 12 + length]
+        if len(whole) < 12 + length:
+            return
+        yield base, base + struct.unpack_from(">i", whole, 23)[0], bytes(whole)
+        at += len(whole)

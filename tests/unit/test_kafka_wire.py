@@ -1,0 +1,198 @@
+"""The wire format without a broker: forms, bounds, versions, and what each error code means."""
+
+import struct
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.codes import TEMPORARY, Code, broker_error
+from archiver.kafka.fetch import Divergence, FetchCall, Fetched, FetchProblem, FetchTarget, problem_of
+from archiver.kafka.produce import Outcome, outcome_of
+from archiver.kafka.wire import MalformedAnswerError, Reader, Writer, uuid_bytes, uuid_text, uvarint
+
+TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"  # bytes 0 to 15, as Kafka's Uuid.toString prints them
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_numbers_come_back(number: int) -> None:
+    assert Reader(memoryview(uvarint(number)), flexible=True).uvarint() == number
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_ids_come_back(raw: bytes) -> None:
+    assert uuid_bytes(uuid_text(raw)) == raw
+
+
+def test_ids_look_as_kafka_prints_them() -> None:
+    assert uuid_text(bytes(range(16))) == TOPIC_ID
+    assert uuid_text(bytes(16)) == ""
+    with pytest.raises(ValueError, match="not a Kafka id"):
+        uuid_bytes("abcd")
+
+
+@pytest.mark.parametrize(
+    ("flexible", "text", "raw"),
+    [
+        (False, "ab", b"\0\2ab"),
+        (False, None, b"\xff\xff"),
+        (True, "ab", b"\3ab"),
+        (True, None, b"\0"),
+        (True, "", b"\1"),
+    ],
+)
+def test_strings_in_both_forms(flexible: bool, text: str | None, raw: bytes) -> None:
+    out = Writer(flexible=flexible)
+    out.text(text)
+    out.tags()
+    assert out.finish() == raw + (b"\0" if flexible else b"")
+    assert Reader(memoryview(raw), flexible=flexible).text() == (text or "")
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_make_the_reader_leave_its_buffer(raw: bytes) -> None:
+    for read in (Reader.text, Reader.blob, Reader.tags, Reader.uuid, lambda reader: reader.array(reader.int64)):
+        reader = Reader(memoryview(raw), flexible=True)
+        try:
+            read(reader)
+        except MalformedAnswerError:
+            continue
+        assert reader._at <= len(raw)
+
+
+# --- fetch
+
+ANSWERED = struct.Struct(">ihqqq")
+
+
+def answer_with(partitions: list[bytes], topic: bytes = bytes(range(16))) -> bytes:
+    rows = b"".join(partitions)
+    return struct.pack(">ihi", 0, 0, 0) + uvarint(2) + topic + uvarint(len(partitions) + 1) + rows + b"\0" + b"\0"
+
+
+WHOLE = answer_with([
+    ANSWERED.pack(0, 0, 9, 8, 1) + uvarint(2) + struct.pack(">qq", 77, 3) + b"\0" + b"\xff" * 4 + uvarint(6) + b"bytes\0",
+    ANSWERED.pack(1, 0, -1, -1, -1) + b"\0" + b"\xff" * 4 + b"\0"
+    + b"\2" + b"\0\x0d" + struct.pack(">iq", 4, 50) + b"\0" + b"\1\x09" + struct.pack(">ii", 1, 5) + b"\0",
+    ANSWERED.pack(2, 100, -1, -1, -1) + b"\0" + b"\xff" * 4 + b"\1" + b"\0",
+])  # fmt: skip
+
+
+def call_for(partitions: int) -> FetchCall:
+    targets = [FetchTarget(topic="t", topic_id=TOPIC_ID, partition=nr, offset=0) for nr in range(partitions)]
+    return FetchCall(targets, max_bytes=1, partition_bytes=1, max_wait_ms=1, min_bytes=1)
+
+
+def test_a_fetch_answer_is_read_with_its_tagged_fields() -> None:
+    error_code, (whole, cut, gone) = call_for(3).read(Reader(memoryview(WHOLE), flexible=True), 13)
+    assert error_code == 0
+    assert bytes(whole.records) == b"bytes"
+    assert whole.records.obj is WHOLE, "a slice, not a copy"
+    assert whole == Fetched(
+        topic="t",
+        partition=0,
+        records=whole.records,
+        aborted=((77, 3),),
+        high_watermark=9,
+        last_stable_offset=8,
+        log_start_offset=1,
+        by_topic_id=True,
+        error=None,
+    )
+    assert (cut.error, cut.diverging) == (FetchProblem.DIVERGING_EPOCH, Divergence(epoch=4, end_offset=50))
+    assert (gone.error, gone.error_code, len(gone.records)) == (FetchProblem.UNKNOWN_TOPIC_ID, 100, 0)
+
+
+@pytest.mark.parametrize("length", range(len(WHOLE)))
+def test_a_cut_fetch_answer_is_malformed_wherever_it_is_cut(length: int) -> None:
+    with pytest.raises(MalformedAnswerError):
+        call_for(3).read(Reader(memoryview(WHOLE)[:length], flexible=True), 13)
+
+
+def test_an_answer_about_another_topic_is_malformed() -> None:
+    raw = answer_with([], topic=bytes(15) + b"\1")
+    with pytest.raises(MalformedAnswerError, match="nobody asked"):
+        call_for(1).read(Reader(memoryview(raw), flexible=True), 13)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "spoken", "version"),
+    [(TOPIC_ID, (4, 17), 13), (TOPIC_ID, (0, 12), 12), ("", (4, 17), 12)],
+    ids=["by id", "old broker", "no id"],
+)
+def test_fetch_goes_by_id_where_it_can(topic_id: str, spoken: tuple[int, int], version: int) -> None:
+    target = FetchTarget(topic="t", topic_id=topic_id, partition=0, offset=0)
+    call = FetchCall([target], max_bytes=1, partition_bytes=1, max_wait_ms=1, min_bytes=1)
+    prepared = call.prepare({1: spoken})
+    assert repr(prepared) == f"Fetch v{version}"
+    assert (b"\2t\2" in prepared.encode()) == (version == 12)
+    assert prepared.parse_response_header(BytesIO(b"\0\0\0\7\0")).correlation_id == 7
+
+
+@pytest.mark.parametrize("spoken", [{1: (0, 11)}, {1: (14, 20)}, {}])
+def test_a_broker_that_cannot_is_told_by_its_versions(spoken: dict[int, tuple[int, int]]) -> None:
+    with pytest.raises(KafkaError, match=r"the broker speaks Fetch v.* this program v12\.\.v13"):
+        call_for(1).prepare(spoken)
+
+
+def test_the_received_bytes_are_not_copied() -> None:
+    received = bytes(4) + b"\0" + WHOLE
+    prepared = call_for(3).prepare({1: (4, 13)})
+    stream = BytesIO(received)
+    prepared.parse_response_header(stream)
+    _, (whole, _, _) = prepared.decode(stream).read()
+    assert whole.records.obj is received
+
+
+# --- codes
+
+
+def test_every_code_is_an_error_of_one_kind() -> None:
+    for code in [*Code, 12345]:
+        error = broker_error(code, "t[0] at broker 1", "its words")
+        assert isinstance(error, KafkaTemporaryError) == (code in TEMPORARY)
+        assert str(code if code == 12345 else int(code)) in str(error)
+        assert "t[0] at broker 1" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (0, None),
+        (Code.OFFSET_OUT_OF_RANGE, FetchProblem.OFFSET_OUT_OF_RANGE),
+        (Code.NOT_LEADER_OR_FOLLOWER, FetchProblem.NOT_LEADER),
+        (Code.FENCED_LEADER_EPOCH, FetchProblem.NOT_LEADER),
+        (Code.UNKNOWN_TOPIC_ID, FetchProblem.UNKNOWN_TOPIC_ID),
+        (Code.INCONSISTENT_TOPIC_ID, FetchProblem.UNKNOWN_TOPIC_ID),
+        (Code.TOPIC_AUTHORIZATION_FAILED, FetchProblem.DENIED),
+        (Code.OFFSET_NOT_AVAILABLE, FetchProblem.TEMPORARY),
+        (Code.UNKNOWN_SERVER_ERROR, FetchProblem.TEMPORARY),
+        (Code.CORRUPT_MESSAGE, FetchProblem.FAILED),
+        (12345, FetchProblem.FAILED),
+    ],
+)
+def test_fetch_problems(code: int, problem: FetchProblem | None) -> None:
+    assert problem_of(code) is problem
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (0, Outcome.DONE),
+        (45, Outcome.OUT_OF_SEQUENCE),
+        (46, Outcome.DUPLICATE),
+        (Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Outcome.TEMPORARY),
+        (Code.REQUEST_TIMED_OUT, Outcome.TEMPORARY),
+        (Code.NOT_LEADER_OR_FOLLOWER, Outcome.TEMPORARY),
+        (Code.UNKNOWN_TOPIC_OR_PARTITION, Outcome.TEMPORARY),
+        (Code.POLICY_VIOLATION, Outcome.FATAL),
+        (Code.TOPIC_AUTHORIZATION_FAILED, Outcome.FATAL),
+        (Code.UNKNOWN_PRODUCER_ID, Outcome.FATAL),
+        (Code.UNKNOWN_SERVER_ERROR, Outcome.FATAL),
+        (12345, Outcome.FATAL),
+    ],
+)
+def test_produce_outcomes(code: int, outcome: Outcome) -> None:
+    assert outcome_of(code) is outcome
