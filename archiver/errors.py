@@ -30,7 +30,14 @@ class TemporaryError(ArchiverError):
 
 
 class CorruptBatchError(NotWholeError):
-    """A record batch that cannot be trusted: bad CRC, bad structure, unknown codec."""
+    """A record batch that cannot be trusted: bad CRC, bad structure, unknown codec.
+
+    `good_bytes` is how much of the fetched bytes lies before it.
+    """
+
+    def __init__(self, message: str, *, good_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.good_bytes = good_bytes
 
 
 class UnsupportedBatchError(CorruptBatchError):

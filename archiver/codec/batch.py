@@ -91,7 +91,9 @@ def decode_batches(
     table = np.empty((len(Column), int(wanted[k.COUNT].sum())), np.int64)
     rows, problem, batch = k.index_records(body, wanted, position, table)
     if problem != k.OK:
-        raise CorruptBatchError(f"offset {wanted[k.BASE_OFFSET, batch]}: {_PROBLEMS[problem]}")
+        raise CorruptBatchError(
+            f"offset {wanted[k.BASE_OFFSET, batch]}: {_PROBLEMS[problem]}", good_bytes=int(wanted[k.START, batch])
+        )
     frame = Frame(body=body, header_body=body, table=table)
     return DecodedBatches(
         frame=frame if rows == len(frame) else frame.rows(0, rows),
@@ -108,21 +110,25 @@ def _check(batches: Longs, source: Bytes) -> None:
         strict=True,
     ):
         if magic != _MAGIC:
-            raise _unknown_magic(magic, base)
+            raise _unknown_magic(magic, base, start)
         actual = google_crc32c.value(source[start + k.CRC_END : start + size])
         if actual != crc:
-            raise CorruptBatchError(f"offset {base}: the batch's CRC is {crc:08x}, its bytes have {actual:08x}")
+            raise CorruptBatchError(
+                f"offset {base}: the batch's CRC is {crc:08x}, its bytes have {actual:08x}", good_bytes=start
+            )
         if base < 0 or last < base or base <= previous_last:
-            raise CorruptBatchError(f"offset {base}: a batch of {base}..{last} behind one that ends at {previous_last}")
+            raise CorruptBatchError(
+                f"offset {base}: a batch of {base}..{last} behind one that ends at {previous_last}", good_bytes=start
+            )
         previous_last = last
 
 
-def _unknown_magic(magic: int, base: int) -> CorruptBatchError:
+def _unknown_magic(magic: int, base: int, start: int) -> CorruptBatchError:
     if magic in {0, 1}:
-        return UnsupportedBatchError(
-            f"offset {base}: message set v{magic} (written by Kafka before 0.11); this version reads record batches v2 only"
-        )
-    return UnsupportedBatchError(f"offset {base}: record batch of magic {magic}, which is not known")
+        reason = f"message set v{magic} (written by Kafka before 0.11); this version reads record batches v2 only"
+    else:
+        reason = f"record batch of magic {magic}, which is not known"
+    return UnsupportedBatchError(f"offset {base}: {reason}", good_bytes=start)
 
 
 def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
@@ -155,27 +161,31 @@ def _inflate(batches: Longs, source: Bytes, most_bytes: int) -> Bytes:
     if codecs.any():
         arena = Arena(int((ends - starts).sum()), most_bytes)
         for index, (start, end, codec) in enumerate(zip(starts.tolist(), ends.tolist(), codecs.tolist(), strict=True)):
-            starts[index], ends[index] = _add(arena, codec, source[start:end], int(batches[k.BASE_OFFSET, index]))
+            starts[index], ends[index] = _add(arena, codec, source[start:end], batches[:, index])
         body = arena.body
     batches[k.PAYLOAD_START] = starts
     batches[k.PAYLOAD_END] = ends
     too_many = batches[k.COUNT] > (ends - starts) // k.SMALLEST_RECORD
     if too_many.any():
-        index = int(too_many.argmax())
+        batch = batches[:, int(too_many.argmax())]
+        room = batch[k.PAYLOAD_END] - batch[k.PAYLOAD_START]
         raise CorruptBatchError(
-            f"offset {batches[k.BASE_OFFSET, index]}: {batches[k.COUNT, index]} records cannot lie in"
-            f" {ends[index] - starts[index]} bytes"
+            f"offset {batch[k.BASE_OFFSET]}: {batch[k.COUNT]} records cannot lie in {room} bytes",
+            good_bytes=int(batch[k.START]),
         )
     return body
 
 
-def _add(arena: Arena, codec: int, payload: Bytes, base_offset: int) -> tuple[int, int]:
+def _add(arena: Arena, codec: int, payload: Bytes, batch: Longs) -> tuple[int, int]:
+    base, start = int(batch[k.BASE_OFFSET]), int(batch[k.START])
+    if codec > max(BatchCodec):
+        raise UnsupportedBatchError(f"offset {base}: compression {codec} is not known", good_bytes=start)
     try:
         return arena.add(BatchCodec(codec), payload)
     except DecompressionError as error:
-        raise CorruptBatchError(f"offset {base_offset}: {BatchCodec(codec).name} payload: {error}") from error
-    except ValueError as error:
-        raise UnsupportedBatchError(f"offset {base_offset}: compression {codec} is not known") from error
+        raise CorruptBatchError(
+            f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start
+        ) from error
 
 
 class BatchEncoder:
