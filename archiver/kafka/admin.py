@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not marked so
     AdminClient,
     AlterConfigOpType,
@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ConfigResource,
     ConfigSource,
     NewTopic,
+    OffsetSpec,
     TopicDescription,
 )
 
@@ -51,12 +52,10 @@ class KafkaAdmin:
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic, and return when every partition has a leader. One that exists is an error."""
+        """Create a topic, and return when every partition is served. One that exists is an error."""
         topic = NewTopic(name, partitions, replication_factor, config=dict(configs or {}))
         await self._one(self._admin.create_topics([topic]), f"topic {name} could not be created")
-        await self._until(
-            lambda: self._is_served(name), f"topic {name} was created, but not every partition has a leader"
-        )
+        await self._until(lambda: self._is_served(name), f"topic {name} was created, but not every partition is served")
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when it is gone. One that does not exist is an error."""
@@ -100,8 +99,14 @@ class KafkaAdmin:
         return found
 
     async def _is_served(self, name: str) -> bool:
+        """Metadata names leaders before they serve: with 500 partitions here seconds before. So ask them for their ends."""
         description = await self._describe(name)
-        return description is not None and all(row.leader is not None for row in description.partitions)
+        if description is None or any(row.leader is None for row in description.partitions):
+            return False
+        wanted = {TopicPartition(name, row.id): OffsetSpec.latest() for row in description.partitions}  # type: ignore[no-untyped-call]
+        futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s).values()
+        answers = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+        return not any(isinstance(answer, BaseException) for answer in answers)
 
     async def _is_gone(self, name: str) -> bool:
         return await self._describe(name) is None

@@ -178,7 +178,8 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
 
 def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
     partition, error_code, high_watermark, last_stable_offset, log_start_offset = answer.unpack(_ANSWERED)
-    aborted = tuple(answer.array(lambda: _read_aborted(answer)))
+    aborted_count = answer.count()
+    aborted = tuple(_read_aborted(answer) for _ in range(aborted_count)) if aborted_count > 0 else ()
     answer.int32()  # preferred_read_replica: only with a rack
     records = answer.blob()
     tags = answer.tags()

@@ -20,6 +20,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _NO_UUID = bytes(16)
+_NOTHING = memoryview(b"")
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -128,7 +129,10 @@ class Reader:
     def uvarint(self) -> int:
         number = 0
         for shift in range(0, 35, 7):
-            byte = self.int8() & 0xFF
+            if self._at >= len(self._view):
+                raise MalformedAnswerError(f"it ends inside a number at byte {self._at}")
+            byte = self._view[self._at]
+            self._at += 1
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return number
@@ -148,7 +152,8 @@ class Reader:
 
     def blob(self) -> memoryview:
         """Bytes, as a slice of the answer; empty for null."""
-        return self.take(max(self.count(), 0))
+        length = self.count()
+        return self.take(length) if length > 0 else _NOTHING
 
     def text(self) -> str:
         """A string; empty for null."""

@@ -15,7 +15,6 @@ from tests.support.kafka_topics import (
     create_topic,
     produce_values,
     producer_of,
-    settings_of,
     until_stable,
     with_client,
 )
@@ -204,12 +203,3 @@ async def _until_answered(client: KafkaClient, topic: str) -> None:
             with suppress(KafkaTemporaryError):
                 await client.offsets([(topic, 0)])
                 return
-
-
-def test_no_broker_there_is_a_clear_error() -> None:
-    async def body() -> None:
-        async with KafkaClient(settings_of("127.0.0.1:1")):
-            raise AssertionError("connected to nothing")
-
-    with pytest.raises(KafkaTemporaryError, match=r"bootstrap\.servers 127\.0\.0\.1:1"):
-        asyncio.run(body())
