@@ -17,6 +17,7 @@ from hypothesis import settings
 from archiver.errors import ArchiverError
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket, GivenBroker, GivenS3, StartBroker
+from tests.support.java_oracle import JavaOracle
 from tests.support.minio import minio_or_skip
 
 REQUIRE_REAL = os.environ.get("ARCHIVER_REQUIRE_REAL") == "1"
@@ -143,6 +144,17 @@ def kafka_jars(version: str) -> Path:
         return fetch_kafka(version, CACHE)
     except ArchiverError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def java_oracle() -> Iterator[JavaOracle]:
+    """Kafka's own Java (4.1), one process for the session."""
+    try:
+        oracle = JavaOracle(kafka_jars(KAFKA_41), CACHE)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    with oracle:
+        yield oracle
 
 
 @pytest.fixture
