@@ -137,7 +137,7 @@ def generate(
     timestamp_type: int = 0,
     first_offset: int = 0,
     big_bytes: int = BIG_BYTES,
-    big_share: float = 0.003,
+    big_every: int = 400,
 ) -> list[Rec]:
     """`count` records, the same for the same arguments. 2,000 hold every class (`raw`: also those of RAW_CLASSES)."""
     rng = random.Random(seed)
@@ -147,7 +147,7 @@ def generate(
             timestamp=_timestamp(rng, raw),
             timestamp_type=timestamp_type,
             key=_content(rng, 24),
-            value=rng.randbytes(big_bytes) if rng.random() < big_share else _content(rng, 300),
+            value=rng.randbytes(big_bytes) if index % big_every == big_every // 2 else _content(rng, 300),
             headers=_headers(rng, raw),
         )
         for index in range(count)
