@@ -50,7 +50,8 @@ class Frame:
 
     def column(self, column: Column) -> Longs:
         """One column, without a copy."""
-        return self.table[column]
+        found: Longs = self.table[column]
+        return found
 
     def rows(self, start: int, stop: int) -> "Frame":
         """Records start..stop (exclusive), over the same buffers."""

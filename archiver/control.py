@@ -1,0 +1,185 @@
+"""Small facts beside the records: numbered objects, put if absent, never changed; the highest number holds (docs/format.md §8)."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from archiver.errors import CorruptSegmentError, FormatTooNewError, StrangerError, TemporaryError
+from archiver.layout import Layout
+from archiver.store import ObjectStore
+
+FORMAT = 1
+_ATTEMPTS = 32
+
+Fact = Mapping[str, Any]
+
+
+def latest_fact(store: ObjectStore, layout: Layout, stream: str) -> Fact | None:
+    """Return the fact that holds; None when the stream has none."""
+    number = _highest(store, layout, stream)
+    return None if number is None else _read(store, layout.fact_key(stream, number))
+
+
+def facts(store: ObjectStore, layout: Layout, stream: str) -> list[Fact]:
+    """Return the history of a stream, oldest first."""
+    numbers = _numbers(store, layout, stream)
+    return [_read(store, layout.fact_key(stream, number)) for number in sorted(numbers)]
+
+
+def append_fact(
+    store: ObjectStore, layout: Layout, stream: str, decide: Callable[[Fact | None], Fact | None]
+) -> Fact | None:
+    """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
+
+    When another writer was faster, `decide` is asked again with what that one wrote; it may answer None: nothing to add.
+    """
+    for _ in range(_ATTEMPTS):
+        number = _highest(store, layout, stream)
+        latest = None if number is None else _read(store, layout.fact_key(stream, number))
+        wanted = decide(latest)
+        if wanted is None:
+            return latest
+        key = layout.fact_key(stream, 0 if number is None else number + 1)
+        if store.put_if_absent(key, json.dumps(wanted, indent=1, sort_keys=True).encode(), {}):
+            return wanted
+    raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
+
+
+def _numbers(store: ObjectStore, layout: Layout, stream: str) -> list[int]:
+    listed = store.list(layout.control_prefix(stream))
+    return [number for item in listed if (number := layout.parse_fact(stream, item.key)) is not None]
+
+
+def _highest(store: ObjectStore, layout: Layout, stream: str) -> int | None:
+    return max(_numbers(store, layout, stream), default=None)
+
+
+def _read(store: ObjectStore, key: str) -> Fact:
+    found = store.get(key)
+    if found is None:
+        raise CorruptSegmentError(f"{key}: was listed, and is gone; control facts are never deleted")
+    try:
+        fact = json.loads(found[0])
+    except ValueError as error:
+        raise CorruptSegmentError(f"{key}: not JSON: {error}") from error
+    if not isinstance(fact, dict) or not isinstance(fact.get("format"), int):
+        raise CorruptSegmentError(f"{key}: not a control fact")
+    if fact["format"] > FORMAT:
+        raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FORMAT})")
+    return cast("Fact", fact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One history of a topic; `parent` and `branch` of a log that was cut back."""
+
+    life: int
+    topic_id: str
+    leader_epoch: int = -1
+    parent: int | None = None
+    branch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFact:
+    """What a topic is: where it lives, how many partitions it has, which configs were set on it."""
+
+    topic: str
+    cluster_id: str
+    partitions: int
+    configs: Mapping[str, str]
+    lives: tuple[Life, ...]
+
+    @property
+    def current(self) -> Life:
+        return self.lives[-1]
+
+    def to_fact(self) -> Fact:
+        return {
+            "format": FORMAT,
+            "topic": self.topic,
+            "cluster_id": self.cluster_id,
+            "partitions": self.partitions,
+            "configs": dict(self.configs),
+            "lives": [
+                {
+                    "life": life.life,
+                    "topic_id": life.topic_id,
+                    "leader_epoch": life.leader_epoch,
+                    "parent": life.parent,
+                    "branch": life.branch,
+                }
+                for life in self.lives
+            ],
+        }
+
+    @classmethod
+    def from_fact(cls, fact: Fact) -> "TopicFact":
+        try:
+            lives = tuple(
+                Life(
+                    life=life["life"],
+                    topic_id=life["topic_id"],
+                    leader_epoch=life["leader_epoch"],
+                    parent=life["parent"],
+                    branch=life["branch"],
+                )
+                for life in fact["lives"]
+            )
+            return cls(
+                topic=fact["topic"],
+                cluster_id=fact["cluster_id"],
+                partitions=fact["partitions"],
+                configs=fact["configs"],
+                lives=lives,
+            )
+        except (KeyError, TypeError) as error:
+            raise CorruptSegmentError(f"a topic's control fact lacks {error}") from error
+
+
+def topic_stream(topic: str) -> str:
+    return f"topics/{topic}"
+
+
+def read_topic(store: ObjectStore, layout: Layout, topic: str) -> TopicFact | None:
+    """Return what is known of a topic."""
+    fact = latest_fact(store, layout, topic_stream(topic))
+    return None if fact is None else TopicFact.from_fact(fact)
+
+
+def settle_topic(
+    store: ObjectStore,
+    layout: Layout,
+    *,
+    topic: str,
+    topic_id: str,
+    cluster_id: str,
+    partitions: int,
+    configs: Mapping[str, str],
+) -> Life:
+    """Write down what the topic is now, if that is news, and return its current life.
+
+    Another topic id is a recreated topic: a new life without a parent. Another cluster is refused.
+    """
+
+    def decide(latest: Fact | None) -> Fact | None:
+        known = None if latest is None else TopicFact.from_fact(latest)
+        wanted = _next_state(known)
+        return None if known == wanted else wanted.to_fact()
+
+    def _next_state(known: TopicFact | None) -> TopicFact:
+        lives = (Life(life=0, topic_id=topic_id),) if known is None else known.lives
+        if known is not None and known.cluster_id != cluster_id:
+            raise StrangerError(
+                f"{topic}: this archive belongs to cluster {known.cluster_id}, and this is {cluster_id};"
+                " give each cluster its own prefix in storage.url"
+            )
+        if lives[-1].topic_id != topic_id:
+            lives = (*lives, Life(life=lives[-1].life + 1, topic_id=topic_id))
+        return TopicFact(topic=topic, cluster_id=cluster_id, partitions=partitions, configs=configs, lives=lives)
+
+    fact = append_fact(store, layout, topic_stream(topic), decide)
+    if fact is None:
+        raise CorruptSegmentError(f"{topic}: no control fact after one was written")
+    return TopicFact.from_fact(fact).current

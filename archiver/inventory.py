@@ -1,0 +1,163 @@
+"""A listing -> segments per partition: what is readable, shadowed, missing, strange (docs/format.md §7)."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from archiver.errors import CorruptSegmentError
+from archiver.facts import SegmentFacts, facts_from_metadata
+from archiver.layout import Layout, SegmentKey
+from archiver.store import ListedObject, ObjectStore
+
+HEADS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One object: what its key says, and its facts."""
+
+    key: SegmentKey
+    object_key: str
+    size: int
+    facts: SegmentFacts
+
+    def __post_init__(self) -> None:
+        if self.facts.base != self.key.base or self.key.next not in {None, self.facts.next}:
+            raise CorruptSegmentError(
+                f"{self.object_key}: its facts cover {self.facts.base}..{self.facts.next}, its name says otherwise"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The records of a segment at or above an offset."""
+
+    segment: Segment
+    from_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Offsets, both inclusive, that no segment covers."""
+
+    first_offset: int
+    last_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInventory:
+    """One partition by the read rule. `position` is the end of the contiguous coverage, `end` of any."""
+
+    readable: tuple[Reading, ...]
+    shadowed: tuple[Segment, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(reading.segment for reading in self.readable)
+
+    @property
+    def position(self) -> int:
+        if self.gaps:
+            return self.gaps[0].first_offset
+        return self.readable[-1].segment.facts.next if self.readable else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Everything under `topics/`."""
+
+    partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
+    strangers: tuple[str, ...]
+
+
+def arrange(segments: Iterable[Segment]) -> PartitionInventory:
+    """Apply the read rule to the segments of one partition in one life."""
+    readable: list[Reading] = []
+    shadowed: list[Segment] = []
+    gaps: list[Gap] = []
+    position: int | None = None
+    for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next)):
+        facts = segment.facts
+        if position is None:
+            # What retention swept from the front is no gap.
+            position = facts.base
+        if facts.next <= position:
+            shadowed.append(segment)
+            continue
+        if facts.base > position:
+            gaps.append(Gap(first_offset=position, last_offset=facts.base - 1))
+            position = facts.base
+        readable.append(Reading(segment=segment, from_offset=position))
+        position = facts.next
+    return PartitionInventory(readable=tuple(readable), shadowed=tuple(shadowed), gaps=tuple(gaps))
+
+
+def read_inventory(
+    store: ObjectStore, layout: Layout, wanted: Callable[[str, int], bool] = lambda _topic, _life: True
+) -> Inventory:
+    """List the archive and ask for the facts of every segment of the wanted (topic, life)."""
+    listed: list[tuple[SegmentKey, ListedObject]] = []
+    strangers: list[str] = []
+    for name in store.list_directories(layout.topics_prefix):
+        topic_life = layout.parse_topic_directory(name)
+        if topic_life is not None and not wanted(*topic_life):
+            continue
+        for item in store.list(f"{layout.topics_prefix}{name}/"):
+            key = layout.parse_segment(item.key)
+            if key is None:
+                strangers.append(item.key)
+            else:
+                listed.append((key, item))
+    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
+        found = list(pool.map(lambda row: _segment(store, *row), listed))
+    strangers.extend(item.key for (_, item), segment in zip(listed, found, strict=True) if segment is None)
+    return Inventory(
+        partitions=_arrange_all([segment for segment in found if segment is not None]),
+        strangers=tuple(sorted(strangers)),
+    )
+
+
+def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
+    grouped: dict[tuple[str, int], dict[int, list[Segment]]] = {}
+    for segment in segments:
+        by_partition = grouped.setdefault((segment.key.topic, segment.key.life), {})
+        by_partition.setdefault(segment.key.partition, []).append(segment)
+    return {
+        topic_life: {number: arrange(by_partition[number]) for number in sorted(by_partition)}
+        for topic_life, by_partition in sorted(grouped.items())
+    }
+
+
+def _segment(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment | None:
+    """Read a segment's facts; None for an object that has none or has gone."""
+    info = store.head(item.key)
+    facts = facts_from_metadata(info.metadata, item.key) if info is not None else None
+    return None if facts is None else Segment(key=key, object_key=item.key, size=item.size, facts=facts)
+
+
+def position_of(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int) -> int:
+    """Return where a writer goes on: the end of the coverage, with one HEAD.
+
+    The last plain segment tells; a merged one tells by its name, so an old writer's segment inside it moves nothing back.
+    """
+    merged_next = 0
+    last_plain = ""
+    for item in store.list(layout.partition_prefix(topic, life, partition)):
+        key = layout.parse_segment(item.key)
+        if key is None:
+            continue
+        if key.next is None:
+            last_plain = item.key
+        else:
+            merged_next = max(merged_next, key.next)
+    if not last_plain:
+        return merged_next
+    info = store.head(last_plain)
+    facts = facts_from_metadata(info.metadata, last_plain) if info is not None else None
+    if facts is None:
+        raise CorruptSegmentError(f"{last_plain}: the newest segment has no facts; move it away, and look who wrote it")
+    return max(merged_next, facts.next)

@@ -1,0 +1,126 @@
+"""Every object key is spelled and parsed here, and nowhere else (docs/format.md §2)."""
+
+import re
+from dataclasses import dataclass
+
+OFFSET_DIGITS = 20
+FACT_DIGITS = 6
+MOST_OFFSET = 2**63 - 1
+
+_TOPIC = r"[a-zA-Z0-9._-]{1,249}"
+_NUMBER = r"0|[1-9][0-9]*"
+_TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]*))?", re.ASCII)
+_SEGMENT = re.compile(
+    rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})/"
+    rf"(?P<topic>{_TOPIC})\+(?P<again>{_NUMBER})-(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data",
+    re.ASCII,
+)
+_FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentKey:
+    """What the key of a segment says. `next` only of a merged segment; a plain one has it in its facts."""
+
+    topic: str
+    life: int = 0
+    partition: int
+    base: int
+    next: int | None = None
+
+    def __post_init__(self) -> None:
+        if re.fullmatch(_TOPIC, self.topic, re.ASCII) is None or self.topic in {".", ".."}:
+            raise ValueError(f"not a topic name: {self.topic!r}")
+        if min(self.life, self.partition) < 0:
+            raise ValueError(f"negative life or partition: {self}")
+        if not 0 <= self.base <= MOST_OFFSET or (self.next is not None and not self.base < self.next <= MOST_OFFSET):
+            raise ValueError(f"not a range of offsets: {self.base}..{self.next}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Keys below a prefix; the prefix is empty, or ends without a slash."""
+
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if self.prefix != self.prefix.strip("/"):
+            raise ValueError(f"a prefix neither begins nor ends with a slash: {self.prefix!r}")
+
+    def _under(self, path: str) -> str:
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+    # --- segments
+
+    @property
+    def topics_prefix(self) -> str:
+        return self._under("topics/")
+
+    def topic_prefix(self, topic: str, life: int) -> str:
+        return f"{self.topics_prefix}{_directory(topic, life)}/"
+
+    def partition_prefix(self, topic: str, life: int, partition: int) -> str:
+        return f"{self.topic_prefix(topic, life)}partition={partition}/"
+
+    def segment_key(self, segment: SegmentKey) -> str:
+        """Spell a segment's key; keys of one partition sort as their bases do."""
+        end = "" if segment.next is None else f"-{segment.next:0{OFFSET_DIGITS}}"
+        return (
+            f"{self.partition_prefix(segment.topic, segment.life, segment.partition)}"
+            f"{segment.topic}+{segment.partition}-{segment.base:0{OFFSET_DIGITS}}{end}.data"
+        )
+
+    def parse_segment(self, key: str) -> SegmentKey | None:
+        """Parse a key; None for a stranger: anything that segment_key would not spell exactly so."""
+        prefix = self.topics_prefix
+        match = _SEGMENT.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
+        topic_life = self.parse_topic_directory(match["directory"]) if match else None
+        if (
+            match is None
+            or topic_life is None
+            or topic_life[0] != match["topic"]
+            or match["partition"] != match["again"]
+        ):
+            return None
+        try:
+            return SegmentKey(
+                topic=topic_life[0],
+                life=topic_life[1],
+                partition=int(match["partition"]),
+                base=int(match["base"]),
+                next=None if match["next"] is None else int(match["next"]),
+            )
+        except ValueError:
+            return None
+
+    @staticmethod
+    def parse_topic_directory(name: str) -> tuple[str, int] | None:
+        """Parse `<topic>` or `<topic>@<life>`; None for anything else."""
+        match = _TOPIC_DIRECTORY.fullmatch(name)
+        if match is None or match["topic"] in {".", ".."}:
+            return None
+        return match["topic"], int(match["life"] or 0)
+
+    # --- control
+
+    def control_prefix(self, stream: str) -> str:
+        return self._under(f"control/{stream}/")
+
+    def fact_key(self, stream: str, number: int) -> str:
+        if not 0 <= number < 10**FACT_DIGITS:
+            raise ValueError(f"{stream}: there is no fact number {number}")
+        return f"{self.control_prefix(stream)}{number:0{FACT_DIGITS}}.json"
+
+    def parse_fact(self, stream: str, key: str) -> int | None:
+        """Return the number of a fact of this stream; None for anything else."""
+        prefix = self.control_prefix(stream)
+        match = _FACT.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
+        return int(match["number"]) if match else None
+
+    @property
+    def probe_key(self) -> str:
+        return self._under("control/probe/put-if-absent")
+
+
+def _directory(topic: str, life: int) -> str:
+    return f"{topic}@{life}" if life else topic

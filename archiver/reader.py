@@ -1,0 +1,41 @@
+"""A partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from archiver.errors import CorruptSegmentError
+from archiver.facts import facts_from_metadata
+from archiver.frame import Frame
+from archiver.segment import read_segment
+from archiver.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectPart:
+    """The records of one object at or above an offset."""
+
+    object_key: str
+    from_offset: int
+
+
+def read_parts(store: ObjectStore, topic: str, partition: int, parts: Sequence[ObjectPart]) -> Iterator[Frame]:
+    """Read frames of all parts, checked; the next object is fetched while one is decoded."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
+        ahead = pool.submit(store.get, parts[0].object_key) if parts else None
+        for index, part in enumerate(parts):
+            if ahead is None:
+                break
+            found = ahead.result()
+            ahead = pool.submit(store.get, parts[index + 1].object_key) if index + 1 < len(parts) else None
+            if found is None:
+                raise CorruptSegmentError(f"{part.object_key}: was listed, and is gone; list again")
+            content, metadata = found
+            yield from read_segment(
+                content,
+                facts_from_metadata(metadata, part.object_key),
+                topic=topic,
+                partition=partition,
+                key=part.object_key,
+                from_offset=part.from_offset,
+            )

@@ -1,0 +1,170 @@
+"""What a restore will do: a plan is a value, made without effects."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from archiver.control import TopicFact
+from archiver.errors import NotWholeError, UsageError
+from archiver.inventory import PartitionInventory
+from archiver.reader import ObjectPart
+
+_LONGEST = str(2**63 - 1)
+UNLIMITED = "-1"
+RETENTION_KEYS = ("retention.ms", "retention.bytes")
+# Room for what a batch of one record adds to its key and value; headers are not counted in `largest-record`.
+_BATCH_OVERHEAD_BYTES = 64 * 1024
+_DEFAULT_MESSAGE_BYTES = 1_048_588  # Kafka's max.message.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan:
+    """One partition: what is read, in order, and what must be on the target in the end."""
+
+    partition: int
+    parts: tuple[ObjectPart, ...]
+    stored_bytes: int
+    records: int  # as the facts have it; an upper bound when a part begins inside its object
+    selection_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """One topic: how it is created, filled and finished."""
+
+    source: str
+    life: int
+    target: str
+    partitions: tuple[PartitionPlan, ...]
+    fill_configs: Mapping[str, str]
+    final_configs: Mapping[str, str]
+    archived_retention: Mapping[str, str]
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """Topics in the order of their names."""
+
+    topics: tuple[TopicPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedTopic:
+    """What the archive has of a topic's current life; `fact` None: nothing is known of its shape."""
+
+    topic: str
+    life: int
+    fact: TopicFact | None
+    partitions: Mapping[int, PartitionInventory]
+
+
+def parse_renames(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `old=new` pairs."""
+    renames: dict[str, str] = {}
+    for text in texts:
+        old, equals, new = text.partition("=")
+        if not (equals and old and new) or old in renames:
+            raise UsageError(f"--rename {text}: must be OLD=NEW, each OLD once")
+        renames[old] = new
+    return renames
+
+
+def plan_restore(archive: Sequence[ArchivedTopic], topics_regex: str | None, renames: Mapping[str, str]) -> RestorePlan:
+    """Choose topics by full match and plan each. Raises UsageError, or NotWholeError when offsets are missing."""
+    chosen = [topic for topic in archive if topics_regex is None or _matches(topics_regex, topic.topic)]
+    if not chosen:
+        names = ", ".join(topic.topic for topic in archive[:5])
+        raise UsageError(f"no archived topic matches {topics_regex or 'anything'}; the archive has {names or 'none'}")
+    absent = renames.keys() - {topic.topic for topic in chosen}
+    if absent:
+        raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
+    targets = [renames.get(topic.topic, topic.topic) for topic in chosen]
+    doubled = sorted({name for name in targets if targets.count(name) > 1})
+    if doubled:
+        raise UsageError(f"two topics would be restored into {', '.join(doubled)}; rename one of them")
+    return RestorePlan(topics=tuple(_plan_topic(topic, target) for topic, target in zip(chosen, targets, strict=True)))
+
+
+def _matches(regex: str, topic: str) -> bool:
+    try:
+        return re.fullmatch(regex, topic) is not None
+    except re.error as error:
+        raise UsageError(f"--topics {regex}: not a regular expression: {error}") from error
+
+
+def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
+    known = topic.fact.partitions if topic.fact is not None else 0
+    count = max(known, *(number + 1 for number in topic.partitions), 1)
+    configs = dict(topic.fact.configs) if topic.fact is not None else {}
+    largest = max((_largest_record(partition) for partition in topic.partitions.values()), default=0)
+    return TopicPlan(
+        source=topic.topic,
+        life=topic.life,
+        target=target,
+        partitions=tuple(_plan_partition(topic, number) for number in range(count)),
+        fill_configs=_fill_configs(configs, largest),
+        final_configs={name: value for name, value in configs.items() if name not in RETENTION_KEYS},
+        archived_retention={name: configs[name] for name in RETENTION_KEYS if name in configs},
+    )
+
+
+def _largest_record(partition: PartitionInventory) -> int:
+    return max((segment.facts.largest_record for segment in partition.segments), default=0)
+
+
+def _fill_configs(configs: Mapping[str, str], largest_record: int) -> dict[str, str]:
+    """Keep the broker's hands off while records of any age are filled in; names that a broker lacks are left out later."""
+    message_bytes = int(configs.get("max.message.bytes", _DEFAULT_MESSAGE_BYTES))
+    return {
+        "cleanup.policy": "delete",
+        **dict.fromkeys(RETENTION_KEYS, UNLIMITED),
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": _LONGEST,
+        "message.timestamp.after.max.ms": _LONGEST,
+        "message.timestamp.difference.max.ms": _LONGEST,
+        "max.message.bytes": str(max(message_bytes, 2 * largest_record + _BATCH_OVERHEAD_BYTES)),
+    }
+
+
+def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:
+    inventory = topic.partitions.get(number)
+    if inventory is None:
+        return PartitionPlan(
+            partition=number, parts=(), stored_bytes=0, records=0, selection_digest=_selection_digest([])
+        )
+    if inventory.gaps:
+        missing = ", ".join(str(gap) for gap in inventory.gaps)
+        raise NotWholeError(
+            f"{topic.topic}-{number}: offsets {missing} are missing from the archive; look with `archiver ls`"
+        )
+    readings = inventory.readable
+    return PartitionPlan(
+        partition=number,
+        parts=tuple(
+            ObjectPart(object_key=reading.segment.object_key, from_offset=reading.from_offset) for reading in readings
+        ),
+        stored_bytes=sum(reading.segment.size for reading in readings),
+        records=sum(reading.segment.facts.records for reading in readings),
+        selection_digest=_selection_digest(
+            f"{reading.segment.object_key} {reading.from_offset} {reading.segment.facts.sha256}" for reading in readings
+        ),
+    )
+
+
+def _selection_digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def default_restore_id(archive_url: str, target_cluster_id: str, plan: RestorePlan) -> str:
+    """Return the same id for the same command, so that running it again resumes."""
+    request = [
+        archive_url,
+        target_cluster_id,
+        *(f"{topic.source}@{topic.life}={topic.target}" for topic in plan.topics),
+    ]
+    return hashlib.sha256("\n".join(request).encode()).hexdigest()[:16]

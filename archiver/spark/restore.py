@@ -1,0 +1,193 @@
+"""The restore as a Spark job: create, fill one partition a task, verify, finish."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from archiver.config import StorageConfig
+from archiver.control import latest_fact
+from archiver.errors import KafkaError, NotWholeError
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.kafka.settings import KafkaSettings
+from archiver.layout import Layout
+from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan
+from archiver.spark.session import open_session
+from archiver.spark.task import RestoreTask, TaskReport, run_task
+from archiver.store import open_store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """What became of one topic."""
+
+    source: str
+    target: str
+    partitions: tuple[TaskReport, ...]
+    retention_command: str  # empty when the archive knows no retention of its own
+    left_out_configs: tuple[str, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def errors(self) -> tuple[TaskReport, ...]:
+        return tuple(partition for partition in self.partitions if partition.error)
+
+
+def run_restore(
+    plan: RestorePlan,
+    *,
+    restore_id: str,
+    storage: StorageConfig,
+    kafka: KafkaSettings,
+    notice: Callable[[str], None] = lambda _: None,
+) -> list[TopicReport]:
+    """Carry out a plan; run again with the same id, it goes on where the target ends."""
+    return _Restore(plan, restore_id, storage, kafka, notice).run()
+
+
+class _Restore:
+    def __init__(
+        self,
+        plan: RestorePlan,
+        restore_id: str,
+        storage: StorageConfig,
+        kafka: KafkaSettings,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._restore_id = restore_id
+        self._storage = storage
+        self._kafka = kafka
+        self._notice = notice
+        self._admin = KafkaAdmin(kafka)
+
+    def run(self) -> list[TopicReport]:
+        self._notice("preparing the target topics")
+        tasks = asyncio.run(self._prepare())  # 1. create, or take up again
+        self._notice("starting Spark")
+        with open_session(f"archiver restore {self._restore_id}") as spark:
+            self._notice(f"filling {len(tasks)} partitions")
+            reports = _run_on_spark(spark, tasks)  # 2. fill and verify, one partition a task
+        return asyncio.run(self._finish(reports))  # 3. only then the archived configs
+
+    async def _prepare(self) -> list[RestoreTask]:
+        async with KafkaClient(self._kafka) as client:
+            cluster_id = await client.cluster_id()
+            tasks: list[RestoreTask] = []
+            for topic in self._plan.topics:
+                described = await self._target(client, topic)
+                tasks.extend(self._tasks(topic, described, cluster_id))
+            return tasks
+
+    async def _target(self, client: KafkaClient, topic: TopicPlan) -> TopicDescription:
+        described = (await client.describe_topics([topic.target])).get(topic.target)
+        if described is None:
+            # Names that this broker may not have come later, once it has told which it has.
+            first = {name: topic.fill_configs[name] for name in ("cleanup.policy", *RETENTION_KEYS)}
+            await self._admin.create_topic(topic.target, partitions=len(topic.partitions), configs=first)
+            described = (await client.describe_topics([topic.target]))[topic.target]
+        elif len(described.partitions) != len(topic.partitions):
+            raise KafkaError(
+                f"target topic {topic.target} has {len(described.partitions)} partitions, the archive"
+                f" {len(topic.partitions)}; restore under another name with --rename {topic.source}=NEW"
+            )
+        elif not self._is_ours(topic, described):
+            await _refuse_records(client, topic)
+        known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
+        fill = {name: value for name, value in topic.fill_configs.items() if name in known}
+        await self._admin.alter_topic_configs(topic.target, set_to=fill)
+        return described
+
+    def _is_ours(self, topic: TopicPlan, described: TopicDescription) -> bool:
+        """Tell whether an earlier run of this very restore fills this very topic."""
+        store, prefix = open_store(self._storage)
+        for partition in topic.partitions:
+            stream = f"restores/{self._restore_id}/{topic.target}/{partition.partition}"
+            fact = latest_fact(store, Layout(prefix), stream)
+            if fact is not None and fact["target_topic_id"] == described.topic_id:
+                return True
+        return False
+
+    def _tasks(self, topic: TopicPlan, described: TopicDescription, cluster_id: str) -> list[RestoreTask]:
+        return [
+            RestoreTask(
+                restore_id=self._restore_id,
+                storage=self._storage,
+                kafka=self._kafka,
+                source_topic=topic.source,
+                target_topic=topic.target,
+                target_topic_id=described.topic_id,
+                target_cluster_id=cluster_id,
+                partition=partition.partition,
+                parts=partition.parts,
+                selection_digest=partition.selection_digest,
+            )
+            for partition in topic.partitions
+        ]
+
+    async def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
+        topics: list[TopicReport] = []
+        for topic in self._plan.topics:
+            mine = tuple(report for report in reports if report.target_topic == topic.target)
+            whole = not any(report.error for report in mine)
+            left_out = await self._set_final_configs(topic) if whole else ()
+            topics.append(
+                TopicReport(
+                    source=topic.source,
+                    target=topic.target,
+                    partitions=mine,
+                    retention_command=self._retention_command(topic) if whole else "",
+                    left_out_configs=left_out,
+                )
+            )
+        return topics
+
+    async def _set_final_configs(self, topic: TopicPlan) -> tuple[str, ...]:
+        """Set what was archived, and take back what only the fill needed; retention stays unlimited."""
+        known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
+        final = {name: value for name, value in topic.final_configs.items() if name in known}
+        taken_back = [
+            name for name in topic.fill_configs if name in known and name not in final and name not in RETENTION_KEYS
+        ]
+        await self._admin.alter_topic_configs(topic.target, set_to=final, delete=taken_back)
+        return tuple(sorted(topic.final_configs.keys() - final.keys()))
+
+    def _retention_command(self, topic: TopicPlan) -> str:
+        if not topic.archived_retention:
+            return ""
+        configs = ",".join(f"{name}={value}" for name, value in sorted(topic.archived_retention.items()))
+        return (
+            f"kafka-configs.sh --bootstrap-server {self._kafka.bootstrap_servers} --entity-type topics"
+            f" --entity-name {topic.target} --alter --add-config {configs}"
+        )
+
+
+async def _refuse_records(client: KafkaClient, topic: TopicPlan) -> None:
+    offsets = await client.offsets([(topic.target, partition.partition) for partition in topic.partitions])
+    used = sorted(number for (_, number), found in offsets.items() if found.high_watermark > 0)
+    if used:
+        raise KafkaError(
+            f"target topic {topic.target} is not empty (partition {', '.join(map(str, used[:5]))});"
+            f" delete it, or restore under another name with --rename {topic.source}=NEW"
+        )
+
+
+def _run_on_spark(spark: SparkSession, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+    if not tasks:
+        raise NotWholeError("the plan has no partition; nothing was restored")
+
+    def run_all(part: Iterable[RestoreTask]) -> Iterable[TaskReport]:
+        return [run_task(task) for task in part]
+
+    # Largest first, so that no long task starts last; one slice each, so that a free core takes the next.
+    ordered = sorted(tasks, key=lambda task: len(task.parts), reverse=True)
+    reports: list[TaskReport] = spark.sparkContext.parallelize(ordered, len(ordered)).mapPartitions(run_all).collect()
+    return sorted(reports, key=lambda report: (report.target_topic, report.partition))

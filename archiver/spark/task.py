@@ -1,0 +1,306 @@
+"""One partition's restore, as one Spark task runs it. Needs no Spark; what it is given is plain and picklable."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from archiver.codec.batch import BatchEncoder, EncodedBatch, decode_batches
+from archiver.codec.compression import BatchCodec
+from archiver.codec.digest import DIGEST, SURVEY_SIZE, survey
+from archiver.config import StorageConfig
+from archiver.control import append_fact, latest_fact
+from archiver.errors import (
+    ArchiverError,
+    KafkaError,
+    KafkaTemporaryError,
+    NotWholeError,
+    StoreTemporaryError,
+    StrangerError,
+)
+from archiver.frame import Column, Frame
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.fetch import FetchTarget, fetch
+from archiver.kafka.produce import Outcome, ProducerIdentity, init_producer_id, produce
+from archiver.kafka.settings import KafkaSettings
+from archiver.layout import Layout
+from archiver.reader import ObjectPart, read_parts
+from archiver.store import ObjectStore, open_store
+
+FORMAT = 1
+BATCH_BYTES = 1_000_000  # uncompressed: below Kafka's default max.message.bytes whatever the data
+_ZSTD_LEVEL = 1
+_SEQUENCES = 2**31
+_PRODUCE_TIMEOUT_MS = 30_000
+_ATTEMPTS = 60
+_PAUSE_S = 0.5
+_VERIFY_BYTES = 8 * 1024 * 1024
+CREATE_TIME = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreTask:
+    """All that a task needs."""
+
+    restore_id: str
+    storage: StorageConfig
+    kafka: KafkaSettings
+    source_topic: str
+    target_topic: str
+    target_topic_id: str
+    target_cluster_id: str
+    partition: int
+    parts: tuple[ObjectPart, ...]
+    selection_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """What a task did; `error` is empty when the partition is whole on the target."""
+
+    target_topic: str
+    partition: int
+    records: int = 0
+    already_there: int = 0
+    digest: int = 0
+    seconds: float = 0.0
+    verify_seconds: float = 0.0
+    error: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """The control fact of one target partition: one producer id for the whole restore (docs/format.md §8)."""
+
+    start_offset: int
+    identity: ProducerIdentity
+
+
+class _Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
+    """Someone with our identity is ahead of us: read the log end again."""
+
+
+def run_task(task: RestoreTask) -> TaskReport:
+    """Restore one partition. Errors of ours come back as a report, so that the other partitions go on."""
+    try:
+        return asyncio.run(_restore(task))
+    except ArchiverError as error:
+        return TaskReport(
+            target_topic=task.target_topic,
+            partition=task.partition,
+            error=f"{task.target_topic}-{task.partition}: {error}",
+            exit_code=error.exit_code,
+        )
+
+
+async def _restore(task: RestoreTask) -> TaskReport:
+    loop = asyncio.get_running_loop()
+    store, prefix = open_store(task.storage)
+    async with KafkaClient(task.kafka) as client:
+        claim = await _claim(client, store, Layout(prefix), task)
+        started_s = loop.time()
+        report = await _fill(client, store, claim, task)
+        filled_s = loop.time()
+        await _verify(client, claim, report, task)
+        return replace(report, seconds=filled_s - started_s, verify_seconds=loop.time() - filled_s)
+
+
+async def _claim(client: KafkaClient, store: ObjectStore, layout: Layout, task: RestoreTask) -> _Claim:
+    """Take the partition's control fact, or put it if nobody has; whoever is second uses the first one's."""
+    stream = f"restores/{task.restore_id}/{task.target_topic}/{task.partition}"
+    fact = latest_fact(store, layout, stream)
+    if fact is None or fact["target_topic_id"] != task.target_topic_id:
+        identity = await init_producer_id(client)
+        offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+        ours = {
+            "format": FORMAT,
+            "target_cluster_id": task.target_cluster_id,
+            "target_topic_id": task.target_topic_id,
+            "start_offset": offsets.high_watermark,
+            "selection_digest": task.selection_digest,
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.epoch,
+        }
+
+        def decide(latest: Mapping[str, object] | None) -> Mapping[str, object] | None:
+            taken = latest is not None and latest["target_topic_id"] == task.target_topic_id
+            return None if taken else ours
+
+        append_fact(store, layout, stream, decide)
+        fact = latest_fact(store, layout, stream)
+    if fact is None or fact["selection_digest"] != task.selection_digest:
+        raise NotWholeError(
+            f"restore {task.restore_id} was begun from another state of the archive; start anew with another --id"
+            " and an empty target"
+        )
+    return _Claim(
+        start_offset=_whole_number(fact, "start_offset"),
+        identity=ProducerIdentity(
+            producer_id=_whole_number(fact, "producer_id"), epoch=_whole_number(fact, "producer_epoch")
+        ),
+    )
+
+
+def _whole_number(fact: Mapping[str, object], name: str) -> int:
+    value = fact[name]
+    if not isinstance(value, int):
+        raise NotWholeError(f"control fact of a restore: {name} is {value!r}, not a number")
+    return value
+
+
+async def _fill(client: KafkaClient, store: ObjectStore, claim: _Claim, task: RestoreTask) -> TaskReport:
+    for _ in range(_ATTEMPTS):
+        offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+        already_there = offsets.high_watermark - claim.start_offset
+        if already_there < 0:
+            raise StrangerError(f"the target ends at {offsets.high_watermark}, before this restore began")
+        try:
+            return await _send_from(already_there, client, store, claim, task)
+        except (_Behind, StoreTemporaryError):
+            await asyncio.sleep(_PAUSE_S)
+    raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
+
+
+async def _send_from(
+    index: int, client: KafkaClient, store: ObjectStore, claim: _Claim, task: RestoreTask
+) -> TaskReport:
+    loop = asyncio.get_running_loop()
+    totals = _Totals()
+    already_there = index
+    batches = _encode(store, task, claim.identity, index, totals)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="encode") as pool:
+        ahead = loop.run_in_executor(pool, next, batches, None)
+        while (batch := await ahead) is not None:
+            ahead = loop.run_in_executor(pool, next, batches, None)
+            try:
+                await _send(client, task, batch, claim.start_offset + index)
+            except BaseException:
+                await asyncio.wait([ahead])
+                raise
+            index += batch.records
+    return TaskReport(
+        target_topic=task.target_topic,
+        partition=task.partition,
+        records=totals.records,
+        already_there=min(already_there, totals.records),
+        digest=totals.digest,
+    )
+
+
+class _Totals:
+    """Count and digest of what the archive holds, as it must stand on the target."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._found = np.zeros(SURVEY_SIZE, np.int64)
+
+    @property
+    def digest(self) -> int:
+        return int(self._found[DIGEST])
+
+    def add(self, frame: Frame) -> None:
+        if not survey(frame.body, frame.header_body, frame.table, 0, len(frame), self._found):
+            raise NotWholeError("a record points outside its buffer")
+        self.records += len(frame)
+
+
+def _encode(
+    store: ObjectStore, task: RestoreTask, identity: ProducerIdentity, first_index: int, totals: _Totals
+) -> Iterator[EncodedBatch]:
+    """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
+    encoder = BatchEncoder(codec=BatchCodec.ZSTD, level=_ZSTD_LEVEL, batch_bytes=BATCH_BYTES)
+    for frame in read_parts(store, task.source_topic, task.partition, task.parts):
+        # A topic that a producer fills has CreateTime, whatever type the timestamps had.
+        frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
+        base = totals.records
+        totals.add(frame)
+        row = max(0, first_index - base)
+        while row < len(frame):
+            batch = encoder.encode(
+                frame,
+                row,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                sequence=(base + row) % _SEQUENCES,
+            )
+            row = batch.next_row
+            yield batch
+
+
+async def _send(client: KafkaClient, task: RestoreTask, batch: EncodedBatch, expected_offset: int) -> None:
+    """Send until the broker answers: repeating a batch is safe, it has a producer id and a sequence number."""
+    for _ in range(_ATTEMPTS):
+        try:
+            answer = await produce(client, task.target_topic, task.partition, batch.content, _PRODUCE_TIMEOUT_MS)
+        except KafkaTemporaryError:
+            await asyncio.sleep(_PAUSE_S)
+            continue
+        match answer.outcome:
+            case Outcome.DONE if answer.base_offset == expected_offset:
+                return
+            case Outcome.DONE:
+                raise StrangerError(
+                    f"records landed at offset {answer.base_offset} instead of {expected_offset}: someone else wrote to"
+                    " the target during the restore; delete the topic and restore again"
+                )
+            case Outcome.OUT_OF_SEQUENCE | Outcome.DUPLICATE:
+                raise _Behind
+            case Outcome.FATAL:
+                raise KafkaError(f"the broker refuses records from offset {expected_offset} on: {answer.message}")
+            case Outcome.TEMPORARY:
+                await asyncio.sleep(_PAUSE_S)
+    raise KafkaTemporaryError(f"no broker took the batch for offset {expected_offset}; run the same command again")
+
+
+async def _verify(client: KafkaClient, claim: _Claim, report: TaskReport, task: RestoreTask) -> None:
+    """Read the target back: as many records, the same digest, in this order."""
+    offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+    end = claim.start_offset + report.records
+    if offsets.high_watermark != end:
+        raise StrangerError(
+            f"the target ends at offset {offsets.high_watermark}, not at {end}: someone else wrote to it"
+        )
+    found = _Totals()
+    position = claim.start_offset
+    while position < end:
+        records = await _fetch_at(client, task, position)
+        position = await asyncio.to_thread(_count_in, found, records, position)
+    if (found.records, found.digest) != (report.records, report.digest):
+        raise NotWholeError(
+            f"the target holds {found.records} records of digest {found.digest:016x}, the archive {report.records} of"
+            f" {report.digest:016x}; delete the topic and restore again"
+        )
+
+
+def _count_in(found: _Totals, records: memoryview, position: int) -> int:
+    decoded = decode_batches(records, position)
+    found.add(decoded.frame)
+    return decoded.next_offset
+
+
+async def _fetch_at(client: KafkaClient, task: RestoreTask, position: int) -> memoryview:
+    target = FetchTarget(
+        topic=task.target_topic, topic_id=task.target_topic_id, partition=task.partition, offset=position
+    )
+    for _ in range(_ATTEMPTS):
+        node = await client.leader(task.target_topic, task.partition)
+        try:
+            (answer,) = await fetch(
+                client,
+                node,
+                [target],
+                max_bytes=_VERIFY_BYTES,
+                partition_bytes=_VERIFY_BYTES,
+                max_wait_ms=500,
+                min_bytes=1,
+            )
+        except KafkaTemporaryError:
+            answer = None
+        if answer is not None and answer.error is None and len(answer.records):
+            return answer.records
+        client.forget_leaders(task.target_topic)
+        await asyncio.sleep(_PAUSE_S)
+    raise KafkaTemporaryError(f"the target cannot be read back at offset {position}; run the same command again")

@@ -1,0 +1,202 @@
+"""One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from archiver.codec.batch import decode_batches
+from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
+from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.layout import Layout, SegmentKey
+from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
+from archiver.store import ObjectStore
+
+# A put is repeated for this long before the partition gives up; Kafka keeps the records meanwhile.
+PUT_PATIENCE_S = 300.0
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """What one fetch at `position` brought."""
+
+    position: int
+    records: memoryview
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Written:
+    """What became durable."""
+
+    records: int = 0
+    payload_bytes: int = 0
+    stored_bytes: int = 0
+    segments: int = 0
+    put_retries: int = 0
+    holes: list[Hole] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """Where segments go, and how."""
+
+    store: ObjectStore
+    layout: Layout
+    limits: SegmentLimits
+    age_s: float
+    spool: Path
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
+class PartitionWriter:
+    """Takes fetches in order and makes segments of them. Not for two threads at once.
+
+    `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
+    """
+
+    def __init__(self, source: PartitionSource, position: int, archive: Archive) -> None:
+        self.source = source
+        self.position = position
+        self.written = Written()
+        self._archive = archive
+        self._open: OpenSegment | None = None
+        self._opened_at_s = 0.0
+        self._base = position
+        self._waiting_holes: list[Hole] = []
+
+    def take(self, fetch: Fetch) -> None:
+        """Archive one fetch. One that does not begin at the position is ignored: it was asked for before the position moved.
+
+        A broken batch ends the partition, after everything before it is durable.
+        """
+        if fetch.position != self.position:
+            return
+        try:
+            self._take(fetch)
+        except CorruptBatchError as error:
+            good = Fetch(position=fetch.position, records=fetch.records[: error.good_bytes], aborted=fetch.aborted)
+            self._take(good)
+            self.flush()
+            raise type(error)(f"{self.source}: {error}; everything before it is archived") from error
+
+    def _take(self, fetch: Fetch) -> None:
+        decoded = decode_batches(fetch.records, fetch.position, fetch.aborted)
+        frame, row = decoded.frame, 0
+        left_bytes = decoded.source_bytes
+        while row < len(frame):
+            segment = self._segment()
+            after = segment.append(frame, row)
+            share = left_bytes * (after - row) // (len(frame) - row)
+            left_bytes -= share
+            done = after == len(frame)
+            next_offset = decoded.next_offset if done else segment.next
+            segment.cover(next_offset, leader_epoch=decoded.leader_epoch, source_bytes=share)
+            row = after
+            self.position = next_offset
+            if (segment.is_full or self._is_old()) and not self._put():
+                return
+        self.position = decoded.next_offset
+        if self._open is not None:
+            self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
+
+    def skip(self, first_kept_offset: int) -> None:
+        """Go on at the log start: what lies below it is gone from Kafka, and becomes a hole."""
+        hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=HoleCause.EXPIRED)
+        self.position = first_kept_offset
+        if self._open is not None:
+            self._open.note_hole(hole)
+        else:
+            self._waiting_holes.append(hole)
+
+    def pass_over(self, next_offset: int) -> None:
+        """Go on behind offsets that compaction left empty; not a hole."""
+        self.position = max(self.position, next_offset)
+        if self._open is not None:
+            self._open.cover(self.position, leader_epoch=-1, source_bytes=0)
+
+    def flush(self) -> None:
+        """Make durable what is held."""
+        if self._open is not None:
+            self._put()
+
+    def discard(self) -> None:
+        """Drop what is held: the archive is the checkpoint."""
+        if self._open is not None:
+            self._open.discard()
+            self._open = None
+
+    def _segment(self) -> OpenSegment:
+        if self._open is None:
+            self._open = OpenSegment(self.source, self._base, self._archive.limits, self._archive.spool)
+            self._opened_at_s = self._archive.clock()
+            for hole in self._waiting_holes:
+                self._open.note_hole(hole)
+        return self._open
+
+    def _is_old(self) -> bool:
+        return self._archive.clock() - self._opened_at_s >= self._archive.age_s
+
+    def _put(self) -> bool:
+        """Close, put, go on at its `next`. False: someone else was there first, and the position is theirs."""
+        if self._open is None:
+            raise ValueError(f"{self.source}: no segment is open")
+        finished = self._open.finish()  # 1. close: the body and its facts are whole
+        self._open = None
+        try:
+            created = self._put_patiently(finished)  # 2. put: from here on it is durable, under one name
+        finally:
+            finished.discard()
+        facts = finished.facts if created else self._winner(finished)
+        if facts.sha256 == finished.facts.sha256:  # also when the answer to our own put was lost
+            self._count(finished)
+        ours = facts.next == finished.facts.next
+        self._base = facts.next  # 3. only now the position counts
+        self.position = self.position if ours else facts.next
+        self._waiting_holes.clear()
+        return ours
+
+    def _put_patiently(self, finished: FinishedSegment) -> bool:
+        archive, key = self._archive, self._key(finished.facts.base)
+        give_up_at_s = archive.clock() + PUT_PATIENCE_S
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                with finished.open_body() as body:
+                    return archive.store.put_if_absent(key, body, finished.facts.to_metadata())
+            except StoreTemporaryError:  # the outcome is unknown: the same put again tells
+                if archive.clock() + pause_s > give_up_at_s:
+                    raise
+                self.written.put_retries += 1
+                archive.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _winner(self, finished: FinishedSegment) -> SegmentFacts:
+        key = self._key(finished.facts.base)
+        found = self._archive.store.head(key)
+        facts = facts_from_metadata(found.metadata, key) if found is not None else None
+        if facts is None:
+            raise CorruptSegmentError(
+                f"{key}: something without our facts stands where {self.source} must go on; move it away"
+            )
+        if facts.topic_id != finished.facts.topic_id or facts.cluster_id != finished.facts.cluster_id:
+            raise StrangerError(
+                f"{key}: belongs to topic id {facts.topic_id} of cluster {facts.cluster_id}, not to topic id"
+                f" {finished.facts.topic_id} of cluster {finished.facts.cluster_id}; give each cluster its own prefix"
+            )
+        return facts
+
+    def _key(self, base: int) -> str:
+        source = self.source
+        key = SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
+        return self._archive.layout.segment_key(key)
+
+    def _count(self, finished: FinishedSegment) -> None:
+        written, facts = self.written, finished.facts
+        written.records += facts.records
+        written.payload_bytes += facts.bytes
+        written.stored_bytes += finished.size
+        written.segments += 1
+        written.holes.extend(facts.holes)
