@@ -1,19 +1,12 @@
-"""The one typed configuration, validated once; the only reader of the environment.
+"""The one typed configuration, validated once; the only reader of the environment."""
 
-`archive.yaml` is flattened to dotted keys first, so `backup.segment.age`, `segment: {age: ...}` and any mixture are the same
-key, and every message can name the line. Values are taken as written, not as YAML guesses them.
-"""
-
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeVar, get_origin
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -28,6 +21,7 @@ from pydantic import (
 )
 
 from archiver.errors import UsageError
+from archiver.keyfile import Key, KeyFile
 
 MEBIBYTE: Final = 1024 * 1024
 DEFAULT_FILE: Final = Path("archive.yaml")
@@ -38,8 +32,6 @@ _SIZE_UNITS_BINARY: Final = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB":
 # No "m": it is a minute to some, a month to others.
 _DURATION_UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
-_VARIABLE: Final = re.compile(r"\$(\$?)\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
 
 def parse_size_bytes(text: str | int) -> int:
     """`64MiB`, `1.5 GB`, `4096`: a number of bytes."""
@@ -49,13 +41,13 @@ def parse_size_bytes(text: str | int) -> int:
 
 def parse_duration_ms(text: str | int) -> int:
     """`5min`, `7d`, `1.5h`: milliseconds. Only 0 needs no unit."""
-    return _parse_quantity(str(text), _DURATION_UNITS_MS, default_unit=None, example="5min")
+    return _parse_quantity(str(text), _DURATION_UNITS_MS, default_unit="", example="5min")
 
 
-def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str | None, example: str) -> int:
+def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, example: str) -> int:
     match = re.fullmatch(r"(\d+)(?:\.(\d{1,9}))?\s*([A-Za-z]*)", text.strip(), re.ASCII)
-    unit = (match[3] or default_unit) if match else None
-    if match and int(match[1]) == 0 and not match[2] and not match[3]:
+    unit = (match[3] or default_unit) if match else ""
+    if match and not match[3] and float(match[0]) == 0:
         return 0
     if match is None or unit not in units:
         raise ValueError(f"{text!r} is not like {example} (units: {', '.join(units)})")
@@ -105,12 +97,12 @@ class StorageConfig(Section):
     """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
 
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
-    endpoint: str | None = Field(None, description="of an S3-compatible store; absent for AWS")
-    region: Text | None = Field(None, description="absent: by the usual AWS chain")
-    sse: Sse = Field(Sse.NONE, description="server-side encryption: none, s3 or kms")
-    kms_key_id: Text | None = Field(None, description="with sse: kms; absent: the account's own key")
-    storage_class: Text | None = Field(None, description="of segments; absent: the bucket's default")
-    tags: Mapping[Text, str] = Field({}, description="of segments, at most 10")
+    endpoint: str | None = Field(default=None, description="of an S3-compatible store; absent for AWS")
+    region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
+    sse: Sse = Field(default=Sse.NONE, description="server-side encryption: none, s3 or kms")
+    kms_key_id: Text | None = Field(default=None, description="with sse: kms; absent: the account's own key")
+    storage_class: Text | None = Field(default=None, description="of segments; absent: the bucket's default")
+    tags: Mapping[Text, str] = Field(default={}, description="of segments, at most 10")
 
     @property
     def bucket(self) -> str:
@@ -161,8 +153,10 @@ class StorageConfig(Section):
 class TopicsConfig(Section):
     """Which topics."""
 
-    include: tuple[Pattern, ...] = Field((), description="full-match regular expressions (Python); none: no topic")
-    exclude: tuple[Pattern, ...] = Field((), description="the same; exclude wins")
+    include: tuple[Pattern, ...] = Field(
+        default=(), description="full-match regular expressions (Python); none: no topic"
+    )
+    exclude: tuple[Pattern, ...] = Field(default=(), description="the same; exclude wins")
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
         """The included names, sorted. Names that begin with `__` are included only where spelled out."""
@@ -181,17 +175,21 @@ class SegmentConfig(Section):
     """When a segment is full: whichever limit is met first."""
 
     # One PutObject takes 5 GiB.
-    bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(64 * MEBIBYTE, description="of uncompressed Avro")
-    age_ms: Duration = Field(5 * 60_000, validation_alias="age", description="since its first record came; 0: no limit")
-    records: NonNegativeInt = Field(0, description="0: no limit")
+    bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
+        default=64 * MEBIBYTE, description="of uncompressed Avro"
+    )
+    age_ms: Duration = Field(
+        default=5 * 60_000, validation_alias="age", description="since its first record came; 0: no limit"
+    )
+    records: NonNegativeInt = Field(default=0, description="0: no limit")
 
 
 class SpoolConfig(Section):
     """Open segments on local disk. They mean nothing after a crash."""
 
-    dir: Path | None = Field(None, description="absent: the system's folder for temporary files")
+    dir: Path | None = Field(default=None, description="absent: the system's folder for temporary files")
     bytes: Annotated[Size, Field(ge=1)] = Field(
-        2048 * MEBIBYTE, description="when full, the oldest segments close early"
+        default=2048 * MEBIBYTE, description="when full, the oldest segments close early"
     )
 
 
@@ -204,14 +202,14 @@ DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 class BackupConfig(Section):
     """How topics become segments."""
 
-    group: Text = Field("archiver", description="the consumer group")
+    group: Text = Field(default="archiver", description="the consumer group")
     segment: SegmentConfig = SegmentConfig()
-    codec: Codec = Field("zstandard", description="of Avro blocks")
+    codec: Codec = Field(default="zstandard", description="of Avro blocks")
     codec_level: int | None = Field(
-        None, validation_alias="codec.level", description="zstandard 1 to 22, deflate 1 to 9; absent: 1 and 6"
+        default=None, validation_alias="codec.level", description="zstandard 1 to 22, deflate 1 to 9; absent: 1 and 6"
     )
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
-        256 * MEBIBYTE, validation_alias="memory", description="for fetched and decompressed records"
+        default=256 * MEBIBYTE, validation_alias="memory", description="for fetched and decompressed records"
     )
     spool: SpoolConfig = SpoolConfig()
 
@@ -238,7 +236,7 @@ class BackupConfig(Section):
 class ArchiverConfig(Section):
     """archive.yaml."""
 
-    kafka: KafkaProperties = Field({}, repr=False, description="librdkafka properties")
+    kafka: KafkaProperties = Field(default={}, repr=False, description="librdkafka properties")
     storage: StorageConfig
     topics: TopicsConfig = TopicsConfig()
     backup: BackupConfig = BackupConfig()
@@ -278,123 +276,21 @@ Model = TypeVar("Model", bound=Section)
 
 
 def _load(model: type[Model], path: Path) -> Model:
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not YAML: {error}") from error
-    entries = _Entries(path, list(_keys_of(model)))
-    if isinstance(root, yaml.MappingNode):
-        entries.add_all(root)
-    elif root is not None:
-        raise UsageError(f"{path}: a configuration is a mapping of keys to values")
-    entries.refuse_problems()
+    entries = KeyFile(path, list(_keys_of(model)), os.environ)
+    entries.read()
     return _validate(model, entries.tree(), entries.place_of)
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """Where a dotted key lies in the models. A mapping's keys are all that begin with it."""
-
-    dotted: str
-    path: tuple[str, ...]
-    is_mapping: bool
-    is_section: bool
-
-
-def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[_Key]:
+def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
     for name, info in model.model_fields.items():
         below = (*path, str(info.validation_alias or name))
         section = (
             info.annotation if isinstance(info.annotation, type) and issubclass(info.annotation, Section) else None
         )
         is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
-        yield _Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
+        yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
         if section is not None:
             yield from _keys_of(section, below)
-
-
-@dataclass(slots=True)
-class _Entries:
-    """The leaves of a file under their dotted keys, with the line of each."""
-
-    file: Path
-    keys: list[_Key]
-    leaves: dict[str, tuple[object, int]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-    def add_all(self, node: yaml.MappingNode, prefix: str = "") -> None:
-        for name, value in node.value:
-            self.add(f"{prefix}{name.value}", value, name.start_mark.line + 1)
-
-    def add(self, dotted: str, node: yaml.Node, line: int) -> None:
-        key = self.find(dotted)
-        if isinstance(node, yaml.MappingNode):
-            self.add_all(node, f"{dotted}.")
-        elif dotted in self.leaves:
-            self.problem(line, f"{dotted} is given a second time (first in line {self.leaves[dotted][1]})")
-        elif key is None:
-            self.problem(line, f"unknown key {dotted}{self.suggestion(dotted)}")
-        elif not _is_null(node) and (key.is_section or (key.is_mapping and key.dotted == dotted)):
-            self.problem(line, f"{dotted} holds keys, not a value")
-        elif key.is_mapping and _is_null(node) and key.dotted != dotted:
-            self.problem(line, f"{dotted} has no value")
-        elif not (key.is_section or (key.is_mapping and _is_null(node))):
-            self.leaves[dotted] = (self.value_of(dotted, node, line), line)
-
-    def find(self, dotted: str) -> _Key | None:
-        for key in self.keys:
-            if dotted == key.dotted or (key.is_mapping and dotted.startswith(f"{key.dotted}.")):
-                return key
-        return None
-
-    def value_of(self, dotted: str, node: yaml.Node, line: int) -> object:
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value_of(dotted, item, line) for item in node.value]
-        if _is_null(node):
-            return None
-        return _VARIABLE.sub(lambda found: self.variable(found, dotted, line), str(node.value))
-
-    def variable(self, found: re.Match[str], dotted: str, line: int) -> str:
-        """`${NAME}` is the environment's NAME; `$${NAME}` is the text `${NAME}`."""
-        if found[1]:
-            return found[0][1:]
-        if found[2] not in os.environ:
-            self.problem(line, f"{dotted}: the environment has no {found[2]}")
-        return os.environ.get(found[2], "")
-
-    def problem(self, line: int, text: str) -> None:
-        self.problems.append(f"{self.file}:{line}: {text}")
-
-    def suggestion(self, dotted: str) -> str:
-        close = difflib.get_close_matches(dotted, [key.dotted for key in self.keys if not key.is_section], n=1)
-        return f"; did you mean {close[0]}?" if close else ""
-
-    def refuse_problems(self) -> None:
-        if self.problems:
-            raise UsageError("\n".join(self.problems))
-
-    def tree(self) -> dict[str, object]:
-        """As nested as the models are."""
-        root: dict[str, object] = {}
-        for dotted, (value, _) in self.leaves.items():
-            key = self.find(dotted)
-            assert key is not None, dotted  # noqa: S101 - `add` let no other in
-            path = (*key.path, dotted.removeprefix(f"{key.dotted}.")) if key.is_mapping else key.path
-            at = root
-            for name in path[:-1]:
-                at = at.setdefault(name, {})  # type: ignore[assignment]
-            at[path[-1]] = value
-        return root
-
-    def place_of(self, dotted: str) -> str:
-        line = self.leaves[dotted][1] if dotted in self.leaves else None
-        return f"{self.file}:{line}: {dotted}" if line else f"{self.file}: {dotted}"
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
 
 
 def _validate(model: type[Model], tree: Mapping[str, object], place_of: Callable[[str], str]) -> Model:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from archiver.errors import CorruptSegmentError
+from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.layout import Layout, SegmentKey
 from archiver.store import ListedObject, ObjectStore
@@ -72,6 +72,7 @@ class Inventory:
 
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
+    damaged: tuple[str, ...]  # messages; each begins with the key of an object whose facts cannot be trusted
 
 
 def arrange(segments: Iterable[Segment]) -> PartitionInventory:
@@ -113,11 +114,12 @@ def read_inventory(
             else:
                 listed.append((key, item))
     with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        found = list(pool.map(lambda row: _segment(store, *row), listed))
-    strangers.extend(item.key for (_, item), segment in zip(listed, found, strict=True) if segment is None)
+        found = list(pool.map(lambda row: _look_at(store, *row), listed))
+    strangers.extend(item.key for (_, item), seen in zip(listed, found, strict=True) if seen is None)
     return Inventory(
-        partitions=_arrange_all([segment for segment in found if segment is not None]),
+        partitions=_arrange_all([seen for seen in found if isinstance(seen, Segment)]),
         strangers=tuple(sorted(strangers)),
+        damaged=tuple(sorted(str(seen) for seen in found if isinstance(seen, NotWholeError))),
     )
 
 
@@ -132,11 +134,14 @@ def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int,
     }
 
 
-def _segment(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment | None:
+def _look_at(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment | NotWholeError | None:
     """Read a segment's facts; None for an object that has none or has gone."""
     info = store.head(item.key)
-    facts = facts_from_metadata(info.metadata, item.key) if info is not None else None
-    return None if facts is None else Segment(key=key, object_key=item.key, size=item.size, facts=facts)
+    try:
+        facts = facts_from_metadata(info.metadata, item.key) if info is not None else None
+        return None if facts is None else Segment(key=key, object_key=item.key, size=item.size, facts=facts)
+    except NotWholeError as error:
+        return error
 
 
 def position_of(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int) -> int:

@@ -13,7 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
-from archiver.config import StorageConfig
+from archiver.config import Sse, StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, UsageError
 from archiver.layout import Layout
 
@@ -106,7 +106,7 @@ class S3Store:
     """One bucket of S3, or of what speaks its protocol."""
 
     def __init__(self, config: StorageConfig) -> None:
-        self._bucket, _ = split_url(config.url)
+        self._bucket = config.bucket
         self._extra = _put_options(config)
         try:
             self._client: S3Client = boto3.session.Session().client(
@@ -241,9 +241,9 @@ def _code(error: ClientError) -> str:
 
 def _put_options(config: StorageConfig) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    if config.sse == "s3":
+    if config.sse is Sse.S3:
         options["ServerSideEncryption"] = "AES256"
-    elif config.sse == "kms":
+    elif config.sse is Sse.KMS:
         options["ServerSideEncryption"] = "aws:kms"
         if config.kms_key_id:
             options["SSEKMSKeyId"] = config.kms_key_id
@@ -254,19 +254,9 @@ def _put_options(config: StorageConfig) -> dict[str, Any]:
     return options
 
 
-def split_url(url: str) -> tuple[str, str]:
-    """Split s3://bucket/prefix into bucket and prefix."""
-    scheme, _, rest = url.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    if scheme != "s3" or not bucket:
-        raise UsageError(f"storage.url {url!r}: must be s3://BUCKET or s3://BUCKET/PREFIX")
-    return bucket, prefix.strip("/")
-
-
 def open_store(config: StorageConfig) -> tuple[ObjectStore, str]:
     """Open the store of a configuration. Returns it and the prefix."""
-    _, prefix = split_url(config.url)
-    return S3Store(config), prefix
+    return S3Store(config), config.prefix
 
 
 def probe_put_if_absent(store: ObjectStore, layout: Layout) -> None:

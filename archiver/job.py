@@ -1,0 +1,142 @@
+"""From a configuration to a running command: opens the parts, and closes what it opened."""
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archiver.backup import BackupRequest, PartitionReport, back_up_until_end
+from archiver.browse import read_archive
+from archiver.codec.compression import BlockCodec
+from archiver.config import ArchiverConfig, KafkaProperties, StorageConfig
+from archiver.errors import UsageError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.settings import KafkaSettings
+from archiver.layout import Layout
+from archiver.restore import RestorePlan, default_restore_id, parse_renames, plan_restore
+from archiver.segment import SegmentLimits
+from archiver.store import open_store, probe_put_if_absent
+from archiver.writer import Archive
+
+if TYPE_CHECKING:
+    from archiver.spark.restore import TopicReport
+
+log = logging.getLogger(__name__)
+
+_SPOOL_PREFIX = "archiver-spool-"
+
+
+def run_backup(
+    config: ArchiverConfig, notice: Callable[[Sequence[PartitionReport]], None]
+) -> tuple[list[PartitionReport], float]:
+    """Archive up to the end of now. Returns one report a partition, and the seconds it took."""
+    if not config.topics.include:
+        raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
+    store, prefix = open_store(config.storage)
+    layout = Layout(prefix)
+    probe_put_if_absent(store, layout)
+    spool = _make_spool(config.backup.spool.dir)
+    started_s = time.monotonic()
+    try:
+        request = BackupRequest(
+            kafka=KafkaSettings.parse(config.kafka),
+            select_topics=config.topics.select,
+            archive=Archive(
+                store=store,
+                layout=layout,
+                limits=_limits(config),
+                age_s=config.backup.segment.age_ms / 1000,
+                spool=spool,
+                clock=time.monotonic,
+                sleep=time.sleep,  # noqa: TID251 - the one place that gives the real clock
+            ),
+            memory_bytes=config.backup.memory_bytes,
+        )
+        return asyncio.run(back_up_until_end(request, notice)), time.monotonic() - started_s
+    finally:
+        shutil.rmtree(spool, ignore_errors=True)
+
+
+def _limits(config: ArchiverConfig) -> SegmentLimits:
+    backup = config.backup
+    return SegmentLimits(
+        uncompressed_bytes=backup.segment.bytes,
+        records=backup.segment.records,
+        codec=BlockCodec(backup.codec),
+        level=backup.level,
+    )
+
+
+def _make_spool(directory: Path | None) -> Path:
+    """Make a directory for this process, and sweep those that crashed ones left: Kafka has what is in them."""
+    parent = Path(directory or tempfile.gettempdir())
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for stale in parent.glob(f"{_SPOOL_PREFIX}*"):
+            owner = stale.name.removeprefix(_SPOOL_PREFIX).partition("-")[0]
+            if owner.isdecimal() and not _is_alive(int(owner)):
+                shutil.rmtree(stale, ignore_errors=True)
+        return Path(tempfile.mkdtemp(prefix=f"{_SPOOL_PREFIX}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise UsageError(
+            f"backup.spool.dir {parent}: {error.strerror}; name a directory that can be written"
+        ) from error
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreResult:
+    """What a restore did."""
+
+    restore_id: str
+    seconds: float
+    topics: "Sequence[TopicReport]"
+
+
+def run_restore_job(
+    storage: StorageConfig,
+    target: KafkaProperties,
+    *,
+    topics: str | None,
+    renames: Sequence[str],
+    restore_id: str | None,
+    notice: Callable[[str], None],
+) -> RestoreResult:
+    """Plan a restore from what the archive holds now, and carry it out."""
+    try:
+        from archiver.spark.restore import run_restore  # noqa: PLC0415 - an extra that a backup does not need
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a restore needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
+        ) from error
+    started_s = time.monotonic()
+    kafka = KafkaSettings.parse(target)
+    notice("reading the archive")
+    store, prefix = open_store(storage)
+    archived, inventory = read_archive(store, Layout(prefix))
+    plan = plan_restore(archived, topics, parse_renames(renames))
+    for message in inventory.damaged:
+        log.warning("%s", message)
+    name = restore_id or asyncio.run(_default_id(storage, kafka, plan))
+    reports = run_restore(plan, restore_id=name, storage=storage, kafka=kafka, notice=notice)
+    return RestoreResult(restore_id=name, seconds=round(time.monotonic() - started_s, 3), topics=reports)
+
+
+async def _default_id(storage: StorageConfig, kafka: KafkaSettings, plan: RestorePlan) -> str:
+    async with KafkaClient(kafka) as client:
+        return default_restore_id(storage.url, await client.cluster_id(), plan)
