@@ -170,8 +170,9 @@ def minio(pytestconfig: pytest.Config) -> Iterator[S3]:
     if given:
         yield GivenS3(given, os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
         return
-    with minio_or_skip() as started:
-        yield started
+    started = minio_or_skip()
+    yield started
+    started.stop()
 
 
 @pytest.fixture
