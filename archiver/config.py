@@ -52,7 +52,8 @@ def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, e
     if match is None or unit not in units:
         raise ValueError(f"{text!r} is not like {example} (units: {', '.join(units)})")
     whole, fraction = match[1], match[2] or ""
-    amount, rest = divmod(int(whole + fraction) * units[unit], 10 ** len(fraction))
+    scale: int = 10 ** len(fraction)
+    amount, rest = divmod(int(whole + fraction) * units[unit], scale)
     if rest:
         raise ValueError(f"{text!r} is not a whole number of the smallest unit")
     return amount

@@ -58,17 +58,17 @@ class KeyFile:
 
     def _add(self, dotted: str, node: yaml.Node, line: int) -> None:
         key = self._find(dotted)
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.MappingNode) and node.value:
             self._add_all(node, f"{dotted}.")
         elif dotted in self._leaves:
             self._problem(line, f"{dotted} is given a second time (first in line {self._leaves[dotted][1]})")
         elif key is None:
             self._problem(line, f"unknown key {dotted}{self._suggestion(dotted)}")
-        elif not _is_null(node) and (key.is_section or (key.is_mapping and key.dotted == dotted)):
+        elif not _is_empty(node) and (key.is_section or (key.is_mapping and key.dotted == dotted)):
             self._problem(line, f"{dotted} holds keys, not a value")
-        elif key.is_mapping and _is_null(node) and key.dotted != dotted:
+        elif key.is_mapping and _is_empty(node) and key.dotted != dotted:
             self._problem(line, f"{dotted} has no value")
-        elif not (key.is_section or (key.is_mapping and _is_null(node))):
+        elif not (key.is_section or (key.is_mapping and _is_empty(node))):
             self._leaves[dotted] = (self._value_of(dotted, node, line), line)
 
     def _find(self, dotted: str) -> Key | None:
@@ -81,6 +81,9 @@ class KeyFile:
         if isinstance(node, yaml.SequenceNode):
             return [self._value_of(dotted, item, line) for item in node.value]
         if _is_null(node):
+            return None
+        if isinstance(node, yaml.MappingNode):
+            self._problem(line, f"{dotted} is no mapping")
             return None
         return _VARIABLE.sub(lambda found: self._variable(found, dotted, line), str(node.value))
 
@@ -120,3 +123,7 @@ class KeyFile:
 
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    return _is_null(node) or (isinstance(node, yaml.MappingNode) and not node.value)

@@ -1,0 +1,242 @@
+"""archive.yaml: spelling, units, the environment, and messages that name key and line."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.config import (
+    ArchiverConfig,
+    BackupConfig,
+    Sse,
+    StorageConfig,
+    TopicsConfig,
+    config_from_url,
+    load_config,
+    load_target,
+    parse_duration_ms,
+    parse_size_bytes,
+)
+from archiver.errors import UsageError
+
+FULL = """
+kafka:
+  bootstrap.servers: 127.0.0.1:9092
+  enable.auto.commit: false
+storage:
+  url: s3://bucket/some/prefix/
+  endpoint: http://127.0.0.1:9000
+  region: eu-west-1
+  sse: kms
+  kms-key-id: alias/archive
+  storage-class: STANDARD_IA
+  tags: {team: data, cost.centre: "0042"}
+topics:
+  include: ["orders", "payments\\\\..*"]
+  exclude: [payments.test]
+backup:
+  group: archiver-2
+  segment: {bytes: 1MiB, age: 90s, records: 1000}
+  codec: deflate
+  codec.level: 4
+  memory: 64MiB
+  spool: {dir: /var/spool/archiver, bytes: 1GB}
+"""
+
+
+def load(folder: Path, text: str) -> ArchiverConfig:
+    file = folder / "archive.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_config(file)
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(folder, text)
+    return str(caught.value).replace(str(folder / "archive.yaml"), "archive.yaml")
+
+
+def test_every_key(tmp_path: Path) -> None:
+    found = load(tmp_path, FULL)
+    assert found.kafka == {"bootstrap.servers": "127.0.0.1:9092", "enable.auto.commit": "false"}
+    assert (found.storage.bucket, found.storage.prefix) == ("bucket", "some/prefix")
+    assert (found.storage.endpoint, found.storage.region) == ("http://127.0.0.1:9000", "eu-west-1")
+    assert (found.storage.sse, found.storage.kms_key_id) == (Sse.KMS, "alias/archive")
+    assert (found.storage.storage_class, found.storage.tags) == ("STANDARD_IA", {"team": "data", "cost.centre": "0042"})
+    assert (found.topics.include, found.topics.exclude) == (("orders", r"payments\..*"), ("payments.test",))
+    segment, spool = found.backup.segment, found.backup.spool
+    assert (segment.bytes, segment.age_ms, segment.records) == (1 << 20, 90_000, 1000)
+    assert (spool.dir, spool.bytes) == (Path("/var/spool/archiver"), 10**9)
+    assert (found.backup.codec, found.backup.level, found.backup.memory_bytes) == ("deflate", 4, 64 << 20)
+
+
+def test_defaults_are_those_of_the_design(tmp_path: Path) -> None:
+    backup = load(tmp_path, "storage: {url: s3://bucket}").backup
+    assert (backup.group, backup.codec, backup.memory_bytes) == ("archiver", "zstandard", 256 << 20)
+    assert (backup.segment.bytes, backup.segment.age_ms, backup.segment.records) == (64 << 20, 300_000, 0)
+    assert (backup.spool.dir, backup.spool.bytes) == (None, 2 << 30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "backup.segment.age: 7d\nbackup.codec: zstandard\nbackup.codec.level: 9\nkafka.client.id: x\n",
+        "backup:\n  segment.age: 7d\n  codec: zstandard\n  codec.level: 9\nkafka: {client: {id: x}}\n",
+        "backup:\n  segment:\n    age: 7d\nbackup.codec: {level: 9}\nkafka: {client.id: x}\n",
+    ],
+    ids=["dotted", "mixed", "nested"],
+)
+def test_dotted_and_nested_spelling_are_the_same(tmp_path: Path, text: str) -> None:
+    found = load(tmp_path, "storage.url: s3://bucket\n" + text)
+    assert (found.backup.segment.age_ms, found.backup.level) == (7 * 86_400_000, 9)
+    assert found.kafka == {"client.id": "x"}
+
+
+def test_empty_sections_are_no_error(tmp_path: Path) -> None:
+    assert load(tmp_path, "storage.url: s3://bucket\nkafka:\nbackup: {spool: {}}\n").kafka == {}
+
+
+def test_codec_null_is_the_codec_of_that_name(tmp_path: Path) -> None:
+    assert load(tmp_path, "{storage.url: s3://bucket, backup.codec: null}").backup.codec == "null"
+
+
+def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "a: #b {c}")
+    text = "{storage.url: s3://bucket, kafka: {sasl.password: '${SECRET}', client.id: 'x-$${SECRET}-$y'}}"
+    found = load(tmp_path, text)
+    assert found.kafka == {"sasl.password": "a: #b {c}", "client.id": "x-${SECRET}-$y"}
+    assert "#b" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("bakup.group: x", "archive.yaml:2: unknown key bakup.group; did you mean backup.group?"),
+        ("backup: {segment: {size: 1}}", "archive.yaml:2: unknown key backup.segment.size"),
+        ("storage.kms_key_id: k", "archive.yaml:2: unknown key storage.kms_key_id; did you mean storage.kms-key-id?"),
+        ("compacted.enabled: true", "archive.yaml:2: unknown key compacted.enabled"),
+        ("nonsense: {}", "archive.yaml:2: unknown key nonsense"),
+        ("backup: zstandard", "archive.yaml:2: backup holds keys, not a value"),
+        ("kafka: localhost", "archive.yaml:2: kafka holds keys, not a value"),
+        ("kafka: {client.id: }", "archive.yaml:2: kafka.client.id has no value"),
+        ("kafka.client.id: ${NO_SUCH_VARIABLE}", "archive.yaml:2: kafka.client.id: the environment has no NO_SUCH"),
+        ("storage.url: s3://other", "archive.yaml:2: storage.url is given a second time (first in line 1)"),
+        ("topics.include: ['a', '(']", "archive.yaml:2: topics.include: '(' is not a regular expression: missing )"),
+        ("topics.include: [{a: b}]", "archive.yaml:2: topics.include is no mapping"),
+        ("topics.include: orders", "archive.yaml:2: topics.include: Input should be a valid tuple"),
+        ("backup.segment.age: 5m", "archive.yaml:2: backup.segment.age: '5m' is not like 5min"),
+        ("backup.segment.age: 300", "archive.yaml:2: backup.segment.age: '300' is not like 5min"),
+        ("backup.segment.bytes: 64M", "archive.yaml:2: backup.segment.bytes: '64M' is not like 64MiB"),
+        ("backup.segment.bytes: 0", "archive.yaml:2: backup.segment.bytes: Input should be greater than or equal to 1"),
+        ("backup.segment.records: -1", "archive.yaml:2: backup.segment.records: Input should be greater than"),
+        ("backup.codec: gzip", "archive.yaml:2: backup.codec: Input should be 'zstandard', 'snappy', 'deflate' or"),
+        ("backup.codec.level: 23", "codec.level 23 of zstandard is not in 1..22"),
+        ("backup: {codec: snappy, codec.level: 1}", "archive.yaml: backup: codec snappy has no levels"),
+        ("storage.kms-key-id: k", "archive.yaml: storage: kms-key-id goes with sse: kms only"),
+        ("storage.storage-class: GLACIER", "archive.yaml:2: storage.storage-class: objects in GLACIER cannot be read"),
+        ("storage.endpoint: 127.0.0.1:9000", "archive.yaml:2: storage.endpoint: '127.0.0.1:9000' is not like https://"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_key_and_line(tmp_path: Path, line: str, message: str) -> None:
+    assert message in refusal(tmp_path, f"storage.url: s3://bucket\n{line}\n")
+
+
+def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
+    found = refusal(tmp_path, "storage: {sse: x}\nbackup.memory: 1MiB\n").splitlines()
+    assert [line.split(" ")[1] for line in found] == ["storage.url:", "storage.sse:", "backup.memory:"]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_storage_is_required(tmp_path: Path, text: str) -> None:
+    assert refusal(tmp_path, text) == "archive.yaml: storage: is required"
+
+
+def test_a_list_is_no_configuration(tmp_path: Path) -> None:
+    assert "a mapping" in refusal(tmp_path, "[]")
+
+
+def test_messages_do_not_repeat_what_stands_under_kafka(tmp_path: Path) -> None:
+    assert "hunter2" not in refusal(tmp_path, "storage.url: s3://bucket\nkafka: {sasl.password: [hunter2]}\n")
+
+
+def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ARCHIVER_CONFIG", raising=False)
+    with pytest.raises(UsageError, match=r"give -c FILE, set \$ARCHIVER_CONFIG, or write ./archive.yaml"):
+        load_config()
+    (tmp_path / "archive.yaml").write_text("storage.url: s3://here")
+    assert load_config().storage.bucket == "here"
+    (tmp_path / "other.yaml").write_text("storage.url: s3://named")
+    monkeypatch.setenv("ARCHIVER_CONFIG", "other.yaml")
+    assert load_config().storage.bucket == "named"
+    assert load_config(tmp_path / "archive.yaml").storage.bucket == "here"
+    with pytest.raises(UsageError, match=r"absent\.yaml: cannot be read"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_a_target_is_a_cluster_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "target.yaml"
+    file.write_text("kafka.bootstrap.servers: 127.0.0.1:9092")
+    assert load_target(file).kafka == {"bootstrap.servers": "127.0.0.1:9092"}
+    file.write_text("storage.url: s3://bucket")
+    with pytest.raises(UsageError, match=r"unknown key storage\.url"):
+        load_target(file)
+
+
+def test_a_url_alone_is_enough_to_read() -> None:
+    assert config_from_url("s3://bucket").storage.prefix == ""
+    for wrong in ("bucket/prefix", "s3://", "s3://bucket//x", "gs://bucket", "s3://bucket/with space"):
+        with pytest.raises(UsageError, match=r"^--url: '.*' is not like s3://bucket/prefix"):
+            config_from_url(wrong)
+
+
+def test_storage_travels_to_spark_tasks() -> None:
+    storage = StorageConfig(url="s3://bucket/p", tags={"a": "b"})
+    assert pickle.loads(pickle.dumps(storage)) == storage
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "selected"),
+    [
+        ([], [], []),
+        (["orders"], [], ["orders"]),
+        ([".*"], [], ["orders", "orders-dlq", "payments.eu"]),
+        (["orders.*"], [".*-dlq"], ["orders"]),
+        (["payments\\..*", "orders"], [], ["orders", "payments.eu"]),
+        (["__consumer_offsets", "__.*"], [], ["__consumer_offsets"]),
+        (["__consumer_offsets", "orders"], ["__.*", "orders"], []),
+    ],
+    ids=["none", "literal", "all but internal", "exclude", "several", "internal spelled out", "exclude wins"],
+)
+def test_topics_are_selected(include: list[str], exclude: list[str], selected: list[str]) -> None:
+    names = ["payments.eu", "orders-dlq", "orders", "__consumer_offsets", "__transaction_state"]
+    topics = TopicsConfig.model_validate({"include": include, "exclude": exclude})
+    assert topics.select(names) == tuple(selected)
+
+
+@given(st.integers(0, 2**53), st.sampled_from(["B", "kB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"]))
+def test_sizes(amount: int, unit: str) -> None:
+    scale = 1024 if "i" in unit else 1000
+    power = "BkMGT".index("k" if unit.startswith("K") else unit[0])
+    assert parse_size_bytes(f"{amount}{unit}") == parse_size_bytes(f"{amount} {unit}") == amount * scale**power
+
+
+def test_quantities() -> None:
+    assert [parse_size_bytes(text) for text in ("4096", 4096, "1.5KiB", "0")] == [4096, 4096, 1536, 0]
+    assert [parse_duration_ms(text) for text in ("250ms", "1.5h", "2w", "0", 0)] == [
+        250,
+        5_400_000,
+        1_209_600_000,
+        0,
+        0,
+    ]
+    for wrong in ("", "-1B", "1e3", "1.5B", "1..5kB", "٣kB", "5 apples", "KiB"):
+        with pytest.raises(ValueError, match="is not"):
+            parse_size_bytes(wrong)
+
+
+def test_levels_have_defaults() -> None:
+    assert [BackupConfig(codec=codec).level for codec in ("zstandard", "deflate", "snappy", "null")] == [1, 6, 0, 0]
