@@ -1,0 +1,122 @@
+"""Run one command and measure all of it: wall time, CPU of the process tree, and its peak memory.
+
+`python -m benchmarks.measure REPORT.json COMMAND...`. It is a process of its own and the subreaper of what it starts, so
+that a worker whose parent died is still waited for here, and its CPU is counted by the kernel and not by sampling.
+Linux only.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.landing import Landing
+
+_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+_SAMPLED_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a command took."""
+
+    exit_code: int
+    seconds: float
+    cpu_seconds: float
+    peak_memory_bytes: int
+
+
+def run_measured(
+    command: list[str], report: Path, environment: dict[str, str], landing: Landing | None = None
+) -> tuple[Usage, str]:
+    """Run it through this module's command line. Returns the usage and what it wrote to stdout; it must succeed."""
+    wrapped = [sys.executable, "-m", "benchmarks.measure", str(report), *command]
+    if landing is not None:
+        landing.begin()
+    done = subprocess.run(wrapped, capture_output=True, text=True, check=False, env=environment)
+    if landing is not None:
+        landing.end()
+    if done.returncode:
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        )
+    return Usage(**json.loads(report.read_text(encoding="utf-8"))), done.stdout
+
+
+class _Sampler(threading.Thread):
+    """Peak of the tree's memory: PSS, because forked workers share pages that must not count twice."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak_bytes = 0
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(_SAMPLED_EVERY_S):
+            self.peak_bytes = max(self.peak_bytes, sum(map(_pss_bytes, descendants(os.getpid()))))
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below this one, now."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+        for child in children:
+            found += [child, *descendants(child)]
+    return found
+
+
+def _pss_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has just ended
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def _wait_for_all() -> None:
+    """Orphans too: they are our children now."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def main() -> int:
+    report, command = Path(sys.argv[1]), sys.argv[2:]
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    sampler = _Sampler()
+    sampler.start()
+    started_s = time.monotonic()
+    exit_code = subprocess.Popen(command).wait()
+    seconds = time.monotonic() - started_s
+    sampler.stop()
+    _wait_for_all()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage = Usage(
+        exit_code=exit_code,
+        seconds=seconds,
+        cpu_seconds=used.ru_utime + used.ru_stime,
+        peak_memory_bytes=sampler.peak_bytes,
+    )
+    report.write_text(json.dumps(asdict(usage)), encoding="utf-8")
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
