@@ -1,71 +1,143 @@
-"""Logs and progress: how the archiver tells what it does, beside its results."""
+"""What is seen of a run: logs, the names of their fields, and progress."""
 
 import json
 import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Literal
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 LogFormat = Literal["text", "json"]
-_PROGRESS_EVERY_S = 5.0
-# Libraries that report at ERROR what is retried here and reported once it fails.
-_NOISY = ("aiokafka", "botocore", "urllib3", "py4j", "werkzeug", "numba")
+
+PROGRESS_EVERY_S: Final = 5.0
+progress_log: Final = logging.getLogger("archiver.progress")
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+class LogField(StrEnum):
+    """Names for `extra=` in log calls; both formats show these and no other."""
 
+    ACTIVITY = "activity"
+    TOPIC = "topic"
+    PARTITION = "partition"
+    LIFE = "life"
+    OFFSET = "offset"
+    OBJECT_KEY = "object_key"
+    SECONDS = "seconds"
+
+
+def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False) -> None:
+    """All logs go to stderr. Ours of level INFO only when verbose; progress always. A second call replaces the first."""
+    handler = _StderrHandler()
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [other for other in root.handlers if not isinstance(other, _StderrHandler)]
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("archiver").setLevel(logging.INFO if verbose else logging.WARNING)
+    progress_log.setLevel(logging.INFO)
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to the stderr of the moment: while a progress line stands there, rich puts its own in between."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 - a log line that cannot be written must not end the run
+            self.handleError(record)
+
+
+class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
+        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        text = f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
+        return "\n".join(part for part in (text, _traceback(self, record)) if part)
 
 
-def set_up_logs(log_format: LogFormat, *, verbose: bool) -> None:
-    """Log to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
-    handler.setFormatter(JsonFormatter() if log_format == "json" else plain)
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
+        traceback = _traceback(self, record)
+        entry |= {"message": record.getMessage()} | ({"traceback": traceback} if traceback else {})
+        return json.dumps(entry | _fields(record), default=str, ensure_ascii=False)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {str(name): record.__dict__[name] for name in LogField if name in record.__dict__}
+
+
+def _moment(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return formatter.formatException(record.exc_info) if record.exc_info else ""
 
 
 class Progress:
-    """Says now and then how far long work is: one line that is rewritten on a terminal, plain lines elsewhere."""
+    """How far a long activity is: a line that changes on a terminal, a log line every few seconds elsewhere.
 
-    def __init__(self, what: str, *, clock: Callable[[], float] = time.monotonic, quiet: bool = False) -> None:
-        self._what = what
-        self._clock = clock
+    `tell` may be called as often as one likes, from one thread. `close` also shows the last line that was told.
+    """
+
+    def __init__(
+        self,
+        activity: str,
+        *,
+        quiet: bool = False,
+        every_s: float = PROGRESS_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._activity = activity
         self._quiet = quiet
-        self._terminal = sys.stderr.isatty()
-        self._started_s = clock()
-        self._last_s = self._started_s
-        self._drawn = False
+        self._every_s = every_s
+        self._clock = clock
+        self._started = self._logged = clock()
+        self._untold = ""
+        self._status: Status | None = None
+        self._on_terminal = not quiet and sys.stderr.isatty()
 
-    def tell(self, done: str) -> None:
-        """Show the state, if the last time was long enough ago."""
-        now_s = self._clock()
-        if self._quiet or now_s - self._last_s < (0.2 if self._terminal else _PROGRESS_EVERY_S):
+    def tell(self, text: str) -> None:
+        """`text` is how far it is now; it replaces what was told before."""
+        if self._quiet:
             return
-        self._last_s = now_s
-        line = f"{self._what}: {done} ({now_s - self._started_s:.0f} s)"
-        if self._terminal:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            self._drawn = True
-        else:
-            sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+        if self._on_terminal:
+            self._show(text)
+            return
+        self._untold = text
+        if self._clock() - self._logged >= self._every_s:
+            self._log()
 
     def close(self) -> None:
-        """Leave the terminal clean."""
-        if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        """May be repeated."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if self._untold:
+            self._log()
+
+    def _show(self, text: str) -> None:
+        from rich.text import Text  # noqa: PLC0415 - 50 ms, and on terminals only
+
+        line = Text(f"{self._activity} {self._seconds():.0f} s: {text}")
+        if self._status is not None:
+            self._status.update(line)
+            return
+        from rich.console import Console  # noqa: PLC0415
+
+        self._status = Console(stderr=True).status(line)
+        self._status.start()
+
+    def _log(self) -> None:
+        fields: dict[str, object] = {LogField.ACTIVITY: self._activity, LogField.SECONDS: round(self._seconds(), 1)}
+        progress_log.info("%s", self._untold, extra=fields)
+        self._logged, self._untold = self._clock(), ""
+
+    def _seconds(self) -> float:
+        return self._clock() - self._started

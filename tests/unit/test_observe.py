@@ -1,0 +1,110 @@
+"""Logs in both formats, and progress on a terminal and elsewhere."""
+
+import io
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from archiver.observe import LogField, Progress, set_up_logs
+
+log = logging.getLogger("archiver.test")
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("", "archiver")]
+    before = [(logger.handlers[:], logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.level = handlers, level
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_text_is_one_line_with_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs()
+    log.warning("cut at %s", 7, extra={LogField.TOPIC: "orders", LogField.PARTITION: 3})
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING archiver\.test: cut at 7 topic=orders partition=3\n",
+        capsys.readouterr().err,
+    )
+
+
+def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs("json")
+    try:
+        int("two\nlines")
+    except ValueError:
+        log.exception("failed", extra={LogField.OBJECT_KEY: "topics/ö"})
+    (line,) = capsys.readouterr().err.splitlines()
+    entry = json.loads(line)
+    assert entry.pop("time").endswith("Z")
+    assert entry.pop("traceback").endswith(r"ValueError: invalid literal for int() with base 10: 'two\nlines'")
+    assert entry == {
+        "level": "error",
+        "logger": "archiver.test",
+        "message": "failed",
+        "object_key": "topics/ö",
+    }
+
+
+def test_what_goes_well_is_for_verbose(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs()
+    log.info("first")
+    set_up_logs(verbose=True)
+    log.info("second")
+    logging.getLogger("elsewhere").info("third")
+    assert [line.rpartition(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["second"]
+
+
+def test_progress_is_a_log_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs("json")
+    clock = Clock()
+    progress = Progress("backup", every_s=5, clock=clock)
+    for second in range(13):
+        clock.now = 100.0 + second
+        progress.tell(f"{second} records")
+    progress.close()
+    progress.close()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["message"], line["seconds"]) for line in lines] == [
+        ("5 records", 5.0),
+        ("10 records", 10.0),
+        ("12 records", 12.0),
+    ]
+    assert {line["activity"] for line in lines} == {"backup"}
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs()
+    progress = Progress("backup", quiet=True, every_s=0)
+    progress.tell("1 record")
+    progress.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    set_up_logs()
+    progress = Progress("restore", clock=Clock())
+    progress.tell("1 record [/not markup]")
+    log.warning("in between")
+    progress.tell("2 records")
+    progress.close()
+    shown = terminal.getvalue()
+    assert "restore 0 s: 1 record [/not markup]" in shown
+    assert "in between" in shown
+    assert "INFO" not in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is there again
