@@ -132,7 +132,8 @@ def create_topic(bootstrap: str, topic: str) -> None:
     """Nothing in it expires while the benchmark runs."""
     configs = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
     wanted = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config=configs)
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([wanted])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a name keeps it alive until the answer is there
+    admin.create_topics([wanted])[topic].result(30)
 
 
 def fill_topic(bootstrap: str, topic: str, *, size: int, records: int, seed: int, processes: int = 2) -> Produced:

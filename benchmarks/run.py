@@ -1,0 +1,290 @@
+"""`make bench`: ours against the baseline, backup and restore, in one run on real servers; writes docs/benchmarks.md."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import fastavro
+import yaml
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from benchmarks.generate import Produced, create_topic, fill_topic
+from benchmarks.landing import Landing
+from benchmarks.measure import Usage, run_measured
+from benchmarks.report import machine_facts, results, summarise, write_page
+from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.minio import Minio, find_minio
+
+LAST = Path(__file__).with_name("last.json")
+LEVEL = 1
+# What a run of few records takes is the start of the program, and is subtracted where a figure says "without start".
+TINY_RECORDS = 400
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    records: dict[int, int]
+    repetitions: int
+    seed: int
+
+
+FULL = Plan(records={100: 4_000_000, 800: 1_000_000}, repetitions=3, seed=1)
+QUICK = Plan(records={100: 100_000, 800: 40_000}, repetitions=1, seed=1)
+
+
+class Bench:
+    """Servers, folders, and the four measured operations. `size` names a topic that was filled before."""
+
+    def __init__(self, broker: KafkaBroker, minio: Minio, folder: Path, level: int) -> None:
+        self.bootstrap = broker.bootstrap
+        self.minio = minio
+        self.level = level
+        self._log_dir = broker.data_dir / "log"
+        self._folder = folder
+        self._archiver = str(Path(sys.executable).with_name("archiver"))
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        self._s3 = boto3.client(
+            "s3",
+            endpoint_url=minio.endpoint,
+            aws_access_key_id=minio.access_key,
+            aws_secret_access_key=minio.secret_key,
+            region_name="us-east-1",
+        )
+        self._environment = {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": minio.access_key,
+            "AWS_SECRET_ACCESS_KEY": minio.secret_key,
+        }
+
+    def measured(self, command: list[str], landing: Landing | None = None) -> tuple[Usage, Any]:
+        usage, printed = run_measured(command, self._folder / "usage.json", self._environment, landing)
+        return usage, json.loads(printed)
+
+    # --- backup
+
+    def baseline_backup(self, topic: str, produced: Produced) -> Row:
+        usage, found = self.measured([*self._baseline("backup", topic), "--level", str(self.level)])
+        _agree("the baseline's backup", found, produced)
+        return _row(usage, produced, stored_bytes=found["stored_bytes"])
+
+    def our_backup(self, topic: str, produced: Produced) -> Row:
+        self._s3.create_bucket(Bucket=_bucket(topic))
+        config = {
+            "kafka": {"bootstrap.servers": self.bootstrap},
+            "storage": {"url": f"s3://{_bucket(topic)}/archive", "endpoint": self.minio.endpoint},
+            "topics": {"include": [topic]},
+            "backup": {"codec": "zstandard", "codec.level": self.level},
+        }
+        path = self._config(topic)
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        usage, found = self.measured([self._archiver, "backup", "--until-end", "--format", "json", "-c", str(path)])
+        counted = {
+            "records": sum(part["records"] for part in found["partitions"]),
+            "payload_bytes": sum(part["bytes"] for part in found["partitions"]),
+        }
+        _agree("our backup", counted, produced)
+        records, stored = self._stored(topic)
+        _agree("our objects, read with fastavro", {"records": records}, produced)
+        return _row(usage, produced, stored_bytes=stored)
+
+    # --- restore
+
+    def baseline_restore(self, topic: str, produced: Produced) -> Row:
+        target = f"{topic}-baseline"
+        create_topic(self.bootstrap, target)
+        landing = Landing(self._log_dir, target)
+        usage, found = self.measured(self._baseline("restore", target, topic), landing)
+        _agree("the baseline's restore", found, produced)
+        return self._restored(target, usage, produced, landing)
+
+    def our_restore(self, topic: str, produced: Produced) -> Row:
+        target = f"{topic}-ours"
+        landing = Landing(self._log_dir, target)
+        file = self._folder / "target.yaml"
+        file.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": self.bootstrap}}), encoding="utf-8")
+        command = [self._archiver, "restore", "--format", "json", "-c", str(self._config(topic))]
+        usage, found = self.measured([*command, "--target", str(file), "--rename", f"{topic}={target}"], landing)
+        (restored,) = found["topics"]
+        _agree("our restore", restored, produced)
+        parts = restored["partitions"]
+        row = self._restored(target, usage, produced, landing)
+        return row | {
+            "task_seconds": sum(part["seconds"] for part in parts),
+            "verify_seconds": sum(part["verify_seconds"] for part in parts),
+        }
+
+    def _restored(self, target: str, usage: Usage, produced: Produced, landing: Landing) -> Row:
+        _agree(f"the target {target}", {"records": self.records_in(target)}, produced)
+        self._admin.delete_topics([target])[target].result(30)
+        return _row(usage, produced, start_seconds=landing.first_s, landed_seconds=landing.last_s)
+
+    # --- between
+
+    def records_in(self, topic: str) -> int:
+        """By its offsets: no record of a benchmark is in a transaction or compacted."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "benchmark"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30) for number in partitions]
+            return sum(high - low for low, high in ends)
+        finally:
+            consumer.close()
+
+    def clean(self, topic: str) -> None:
+        """Remove what both backups wrote: a repetition must not find it, and disks are finite."""
+        for path in (self._folder / topic).iterdir():
+            path.unlink()
+        for key in self._keys(topic):
+            self._s3.delete_object(Bucket=_bucket(topic), Key=key)
+        self._s3.delete_bucket(Bucket=_bucket(topic))
+
+    def stages(self, topic: str) -> Row:
+        """Where the CPU of a backup goes, stage by stage (benchmarks/stages.py)."""
+        name = f"stages-{topic}"
+        self._s3.create_bucket(Bucket=name)
+        command = [sys.executable, "-m", "benchmarks.stages", "--bootstrap", self.bootstrap, "--topic", topic]
+        command += ["--url", f"s3://{name}/stages", "--endpoint", self.minio.endpoint, "--level", str(self.level)]
+        found: Row = self.measured(command)[1]
+        return found
+
+    def _baseline(self, operation: str, topic: str, source: str | None = None) -> list[str]:
+        command = [sys.executable, "-m", "benchmarks.baseline", operation, "--bootstrap", self.bootstrap]
+        return [*command, "--topic", topic, "--folder", str(self._folder / (source or topic))]
+
+    def _config(self, topic: str) -> Path:
+        return self._folder / f"{topic}.yaml"
+
+    def _keys(self, topic: str) -> Iterator[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=_bucket(topic))
+        for page in pages:
+            yield from (item["Key"] for item in page.get("Contents", ()))
+
+    def _stored(self, topic: str) -> tuple[int, int]:
+        """Records by fastavro's count, not ours, and bytes of all segments."""
+        records = stored = 0
+        for key in self._keys(topic):
+            if key.endswith(".data"):
+                path = self._folder / "object.data"
+                self._s3.download_file(_bucket(topic), key, str(path))
+                stored += path.stat().st_size
+                with path.open("rb") as file:
+                    records += sum(block.num_records for block in fastavro.block_reader(file))
+        return records, stored
+
+
+def _bucket(topic: str) -> str:
+    return f"bench-{topic}"
+
+
+def _row(usage: Usage, produced: Produced, **more: float) -> Row:
+    return {
+        "records": produced.records,
+        "seconds": usage.seconds,
+        "cpu_seconds": usage.cpu_seconds,
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        **more,
+    }
+
+
+def _agree(who: str, found: Row, produced: Produced) -> None:
+    """A benchmark of nothing must not look fast."""
+    for name in ("records", "payload_bytes"):
+        if name in found and found[name] != getattr(produced, name):
+            raise RuntimeError(f"{who} has {found[name]} {name}, the topic got {getattr(produced, name)}")
+
+
+def measure(bench: Bench, plan: Plan, tell: Callable[[str], None]) -> Row:
+    """Everything, in an order that alternates who comes first."""
+    runs: list[Row] = []
+
+    def repeat(topic: str, size: int, produced: Produced, repetition: int, kind: str) -> None:
+        pairs = [
+            ("backup", [("baseline", bench.baseline_backup), ("ours", bench.our_backup)]),
+            ("restore", [("baseline", bench.baseline_restore), ("ours", bench.our_restore)]),
+        ]
+        for operation, sides in pairs:
+            for tool, run in sides if repetition % 2 == 0 else sides[::-1]:
+                row = run(topic, produced)
+                runs.append({"kind": kind, "size": size, "operation": operation, "tool": tool, **row})
+                rate = row["records"] / row["seconds"]
+                tell(f"{kind} {size} B {operation} {tool}: {row['seconds']:.2f} s, {rate:,.0f} records/s, "
+                     f"CPU {row['cpu_seconds']:.2f} s, {row['peak_memory_bytes'] / 2**20:.0f} MiB")  # fmt: skip
+        bench.clean(topic)
+
+    tiny = fill_topic(bench.bootstrap, "tiny", size=100, records=TINY_RECORDS, seed=plan.seed)
+    for repetition in range(2):
+        repeat("tiny", 100, tiny, repetition, "start")
+    produced_of: dict[str, Row] = {}
+    stages: dict[str, Row] = {}
+    for size, records in plan.records.items():
+        topic = f"json-{size}"
+        produced = fill_topic(bench.bootstrap, topic, size=size, records=records, seed=plan.seed)
+        _agree("the topic", {"records": bench.records_in(topic)}, produced)
+        mean = produced.payload_bytes / produced.records
+        produced_of[str(size)] = {"records": records, "bytes_a_record": mean, "seconds": produced.seconds}
+        tell(f"{records:,} records of {mean:.1f} B produced in {produced.seconds:.1f} s")
+        for repetition in range(plan.repetitions):
+            repeat(topic, size, produced, repetition, "run")
+        stages[str(size)] = bench.stages(topic)
+        tell(f"stages {size} B: {json.dumps(stages[str(size)])}")
+    return {"runs": runs, "topics": produced_of, "stages": stages}
+
+
+@contextmanager
+def servers(level: int) -> Iterator[Bench]:
+    """A broker and a MinIO of our own, and a folder; all gone afterwards."""
+    binary = find_minio()
+    if binary is None:
+        raise FileNotFoundError("no minio binary: `make setup` builds one, or name one in $ARCHIVER_MINIO")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as name,
+        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
+        Minio(binary) as minio,
+    ):
+        yield Bench(broker, minio, Path(name), level)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="few records, once: under two minutes; for a look; writes no figures"
+    )
+    parser.add_argument("-n", "--repetitions", type=int, help="default 3, with --quick 1; odd, for a median")
+    parser.add_argument(
+        "--records", action="append", default=[], metavar="SIZE=COUNT", help="100=20000000, 800=4000000"
+    )
+    parser.add_argument("--level", type=int, default=LEVEL, help="of zstandard, for both (default %(default)s)")
+    given = parser.parse_args()
+    base = QUICK if given.quick else FULL
+    chosen = {int(size): int(count) for size, _, count in (text.partition("=") for text in given.records)}
+    plan = Plan(records=chosen or base.records, repetitions=given.repetitions or base.repetitions, seed=base.seed)
+    started_s = time.monotonic()
+    with servers(given.level) as bench:
+        found = measure(bench, plan, lambda text: print(f"{time.monotonic() - started_s:6.1f} s  {text}", flush=True))
+    found |= {
+        "machine": machine_facts(KAFKA_41),
+        "settings": {"level": given.level, "repetitions": plan.repetitions, "seed": plan.seed, "quick": given.quick},
+    }
+    found["summary"] = summarise(found["runs"])
+    if not given.quick:
+        LAST.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_page(found)
+    print(results(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Where the CPU of a backup goes: the same functions over the same bytes, one after the other, in one thread.
+
+The hot path is not instrumented; its stages are called here as it calls them. CPU of this thread only, but for the
+fetch, which is all of the process. Sums are below what `archiver backup` takes: start, event loop and hand-overs between threads
+come on top.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from archiver.codec import batch as batch_codec
+from archiver.codec import batch_kernels as kernels
+from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
+from archiver.codec.compression import BlockCodec, compress_block
+from archiver.codec.digest import SURVEY_SIZE, survey
+from archiver.config import StorageConfig
+from archiver.frame import Column, Frame
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.fetch import FetchTarget, fetch
+from archiver.kafka.settings import KafkaSettings
+from archiver.segment import SegmentBody
+from archiver.store import open_store
+
+# As archiver/backup.py asks.
+_PARTITION_BYTES = 4 * 1024 * 1024
+_ANSWER_BYTES = 16 * 1024 * 1024
+_MOST_BYTES = 256 * 1024 * 1024
+_ZSTANDARD = BlockCodec.ZSTANDARD
+_SEGMENT_BYTES = 16 * 1024 * 1024  # compressed, about what a segment of 64 MiB becomes
+_MOST_FETCHED_BYTES = 512 * 1024 * 1024  # enough for a stable figure, and held in memory
+
+
+class Stopwatch:
+    """CPU seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, stage: str, clock: Callable[[], float] = time.thread_time) -> Iterator[None]:
+        started_s = clock()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + clock() - started_s
+
+
+async def _fetch_all(bootstrap: str, topic: str, watch: Stopwatch) -> list[tuple[int, memoryview]]:
+    """(position, bytes) of every fetch of the topic up to its end."""
+    fetched: list[tuple[int, memoryview]] = []
+    async with KafkaClient(KafkaSettings(bootstrap_servers=bootstrap)) as client:
+        described = (await client.describe_topics([topic]))[topic]
+        ends = await client.offsets([(topic, number) for number in described.partitions])
+        at = dict.fromkeys(described.partitions, 0)
+        with watch.on("fetch", time.process_time):
+            while waiting := [number for number in at if at[number] < ends[topic, number].last_stable]:
+                targets = [
+                    FetchTarget(topic=topic, topic_id=described.topic_id, partition=number, offset=at[number])
+                    for number in waiting
+                ]
+                answers = await fetch(
+                    client,
+                    described.leaders[waiting[0]],
+                    targets,
+                    max_bytes=_ANSWER_BYTES,
+                    partition_bytes=_PARTITION_BYTES,
+                    max_wait_ms=500,
+                    min_bytes=1,
+                )
+                for answer in answers:
+                    if len(answer.records):
+                        position = at[answer.partition]
+                        batches, _ = batch_codec.whole_batches(answer.records, position)
+                        at[answer.partition] = batch_codec.position_after(batches, position)
+                        fetched.append((position, answer.records))
+                if sum(len(records) for _, records in fetched) > _MOST_FETCHED_BYTES:
+                    break
+    return fetched
+
+
+def _decode(fetched: list[tuple[int, memoryview]], watch: Stopwatch) -> Iterator[Frame]:
+    for position, records in fetched:
+        with watch.on("check CRC"):
+            batches, source = batch_codec.whole_batches(records, position)
+            batch_codec._check(batches, source)  # noqa: SLF001 - a stage of decode_batches
+        with watch.on("decompress"):
+            body = batch_codec._inflate(batches, source, _MOST_BYTES)  # noqa: SLF001 - the same
+        with watch.on("index"):
+            table = np.empty((len(Column), int(batches[kernels.COUNT].sum())), np.int64)
+            rows, problem, _ = kernels.index_records(body, batches, position, table)
+        if problem != kernels.OK:
+            raise RuntimeError(f"the batch at {position} does not decode")
+        yield (
+            Frame(body=body, header_body=body, table=table).rows(0, rows)
+            if rows < table.shape[1]
+            else Frame(body=body, header_body=body, table=table)
+        )
+
+
+class _Segment:
+    """The stages of an open segment, without its bookkeeping."""
+
+    def __init__(self, topic: str, level: int, folder: Path, watch: Stopwatch) -> None:
+        self._level = level
+        self._watch = watch
+        self._file = folder / "stages.blocks"
+        self._found = np.zeros(SURVEY_SIZE, np.int64)
+        self._sha256 = hashlib.sha256()
+        self._blocks = BlockEncoder(topic=topic, partition=0, codec=BlockCodec.NULL, level=0, sync=bytes(16))
+        self.objects: list[bytes] = []
+        self.uncompressed_bytes = 0
+
+    def append(self, frame: Frame) -> None:
+        row = 0
+        while row < len(frame):
+            with self._watch.on("encode Avro"):
+                after = self._blocks.append(frame, row, len(frame))
+            with self._watch.on("survey and digest"):
+                survey(frame.body, frame.header_body, frame.table, row, after, self._found)
+            row = after
+            if self._blocks.is_full:
+                self.flush()
+
+    def flush(self) -> None:
+        block = np.frombuffer(self._blocks.flush(), np.uint8)  # codec null: the records as they are
+        self.uncompressed_bytes += len(block)
+        with self._watch.on("compress"):
+            packed = compress_block(_ZSTANDARD, block, self._level)
+        with self._watch.on("SHA-256"):
+            self._sha256.update(packed)
+        with self._watch.on("spool"), self._file.open("ab", buffering=0) as file:
+            file.write(packed)
+        if self._file.stat().st_size >= _SEGMENT_BYTES:
+            self.close()
+
+    def close(self) -> None:
+        with self._watch.on("spool"):
+            self.objects.append(self._file.read_bytes())
+        self._file.unlink()
+
+
+def measure_stages(bootstrap: str, topic: str, storage: StorageConfig, level: int) -> dict[str, object]:
+    """CPU microseconds per record and share of each stage."""
+    watch = Stopwatch()
+    fetched = asyncio.run(_fetch_all(bootstrap, topic, watch))
+    records = 0
+    store, prefix = open_store(storage)
+    with tempfile.TemporaryDirectory(prefix="stages-") as folder:
+        segment = _Segment(topic, level, Path(folder), watch)
+        for frame in _decode(fetched, watch):
+            segment.append(frame)
+            records += len(frame)
+        segment.flush()
+        segment.close()
+        for number, blocks in enumerate(segment.objects):
+            path = Path(folder) / "object"
+            path.write_bytes(blocks)
+            header = encode_header(_ZSTANDARD, bytes(16), {})
+            with watch.on("put"), SegmentBody(header, path) as body:
+                store.put_if_absent(f"{prefix}/{number:06}", body, {})
+    total = sum(watch.seconds.values())
+    return {
+        "records": records,
+        "block_bytes": BLOCK_BYTES,
+        "microseconds": {stage: 1e6 * seconds / records for stage, seconds in watch.seconds.items()},
+        "share": {stage: seconds / total for stage, seconds in watch.seconds.items()},
+        "fetched_bytes": sum(len(part) for _, part in fetched),
+        "avro_bytes": segment.uncompressed_bytes,
+        "stored_bytes": sum(map(len, segment.objects)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument(
+        "--url", required=True, help="s3://bucket/prefix to put objects to; credentials by the AWS chain"
+    )
+    parser.add_argument("--endpoint")
+    parser.add_argument("--level", type=int, default=1)
+    given = parser.parse_args()
+    storage = StorageConfig(url=given.url, endpoint=given.endpoint)
+    json.dump(measure_stages(given.bootstrap, given.topic, storage, given.level), sys.stdout)
+    print()
+
+
+if __name__ == "__main__":
+    main()
