@@ -143,8 +143,11 @@ async def _open_feeds(
         for number in topic.partitions
     ]
 
-    def position(source: PartitionSource) -> int:
-        return position_of(archive.store, archive.layout, source.topic, source.life, source.partition)
+    def position(source: PartitionSource) -> int | NotWholeError:
+        try:
+            return position_of(archive.store, archive.layout, source.topic, source.life, source.partition)
+        except NotWholeError as error:
+            return error
 
     positions = await asyncio.gather(*(loop.run_in_executor(pool, position, source) for source in sources))
     offsets = await client.offsets([(source.topic, source.partition) for source in sources])
@@ -157,7 +160,10 @@ async def _open_feeds(
     return feeds
 
 
-def _open_feed(source: PartitionSource, position: int, offsets: PartitionOffsets, archive: Archive) -> _Feed:
+def _open_feed(
+    source: PartitionSource, found: int | NotWholeError, offsets: PartitionOffsets, archive: Archive
+) -> _Feed:
+    position = found if isinstance(found, int) else 0
     writer = PartitionWriter(source, position, archive)
     feed = _Feed(
         writer=writer,
@@ -166,7 +172,9 @@ def _open_feed(source: PartitionSource, position: int, offsets: PartitionOffsets
         from_offset=position,
         fetch_offset=position,
     )
-    if position > offsets.high_watermark:
+    if isinstance(found, NotWholeError):
+        feed.error = found
+    elif position > offsets.high_watermark:
         feed.error = _cut_back(source, position, offsets)
     elif position < offsets.log_start:
         writer.skip(offsets.log_start)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from archiver.config import StorageConfig
 from archiver.control import latest_fact
@@ -15,7 +15,7 @@ from archiver.kafka.client import KafkaClient, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan
-from archiver.spark.session import open_session
+from archiver.spark.session import open_context
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.store import open_store
 
@@ -73,7 +73,7 @@ class _Restore:
         self._notice("preparing the target topics")
         tasks = asyncio.run(self._prepare())  # 1. create, or take up again
         self._notice("starting Spark")
-        with open_session(f"archiver restore {self._restore_id}") as spark:
+        with open_context(f"archiver restore {self._restore_id}") as spark:
             self._notice(f"filling {len(tasks)} partitions")
             reports = _run_on_spark(spark, tasks)  # 2. fill and verify, one partition a task
         return asyncio.run(self._finish(reports))  # 3. only then the archived configs
@@ -180,7 +180,7 @@ async def _refuse_records(client: KafkaClient, topic: TopicPlan) -> None:
         )
 
 
-def _run_on_spark(spark: SparkSession, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+def _run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
     if not tasks:
         raise NotWholeError("the plan has no partition; nothing was restored")
 
@@ -189,5 +189,5 @@ def _run_on_spark(spark: SparkSession, tasks: Sequence[RestoreTask]) -> list[Tas
 
     # Largest first, so that no long task starts last; one slice each, so that a free core takes the next.
     ordered = sorted(tasks, key=lambda task: len(task.parts), reverse=True)
-    reports: list[TaskReport] = spark.sparkContext.parallelize(ordered, len(ordered)).mapPartitions(run_all).collect()
+    reports: list[TaskReport] = spark.parallelize(ordered, len(ordered)).mapPartitions(run_all).collect()
     return sorted(reports, key=lambda report: (report.target_topic, report.partition))

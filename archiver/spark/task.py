@@ -1,9 +1,10 @@
 """One partition's restore, as one Spark task runs it. Needs no Spark; what it is given is plain and picklable."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.reader import ObjectPart, read_parts
 from archiver.store import ObjectStore, open_store
+
+Value = TypeVar("Value")
 
 FORMAT = 1
 BATCH_BYTES = 1_000_000  # uncompressed: below Kafka's default max.message.bytes whatever the data
@@ -113,7 +116,7 @@ async def _claim(client: KafkaClient, store: ObjectStore, layout: Layout, task: 
     stream = f"restores/{task.restore_id}/{task.target_topic}/{task.partition}"
     fact = latest_fact(store, layout, stream)
     if fact is None or fact["target_topic_id"] != task.target_topic_id:
-        identity = await init_producer_id(client)
+        identity = await _patiently(lambda: init_producer_id(client))
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
         ours = {
             "format": FORMAT,
@@ -142,6 +145,16 @@ async def _claim(client: KafkaClient, store: ObjectStore, layout: Layout, task: 
             producer_id=_whole_number(fact, "producer_id"), epoch=_whole_number(fact, "producer_epoch")
         ),
     )
+
+
+async def _patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
+    """Repeat what has no effect until a broker does it: a cluster that has just started has no coordinator yet."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await attempt()
+        except KafkaTemporaryError:
+            await asyncio.sleep(_PAUSE_S)
+    return await attempt()
 
 
 def _whole_number(fact: Mapping[str, object], name: str) -> int:
