@@ -1,0 +1,38 @@
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup check test test-long demo bench
+
+BIN := .venv/bin
+SETUP_INPUTS := pyproject.toml constraints.txt $(wildcard infra/*.sh)
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{printf "%-18s %s\n", $$1, $$2}'
+
+setup: .venv/.set-up-test ## .venv with everything, the tests' MinIO, warm kernels
+
+check: .venv/.set-up-test ## lint, format, types, architecture
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@if command -v shellcheck >/dev/null; then shellcheck infra/*.sh .ci/run; fi
+
+test: .venv/.set-up-test ## every test, small counts; needs Python and a JDK; ARGS="-k name" for pytest
+	$(BIN)/pytest $(ARGS)
+
+test-long: .venv/.set-up-test ## the full counts too
+	$(BIN)/pytest --long $(ARGS)
+
+demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
+	$(BIN)/archiver demo $(ARGS)
+
+bench: .venv/.set-up-test ## ours against the baseline; writes docs/benchmarks.md
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+.venv/.set-up-test: $(SETUP_INPUTS)
+	@infra/setup.sh test
+	@touch .venv/.set-up-demo $@
+
+.venv/.set-up-demo: $(SETUP_INPUTS)
+	@infra/setup.sh demo
+	@touch $@
