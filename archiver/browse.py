@@ -37,24 +37,29 @@ class Holding:
     shadowed: int
 
 
-def read_archive(store: ObjectStore, layout: Layout) -> tuple[list[ArchivedTopic], Inventory]:
+def read_archive(store: ObjectStore, layout: Layout) -> list[ArchivedTopic]:
     """Read all topics in their current lives, each with what is known of it."""
     inventory = read_inventory(store, layout)
-    names = sorted({topic for topic, _ in inventory.partitions})
-    return [_archived(store, layout, inventory, name) for name in names], inventory
+    names = sorted({topic for topic, _ in inventory.partitions} | {damage.key.topic for damage in inventory.damaged})
+    return [_archived(store, layout, inventory, name) for name in names]
 
 
 def _archived(store: ObjectStore, layout: Layout, inventory: Inventory, topic: str) -> ArchivedTopic:
     fact = read_topic(store, layout, topic)
     life = _current_life(inventory, topic, fact)
     partitions = inventory.partitions.get((topic, life), {})
-    return ArchivedTopic(topic=topic, life=life, fact=fact, partitions=partitions)
+    damaged = {
+        damage.key.partition: damage.message
+        for damage in inventory.damaged
+        if (damage.key.topic, damage.key.life) == (topic, life)
+    }
+    return ArchivedTopic(topic=topic, life=life, fact=fact, partitions=partitions, damaged=damaged)
 
 
 def _current_life(inventory: Inventory, topic: str, fact: TopicFact | None) -> int:
     if fact is not None:
         return fact.current.life
-    return max(life for name, life in inventory.partitions if name == topic)
+    return max((life for name, life in inventory.partitions if name == topic), default=0)
 
 
 def find_topic(store: ObjectStore, layout: Layout, name: str) -> ArchivedTopic:

@@ -221,17 +221,23 @@ def _ls(options: argparse.Namespace) -> int:
     wanted = options.topic
     inventory = read_inventory(store, Layout(prefix), lambda topic, _life: wanted in {None, topic})
     holdings = list_topics(inventory) if wanted is None else list_partitions(inventory, wanted)
-    if wanted is not None and not holdings:
+    if wanted is not None and not holdings and not inventory.damaged:
         raise UsageError(f"topic {wanted} is not in the archive; `archiver ls` shows what is")
     if options.format == "json":
         rows = [{name: getattr(one, name) for name in one.__slots__} for one in holdings]
-        _print_json({"holdings": rows, "strangers": inventory.strangers, "damaged": inventory.damaged})
+        _print_json(
+            {
+                "holdings": rows,
+                "strangers": inventory.strangers,
+                "damaged": [damage.message for damage in inventory.damaged],
+            }
+        )
     else:
         _print_holdings(holdings)
         for key in inventory.strangers:
             print(f"stranger: {key}")
-    for message in inventory.damaged:
-        print(f"archiver: {message}", file=sys.stderr)
+    for damage in inventory.damaged:
+        print(f"archiver: {damage.message}", file=sys.stderr)
     return 3 if inventory.damaged or any(one.gaps for one in holdings) else 0
 
 

@@ -67,12 +67,20 @@ class PartitionInventory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A segment by its key whose facts cannot be trusted; the message names it."""
+
+    key: SegmentKey
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """Everything under `topics/`."""
 
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
-    damaged: tuple[str, ...]  # messages; each begins with the key of an object whose facts cannot be trusted
+    damaged: tuple[Damage, ...]
 
 
 def arrange(segments: Iterable[Segment]) -> PartitionInventory:
@@ -119,7 +127,7 @@ def read_inventory(
     return Inventory(
         partitions=_arrange_all([seen for seen in found if isinstance(seen, Segment)]),
         strangers=tuple(sorted(strangers)),
-        damaged=tuple(sorted(str(seen) for seen in found if isinstance(seen, NotWholeError))),
+        damaged=tuple(seen for seen in found if isinstance(seen, Damage)),
     )
 
 
@@ -134,14 +142,14 @@ def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int,
     }
 
 
-def _look_at(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment | NotWholeError | None:
+def _look_at(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment | Damage | None:
     """Read a segment's facts; None for an object that has none or has gone."""
     info = store.head(item.key)
     try:
         facts = facts_from_metadata(info.metadata, item.key) if info is not None else None
         return None if facts is None else Segment(key=key, object_key=item.key, size=item.size, facts=facts)
     except NotWholeError as error:
-        return error
+        return Damage(key=key, message=str(error))
 
 
 def position_of(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int) -> int:

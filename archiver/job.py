@@ -128,10 +128,7 @@ def run_restore_job(
     kafka = KafkaSettings.parse(target)
     notice("reading the archive")
     store, prefix = open_store(storage)
-    archived, inventory = read_archive(store, Layout(prefix))
-    plan = plan_restore(archived, topics, parse_renames(renames))
-    for message in inventory.damaged:
-        log.warning("%s", message)
+    plan = plan_restore(read_archive(store, Layout(prefix)), topics, parse_renames(renames))
     name = restore_id or asyncio.run(_default_id(storage, kafka, plan))
     reports = run_restore(plan, restore_id=name, storage=storage, kafka=kafka, notice=notice)
     return RestoreResult(restore_id=name, seconds=round(time.monotonic() - started_s, 3), topics=reports)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from archiver.control import TopicFact
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import UsageError
 from archiver.inventory import PartitionInventory
 from archiver.reader import ObjectPart
 
@@ -27,6 +27,7 @@ class PartitionPlan:
     stored_bytes: int
     records: int  # as the facts have it; an upper bound when a part begins inside its object
     selection_digest: str
+    problem: str = ""  # why this partition is not restored; the others are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class ArchivedTopic:
     life: int
     fact: TopicFact | None
     partitions: Mapping[int, PartitionInventory]
+    damaged: Mapping[int, str]  # partition -> what is wrong with one of its objects
 
 
 def parse_renames(texts: Iterable[str]) -> dict[str, str]:
@@ -75,7 +77,7 @@ def parse_renames(texts: Iterable[str]) -> dict[str, str]:
 
 
 def plan_restore(archive: Sequence[ArchivedTopic], topics_regex: str | None, renames: Mapping[str, str]) -> RestorePlan:
-    """Choose topics by full match and plan each. Raises UsageError, or NotWholeError when offsets are missing."""
+    """Choose topics by full match and plan each. Raises UsageError."""
     chosen = [topic for topic in archive if topics_regex is None or _matches(topics_regex, topic.topic)]
     if not chosen:
         names = ", ".join(topic.topic for topic in archive[:5])
@@ -99,7 +101,7 @@ def _matches(regex: str, topic: str) -> bool:
 
 def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
     known = topic.fact.partitions if topic.fact is not None else 0
-    count = max(known, *(number + 1 for number in topic.partitions), 1)
+    count = max(known, *(number + 1 for number in (*topic.partitions, *topic.damaged)), 1)
     configs = dict(topic.fact.configs) if topic.fact is not None else {}
     largest = max((_largest_record(partition) for partition in topic.partitions.values()), default=0)
     return TopicPlan(
@@ -132,16 +134,7 @@ def _fill_configs(configs: Mapping[str, str], largest_record: int) -> dict[str, 
 
 
 def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:
-    inventory = topic.partitions.get(number)
-    if inventory is None:
-        return PartitionPlan(
-            partition=number, parts=(), stored_bytes=0, records=0, selection_digest=_selection_digest([])
-        )
-    if inventory.gaps:
-        missing = ", ".join(str(gap) for gap in inventory.gaps)
-        raise NotWholeError(
-            f"{topic.topic}-{number}: offsets {missing} are missing from the archive; look with `archiver ls`"
-        )
+    inventory = topic.partitions.get(number, PartitionInventory(readable=(), shadowed=(), gaps=()))
     readings = inventory.readable
     return PartitionPlan(
         partition=number,
@@ -153,7 +146,17 @@ def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:
         selection_digest=_selection_digest(
             f"{reading.segment.object_key} {reading.from_offset} {reading.segment.facts.sha256}" for reading in readings
         ),
+        problem=_problem(topic, number, inventory),
     )
+
+
+def _problem(topic: ArchivedTopic, number: int, inventory: PartitionInventory) -> str:
+    if number in topic.damaged:
+        return topic.damaged[number]
+    if inventory.gaps:
+        missing = ", ".join(str(gap) for gap in inventory.gaps)
+        return f"{topic.topic}-{number}: offsets {missing} are missing from the archive"
+    return ""
 
 
 def _selection_digest(lines: Iterable[str]) -> str:

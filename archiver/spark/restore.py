@@ -131,12 +131,13 @@ class _Restore:
                 selection_digest=partition.selection_digest,
             )
             for partition in topic.partitions
+            if not partition.problem
         ]
 
     async def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
         topics: list[TopicReport] = []
         for topic in self._plan.topics:
-            mine = tuple(report for report in reports if report.target_topic == topic.target)
+            mine = (*(report for report in reports if report.target_topic == topic.target), *_refused(topic))
             whole = not any(report.error for report in mine)
             left_out = await self._set_final_configs(topic) if whole else ()
             topics.append(
@@ -170,6 +171,19 @@ class _Restore:
         )
 
 
+def _refused(topic: TopicPlan) -> list[TaskReport]:
+    return [
+        TaskReport(
+            target_topic=topic.target,
+            partition=partition.partition,
+            error=partition.problem,
+            exit_code=NotWholeError.exit_code,
+        )
+        for partition in topic.partitions
+        if partition.problem
+    ]
+
+
 async def _refuse_records(client: KafkaClient, topic: TopicPlan) -> None:
     offsets = await client.offsets([(topic.target, partition.partition) for partition in topic.partitions])
     used = sorted(number for (_, number), found in offsets.items() if found.high_watermark > 0)
@@ -182,7 +196,7 @@ async def _refuse_records(client: KafkaClient, topic: TopicPlan) -> None:
 
 def _run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
     if not tasks:
-        raise NotWholeError("the plan has no partition; nothing was restored")
+        return []
 
     def run_all(part: Iterable[RestoreTask]) -> Iterable[TaskReport]:
         return [run_task(task) for task in part]
