@@ -12,7 +12,7 @@ from archiver import __version__
 from archiver.errors import ArchiverError, UsageError
 
 if TYPE_CHECKING:
-    from archiver.backup import PartitionReport
+    from archiver.pump import PartitionReport
     from archiver.browse import Holding
     from archiver.config import ArchiverConfig
     from archiver.spark.restore import TopicReport
@@ -30,7 +30,7 @@ exit status:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
-    from archiver.observe import set_up_logs  # noqa: PLC0415 - a command imports what it needs, so that --help is quick
+    from archiver.observe import set_up_logs
 
     set_up_logs(options.log_format, verbose=options.verbose)
     command: Callable[[argparse.Namespace], int] = options.command
@@ -127,7 +127,7 @@ def _add_archive(parser: argparse.ArgumentParser) -> None:
 
 
 def _archive_config(options: argparse.Namespace) -> "ArchiverConfig":
-    from archiver.config import config_from_url, load_config  # noqa: PLC0415
+    from archiver.config import config_from_url, load_config
 
     return load_config(options.config) if options.url is None else config_from_url(options.url)
 
@@ -136,16 +136,16 @@ def _archive_config(options: argparse.Namespace) -> "ArchiverConfig":
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from archiver.demo import run_demo  # noqa: PLC0415
+    from archiver.demo import run_demo
 
     run_demo(records=options.records, tell=print)
     return 0
 
 
 def _backup(options: argparse.Namespace) -> int:
-    from archiver.config import load_config  # noqa: PLC0415
-    from archiver.job import run_backup  # noqa: PLC0415
-    from archiver.observe import Progress  # noqa: PLC0415
+    from archiver.config import load_config
+    from archiver.job import run_backup
+    from archiver.observe import Progress
 
     progress = Progress("backup", quiet=options.quiet)
 
@@ -212,10 +212,10 @@ def _print_backup(reports: Sequence["PartitionReport"], seconds: float) -> None:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    from archiver.browse import list_partitions, list_topics  # noqa: PLC0415
-    from archiver.inventory import read_inventory  # noqa: PLC0415
-    from archiver.layout import Layout  # noqa: PLC0415
-    from archiver.store import open_store  # noqa: PLC0415
+    from archiver.browse import list_partitions, list_topics
+    from archiver.inventory import read_inventory
+    from archiver.layout import Layout
+    from archiver.store import open_store
 
     store, prefix = open_store(_archive_config(options).storage)
     wanted = options.topic
@@ -263,9 +263,9 @@ def _print_holdings(holdings: Sequence["Holding"]) -> None:
 
 
 def _cat(options: argparse.Namespace) -> int:
-    from archiver.browse import find_topic, read_records  # noqa: PLC0415
-    from archiver.layout import Layout  # noqa: PLC0415
-    from archiver.store import open_store  # noqa: PLC0415
+    from archiver.browse import find_topic, read_records
+    from archiver.layout import Layout
+    from archiver.store import open_store
 
     store, prefix = open_store(_archive_config(options).storage)
     topic = find_topic(store, Layout(prefix), options.topic)
@@ -278,9 +278,9 @@ def _cat(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
-    from archiver.config import load_target  # noqa: PLC0415
-    from archiver.job import run_restore_job  # noqa: PLC0415
-    from archiver.observe import Progress  # noqa: PLC0415
+    from archiver.config import load_target
+    from archiver.job import run_restore_job
+    from archiver.observe import Progress
 
     progress = Progress("restore", quiet=options.quiet)
     try:

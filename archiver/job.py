@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archiver.backup import BackupRequest, PartitionReport, back_up_until_end
+from archiver.backup import BackupRequest, back_up_until_end
 from archiver.browse import read_archive
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, KafkaProperties, StorageConfig
@@ -19,6 +19,7 @@ from archiver.errors import UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
+from archiver.pump import PartitionReport
 from archiver.restore import RestorePlan, default_restore_id, parse_renames, plan_restore
 from archiver.segment import SegmentLimits
 from archiver.store import open_store, probe_put_if_absent
