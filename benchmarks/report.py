@@ -74,7 +74,7 @@ def _summary(rows: Sequence[Row], start: Row) -> Row:
     found = _medians(rows)
     records = found["records"]
     # A restore's start is seen in each run: until its first record reached the target. A backup's is that of a tiny run.
-    start_seconds = found.get("start_seconds", start["seconds"])
+    start_seconds: float = found.get("start_seconds") or start["seconds"]
     rates = [row["records"] / row["seconds"] for row in rows]
     return found | {
         "rate": records / found["seconds"],
