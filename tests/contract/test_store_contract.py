@@ -1,0 +1,228 @@
+"""What every ObjectStore does. Faults of the wire and refusals: test_store_faults.py."""
+
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
+from pathlib import Path
+
+import pytest
+
+from archiver.config import Sse, StorageConfig
+from archiver.errors import StoreError
+from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.layout import Layout, SegmentKey
+from archiver.segment import MOST_HOLES
+from archiver.store import ObjectStore, S3Store, open_store, probe_put_if_absent
+from tests.contract.conftest import open_bucket, open_client
+from tests.support.brokers import Bucket
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.memory_store import MemoryStore
+
+pytestmark = pytest.mark.s3
+
+LAYOUT = Layout("an/archive")
+KEY = LAYOUT.segment_key(SegmentKey(topic="a.topic_x-1", life=7, partition=12, base=5, next=99))
+MORE_THAN_A_PAGE = 1001
+
+
+def largest_facts() -> SegmentFacts:
+    """As long as facts get: 2 KB with their names is what S3 takes."""
+    holes = tuple(
+        Hole(first_offset=2**62 + 10 * n, last_offset=2**62 + 10 * n + 3, cause=HoleCause.EXPIRED)
+        for n in range(MOST_HOLES)
+    )
+    return SegmentFacts(
+        writer="111.222.333.dev4444+g0123456",
+        cluster_id="c" * 22,
+        topic_id="t" * 22,
+        leader_epoch=2**31 - 1,
+        base=2**62,
+        first=2**62 + 1,
+        last=2**63 - 3,
+        next=2**63 - 1,
+        records=2**61,
+        tombstones=2**60,
+        min_timestamp=-(2**63),
+        max_timestamp=2**63 - 1,
+        timestamp_types=(-1, 0, 1),
+        bytes=2**62,
+        largest_record=2**40,
+        source_bytes=2**62,
+        holes=holes,
+        sha256="f" * 64,
+        digest=2**61 - 2,
+    )
+
+
+def test_creates_once_and_then_leaves_what_is_there(store: ObjectStore) -> None:
+    assert store.put_if_absent(KEY, b"first", {"archiver-a": "1"})
+    assert not store.put_if_absent(KEY, b"second, longer", {"archiver-a": "2"})
+    assert store.get(KEY) == (b"first", {"archiver-a": "1"})
+    info = store.head(KEY)
+    assert info is not None
+    assert (info.size, dict(info.metadata)) == (5, {"archiver-a": "1"})
+    assert info.last_modified.tzinfo is not None
+
+
+def test_an_empty_body_is_a_body(store: ObjectStore) -> None:
+    assert store.put_if_absent(KEY, b"", {})
+    assert store.get(KEY) == (b"", {})
+
+
+def test_a_stream_is_read_from_its_start_and_stays_open(store: ObjectStore, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4096
+    (tmp_path / "body").write_bytes(content)
+    with FileIO(tmp_path / "body") as body:
+        body.seek(77)
+        assert store.put_if_absent(KEY, body, {})
+        assert not body.closed
+        assert not store.put_if_absent(KEY, body, {})
+    found = store.get(KEY)
+    assert found is not None
+    assert hashlib.sha256(found[0]).digest() == hashlib.sha256(content).digest()
+
+
+def test_all_facts_come_back_from_metadata(store: ObjectStore) -> None:
+    facts = largest_facts()
+    metadata = facts.to_metadata()
+    # MinIO counts `x-amz-meta-` too.
+    assert 1500 < sum(len("x-amz-meta-" + name + text) for name, text in metadata.items()) <= 2048
+    store.put_if_absent(KEY, b"x", metadata)
+    info, found = store.head(KEY), store.get(KEY)
+    assert info is not None
+    assert found is not None
+    assert info.metadata == found[1] == metadata
+    assert facts_from_metadata(info.metadata, KEY) == facts
+
+
+def test_empty_facts_come_back_from_metadata(store: ObjectStore) -> None:
+    """No holes and no topic id are empty strings, which a store may trim or drop."""
+    metadata = {"archiver-holes": "", "archiver-topic-id": "", "archiver-base": "0"}
+    store.put_if_absent(KEY, b"x", metadata)
+    info = store.head(KEY)
+    assert info is not None
+    assert info.metadata == metadata
+
+
+def test_what_is_missing_is_none(store: ObjectStore) -> None:
+    assert store.get(KEY) is None
+    assert store.head(KEY) is None
+    assert list(store.list("an/archive/")) == []
+    assert list(store.list_directories("an/archive/")) == []
+    store.delete([KEY])
+    store.delete([])
+
+
+def test_lists_in_order_below_a_prefix(store: ObjectStore) -> None:
+    keys = ["p/a-", "p/a.", "p/a/b", "p/a@1/b", "p/aB", "p/b+1=2", "p/é"]
+    for key in [*reversed(keys), "o/z", "pa", "q/a"]:
+        store.put_if_absent(key, key.encode(), {})
+    listed = list(store.list("p/"))
+    assert [item.key for item in listed] == sorted(keys, key=str.encode)
+    assert [item.size for item in listed] == [len(item.key.encode()) for item in listed]
+    assert all(item.last_modified.tzinfo is not None for item in listed)
+    assert [item.key for item in store.list("p/a.")] == ["p/a."]
+    assert [item.key for item in store.list("p/a")] == [key for key in sorted(keys) if key.startswith("p/a")]
+
+
+def test_lists_after_a_key(store: ObjectStore) -> None:
+    for key in ("p/1", "p/2", "p/3"):
+        store.put_if_absent(key, b"", {})
+    assert [item.key for item in store.list("p/", start_after="p/1")] == ["p/2", "p/3"]
+    assert [item.key for item in store.list("p/", start_after="p/1x")] == ["p/2", "p/3"]
+    assert [item.key for item in store.list("p/", start_after="p/3")] == []
+
+
+def test_lists_directories_once_and_no_objects(store: ObjectStore) -> None:
+    for key in ("p/a/1", "p/a/2", "p/a@1/x/y", "p/object", "p/z/", "other/b/1"):
+        store.put_if_absent(key, b"", {})
+    assert list(store.list_directories("p/")) == ["a", "a@1", "z"]
+
+
+def test_more_than_a_page_is_listed_and_deleted(store: ObjectStore) -> None:
+    keys = [f"p/{number:06}" for number in range(MORE_THAN_A_PAGE)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda key: store.put_if_absent(key, b"", {}), keys))
+    assert [item.key for item in store.list("p/")] == keys
+    store.put_if_absent("p/kept", b"", {})
+    store.delete(iter(keys))
+    assert [item.key for item in store.list("p/")] == ["p/kept"]
+
+
+def test_of_writers_at_once_exactly_one_creates(store: ObjectStore) -> None:
+    writers = 8
+    start = threading.Barrier(writers)
+
+    def write(number: int) -> bool:
+        body = bytes([number]) * 100_000
+        start.wait()
+        return store.put_if_absent(KEY, body, {"archiver-writer": str(number)})
+
+    with ThreadPoolExecutor(writers) as pool:
+        created = list(pool.map(write, range(writers)))
+    assert created.count(True) == 1
+    winner = created.index(True)
+    assert store.get(KEY) == (bytes([winner]) * 100_000, {"archiver-writer": str(winner)})
+
+
+# --- the probe
+
+
+def test_the_probe_accepts_a_store_that_keeps_what_is_there(store: ObjectStore) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for probed in [pool.submit(probe_put_if_absent, store, LAYOUT) for _ in range(8)]:
+            probed.result()
+    assert [item.key for item in store.list("")] == [LAYOUT.probe_key]
+
+
+@pytest.mark.parametrize("earlier_probes", [0, 1])
+def test_the_probe_refuses_a_store_that_overwrites(earlier_probes: int) -> None:
+    store = MemoryStore(overwrites=True)
+    for _ in range(earlier_probes):
+        store.put_if_absent(LAYOUT.probe_key, b"earlier", {})
+    with pytest.raises(StoreError, match="If-None-Match"):
+        probe_put_if_absent(store, LAYOUT)
+
+
+def test_the_probe_refuses_an_s3_that_overwrites(moto_bucket: Bucket) -> None:
+    with FaultyS3(moto_bucket.s3.endpoint) as proxy, proxy.failing(Fault.OVERWRITE, "PUT"):
+        store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
+        with pytest.raises(StoreError, match="does not honour If-None-Match"):
+            probe_put_if_absent(store, LAYOUT)
+
+
+# --- options of a put
+
+
+def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket) -> None:
+    config = StorageConfig(
+        url=f"{moto_bucket.url}/an/archive",
+        endpoint=moto_bucket.s3.endpoint,
+        sse=Sse.S3,
+        storage_class="STANDARD_IA",
+        tags={"team": "a b=c", "tier": "1"},
+    )
+    store, prefix = open_store(config)
+    fact_key = Layout(prefix).fact_key("topics/x", 0)
+    store.put_if_absent(KEY, b"x", {})
+    store.put_if_absent(fact_key, b"{}", {})
+    client = open_client(moto_bucket.s3)
+    segment = client.head_object(Bucket=moto_bucket.name, Key=KEY)
+    fact = client.head_object(Bucket=moto_bucket.name, Key=fact_key)
+    tags = client.get_object_tagging(Bucket=moto_bucket.name, Key=KEY)["TagSet"]
+    client.close()
+    assert segment["StorageClass"] == "STANDARD_IA"
+    assert tags == [{"Key": "team", "Value": "a b=c"}, {"Key": "tier", "Value": "1"}]
+    assert segment["ServerSideEncryption"] == fact["ServerSideEncryption"] == "AES256"
+    assert store.get(fact_key) is not None
+    assert "StorageClass" not in dict(fact)
+
+
+def test_a_kms_key_is_named(moto_bucket: Bucket) -> None:
+    config = StorageConfig(url=moto_bucket.url, endpoint=moto_bucket.s3.endpoint, sse=Sse.KMS, kms_key_id="alias/mine")
+    S3Store(config).put_if_absent(KEY, b"x", {})
+    client = open_client(moto_bucket.s3)
+    found = client.head_object(Bucket=moto_bucket.name, Key=KEY)
+    client.close()
+    assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", "alias/mine")

@@ -1,0 +1,143 @@
+"""What S3Store makes of refusals, throttling, timeouts, cut connections and lost answers."""
+
+import hashlib
+from collections.abc import Callable
+
+import pytest
+
+from archiver.config import StorageConfig
+from archiver.errors import StoreError, StoreTemporaryError
+from archiver.store import ObjectStore, S3Store
+from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
+from tests.support.brokers import Bucket
+from tests.support.faulty_s3 import Fault
+from tests.support.minio import free_port
+
+pytestmark = pytest.mark.s3
+
+BODY = bytes(range(256)) * 2048  # more than the buffers of both sockets would take, were it not read
+SHA256 = {"archiver-sha256": hashlib.sha256(BODY).hexdigest()}
+
+OPERATIONS: dict[str, tuple[str, str, Callable[[ObjectStore], object]]] = {
+    "put": ("PUT", "s3:PutObject", lambda store: store.put_if_absent("k", BODY, SHA256)),
+    "get": ("GET", "s3:GetObject", lambda store: store.get("k")),
+    "head": ("HEAD", "s3:GetObject and s3:ListBucket", lambda store: store.head("k")),
+    "list": ("GET", "s3:ListBucket", lambda store: list(store.list("k"))),
+    "list_directories": ("GET", "s3:ListBucket", lambda store: list(store.list_directories("k/"))),
+    "delete": ("POST", "s3:DeleteObject", lambda store: store.delete(["k"])),
+}
+every_operation = pytest.mark.parametrize("operation", OPERATIONS)
+
+
+@every_operation
+def test_denied_is_final_and_names_the_permission(faulty: FaultyStore, operation: str) -> None:
+    method, permission, call = OPERATIONS[operation]
+    with faulty.proxy.failing(Fault.DENIED, method), pytest.raises(StoreError) as caught:
+        call(faulty.store)
+    assert f"grant {permission} on it" in str(caught.value)
+    assert f"s3://{faulty.bucket.name}" in str(caught.value)
+    assert faulty.proxy.requests == {method: 1}
+
+
+def test_a_key_that_may_not_be_deleted_is_an_error(faulty: FaultyStore) -> None:
+    with (
+        faulty.proxy.failing(Fault.DENIED_BY_KEY, "POST"),
+        pytest.raises(StoreError, match=r"some/key.*s3:DeleteObject"),
+    ):
+        faulty.store.delete(["some/key"])
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.INTERNAL_ERROR, Fault.HANG, Fault.REFUSE])
+@every_operation
+def test_what_may_pass_is_temporary(faulty: FaultyStore, operation: str, fault: Fault) -> None:
+    method, _, call = OPERATIONS[operation]
+    with faulty.proxy.failing(fault, method), pytest.raises(StoreTemporaryError, match=r"s3://test-"):
+        call(faulty.impatient)
+    assert faulty.direct.head("k") is None
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.INTERNAL_ERROR, Fault.HANG, Fault.REFUSE, Fault.CUT_UPLOAD])
+def test_what_passes_is_repeated_with_the_whole_body(faulty: FaultyStore, fault: Fault) -> None:
+    with faulty.proxy.failing(fault, "PUT", times=ATTEMPTS - 1):
+        assert faulty.store.put_if_absent("k", BODY, SHA256) is True
+    assert faulty.direct.get("k") == (BODY, SHA256)
+
+
+def test_an_upload_that_was_cut_leaves_nothing(faulty: FaultyStore) -> None:
+    with faulty.proxy.failing(Fault.CUT_UPLOAD, "PUT"), pytest.raises(StoreTemporaryError):
+        faulty.store.put_if_absent("k", BODY, SHA256)
+    assert faulty.direct.head("k") is None
+    assert list(faulty.direct.list("")) == []
+    assert faulty.store.put_if_absent("k", BODY, SHA256) is True
+
+
+def test_a_lost_answer_is_settled_by_the_same_put(faulty: FaultyStore) -> None:
+    with faulty.proxy.failing(Fault.LOSE_ANSWER, "PUT"), pytest.raises(StoreTemporaryError):
+        faulty.impatient.put_if_absent("k", BODY, SHA256)
+    assert faulty.store.put_if_absent("k", BODY, SHA256) is False
+    info = faulty.store.head("k")
+    assert info is not None
+    assert info.metadata == SHA256
+    assert faulty.store.get("k") == (BODY, SHA256)
+
+
+def test_a_lost_answer_inside_the_client_looks_like_another_writer(faulty: FaultyStore) -> None:
+    with faulty.proxy.failing(Fault.LOSE_ANSWER, "PUT", times=1):
+        assert faulty.store.put_if_absent("k", BODY, SHA256) is False
+    info = faulty.direct.head("k")
+    assert info is not None
+    assert info.metadata == SHA256
+
+
+def test_a_body_that_ends_early_is_never_returned(faulty: FaultyStore) -> None:
+    faulty.direct.put_if_absent("k", BODY, SHA256)
+    with faulty.proxy.failing(Fault.CUT_DOWNLOAD, "GET"), pytest.raises(StoreTemporaryError):
+        faulty.store.get("k")
+
+
+def test_a_conflict_is_repeated(faulty: FaultyStore) -> None:
+    with faulty.proxy.failing(Fault.CONFLICT, "PUT", times=2):
+        assert faulty.store.put_if_absent("k", BODY, SHA256) is True
+    assert faulty.direct.get("k") == (BODY, SHA256)
+
+
+def test_conflicts_without_end_are_temporary(faulty: FaultyStore) -> None:
+    with faulty.proxy.failing(Fault.CONFLICT, "PUT"), pytest.raises(StoreTemporaryError, match="409"):
+        faulty.store.put_if_absent("k", BODY, SHA256)
+
+
+@every_operation
+def test_no_server_is_temporary(faulty: FaultyStore, operation: str) -> None:
+    nobody = open_bucket(faulty.bucket, endpoint=f"http://127.0.0.1:{free_port()}", attempts=1)
+    with pytest.raises(StoreTemporaryError):
+        OPERATIONS[operation][2](nobody)
+
+
+@pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "head"])
+def test_a_missing_bucket_is_named(faulty: FaultyStore, operation: str) -> None:
+    nowhere = open_bucket(Bucket(faulty.bucket.s3, "not-there"))
+    with pytest.raises(StoreError, match=r"bucket not-there does not exist; create it"):
+        OPERATIONS[operation][2](nowhere)
+
+
+@every_operation
+def test_no_credentials_is_final(faulty: FaultyStore, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    with pytest.raises(StoreError, match="no credentials; set AWS_ACCESS_KEY_ID"):
+        OPERATIONS[operation][2](open_bucket(faulty.bucket))
+
+
+def test_wrong_credentials_are_not_a_missing_permission(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-wrong-wrong")
+    store = S3Store(StorageConfig(url=bucket.url, endpoint=bucket.s3.endpoint))
+    with pytest.raises(StoreError, match="the credentials were refused; correct them"):
+        store.put_if_absent("k", BODY, SHA256)
+
+
+def test_a_call_that_cannot_be_right_is_not_temporary(faulty: FaultyStore) -> None:
+    with pytest.raises(StoreError):
+        open_bucket(faulty.bucket).put_if_absent("k", BODY, {"name": "not ascii: é"})

@@ -1,0 +1,68 @@
+"""An ObjectStore in memory. It keeps the contract, and one flag breaks it."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from archiver.store import Body, ListedObject, ObjectInfo
+
+_FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    body: bytes
+    metadata: Mapping[str, str]
+    last_modified: datetime
+
+
+class MemoryStore:
+    """`overwrites=True`: a store that ignores If-None-Match, as some S3 look-alikes do. Each put is a second later."""
+
+    def __init__(self, *, overwrites: bool = False) -> None:
+        self.objects: dict[str, StoredObject] = {}
+        self._overwrites = overwrites
+        self._lock = threading.Lock()
+        self._puts = 0
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+        content = body if isinstance(body, bytes) else _read_from_start(body)
+        with self._lock:
+            if key in self.objects and not self._overwrites:
+                return False
+            self._puts += 1
+            moment = _FIRST_MOMENT + timedelta(seconds=self._puts)
+            self.objects[key] = StoredObject(content, dict(metadata), moment)
+            return True
+
+    def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
+        found = self.objects.get(key)
+        return None if found is None else (found.body, found.metadata)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        found = self.objects.get(key)
+        if found is None:
+            return None
+        return ObjectInfo(size=len(found.body), metadata=found.metadata, last_modified=found.last_modified)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        for key in sorted(self.objects, key=str.encode):
+            if key.startswith(prefix) and key > start_after:
+                found = self.objects[key]
+                yield ListedObject(key=key, size=len(found.body), last_modified=found.last_modified)
+
+    def list_directories(self, prefix: str) -> Iterator[str]:
+        below = [key[len(prefix) :] for key in self.objects if key.startswith(prefix)]
+        yield from sorted({name.partition("/")[0] for name in below if "/" in name})
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
+
+
+def _read_from_start(body: Body) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    body.seek(0)
+    return body.read() or b""
