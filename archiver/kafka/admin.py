@@ -42,7 +42,8 @@ class KafkaAdmin:
         self._timeout_s = settings.request_timeout_ms / 1000
         self._clock = clock
         self._sleep = sleep
-        self._admin = AdminClient({**settings.for_confluent()})
+        # Its own log lines would go to stderr in a format of their own; what matters comes back as an exception.
+        self._admin = AdminClient({**settings.for_confluent(), "log_level": 3})
 
     async def create_topic(
         self,

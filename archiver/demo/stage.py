@@ -1,0 +1,143 @@
+"""The stage: a broker, an S3, a folder; commands run as a user runs them; and all of it gone in the end."""
+
+import importlib.util
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from archiver.demo.teller import Teller
+from archiver.errors import ArchiverError, UsageError
+from archiver.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, check_java, fetch_kafka
+
+KAFKA_VERSION: Final = "4.1.1"
+BUCKET: Final = "shop-archive"
+
+# A user's own settings must not reach the demo's commands, nor the demo's commands a user's own AWS account.
+_UNSET: Final = ("ARCHIVER_CONFIG", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "SPARK_HOME")
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def check_parts() -> None:
+    """Refuse, with the next step, where something is missing that the demo cannot bring itself."""
+    check_java()
+    for module in ("pyspark", "moto"):
+        if importlib.util.find_spec(module) is None:
+            raise UsageError(f"the demo needs {module}: pip install 'kafka-archiver[demo]'")
+
+
+def cache_directory() -> Path:
+    """Where Kafka's jars stay between demos: the checkout's .cache, which the tests use too, else the user's."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").exists():
+        return checkout / ".cache"
+    return Path.home() / ".cache" / "kafka-archiver"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What runs during the demo."""
+
+    folder: Path
+    broker: KafkaBroker
+    s3: EmbeddedS3
+
+    def run_python(self, *arguments: str) -> str:
+        """Run Python in the demo's folder, with the demo's S3 as its only credentials. Returns what it prints."""
+        return _run([*self._environment(), sys.executable, *arguments], self.folder)
+
+    def _environment(self) -> list[str]:
+        temporary = str(_temporary(self.folder))
+        variables = {
+            "AWS_ACCESS_KEY_ID": self.s3.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.s3.secret_key,
+            "AWS_CONFIG_FILE": f"{temporary}/none",
+            "AWS_SHARED_CREDENTIALS_FILE": f"{temporary}/none",
+            "TMPDIR": temporary,
+            "SPARK_LOCAL_DIRS": temporary,
+            "JAVA_TOOL_OPTIONS": _java_temporary(self.folder),
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        unset = chain.from_iterable(("-u", name) for name in _UNSET)
+        return ["env", *unset, *(f"{name}={value}" for name, value in variables.items())]
+
+
+def _temporary(folder: Path) -> Path:
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return temporary
+
+
+def _java_temporary(folder: Path) -> str:
+    """JVMs unpack native libraries there, and leave them when they are killed."""
+    return f"-Djava.io.tmpdir={_temporary(folder)}"
+
+
+def _run(command: list[str], folder: Path) -> str:
+    # A session of its own: Ctrl-C reaches the demo alone, and the demo ends the whole group, Spark's JVM included.
+    process = subprocess.Popen(  # noqa: S603 - our own commands
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, complained = process.communicate()  # to the end of file: until all that wrote there have ended
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    if process.returncode != 0:
+        raise ArchiverError(f"that command failed with {process.returncode}:\n{printed}{complained}")
+    return printed
+
+
+@contextmanager
+def cleaned_up() -> Iterator[ExitStack]:
+    """Give a stack that unwinds on SIGTERM and SIGHUP as on Ctrl-C, and that no second Ctrl-C disturbs at that."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _SIGNALS}
+    stack = ExitStack()
+    try:
+        yield stack
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        stack.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def set_stage(stack: ExitStack, teller: Teller) -> Stage:
+    """Start everything; the stack ends it."""
+    jars = _kafka_jars(teller)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="archiver-demo-", ignore_cleanup_errors=True)))
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else the S3 tells each request
+    with teller.busy("starting Kafka and S3"):
+        broker = KafkaBroker(jars, folder / "kafka", java_options=(*JAVA_OPTIONS, _java_temporary(folder)))
+        stack.enter_context(broker)
+        s3 = stack.enter_context(EmbeddedS3(BUCKET))
+    return Stage(folder=folder, broker=broker, s3=s3)
+
+
+def _kafka_jars(teller: Teller) -> Path:
+    cache = cache_directory()
+    if not (cache / f"kafka-{KAFKA_VERSION}").is_dir():
+        teller.say(f"Fetching Kafka {KAFKA_VERSION} from Maven, this once (45 MB). It stays in {cache}.")
+    with teller.busy("fetching Kafka"):
+        try:
+            return fetch_kafka(KAFKA_VERSION, cache)
+        except OSError as error:
+            raise UsageError(f"{cache}, where the demo keeps Kafka, cannot be used: {error.strerror}") from error

@@ -1,0 +1,62 @@
+"""How the story is told: lines, with colours on a terminal and plain elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.text import Text
+
+
+class Teller:
+    """Hands lines to `tell`. What goes on meanwhile shows on a terminal's stderr alone."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._terminal = Console(stderr=True)
+        self._chapter = 0
+
+    def title(self, text: str) -> None:
+        self._line(text, "bold")
+
+    def chapter(self, text: str) -> None:
+        self._chapter += 1
+        self._line("")
+        self._line(f"{self._chapter}. {text}", "bold cyan")
+
+    def say(self, text: str) -> None:
+        self._line(text)
+
+    def aside(self, text: str) -> None:
+        self._line(f"  ({text})", "dim")
+
+    def item(self, text: str) -> None:
+        self._line(f"  - {text}")
+
+    def good(self, text: str) -> None:
+        self._line(text, "bold green")
+
+    def bad(self, text: str) -> None:
+        self._line(text, "bold red")
+
+    def command(self, text: str) -> None:
+        self._line(f"$ {text}", "bold yellow")
+
+    def shown(self, text: str) -> None:
+        """A file, or what a command printed."""
+        for line in text.splitlines():
+            self._line(f"    {line}".rstrip())
+
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """Show on a terminal that something is under way."""
+        if not self._terminal.is_terminal:
+            yield
+            return
+        with self._terminal.status(Text(doing)):
+            yield
+
+    def _line(self, text: str, style: str = "") -> None:
+        with self._console.capture() as captured:
+            self._console.print(Text(text, style), end="")
+        self._tell(captured.get())
