@@ -1,0 +1,125 @@
+"""An archive in a bucket of its own, and the way there and back in this process: all real, but for Spark's engine."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import archiver.spark.restore
+from archiver.config import ArchiverConfig
+from archiver.job import RestoreResult, run_backup, run_restore_job
+from archiver.pump import PartitionReport
+from archiver.spark.task import RestoreTask, TaskReport, run_task
+from tests.support.brokers import Bucket
+
+COMMAND = Path(sys.executable).with_name("archiver")
+ALL_OF_LONG = str(2**63 - 1)
+# A topic that keeps whatever is written to it: any timestamp, any age, large records.
+KEEP_ALL = {
+    "retention.ms": "-1",
+    "message.timestamp.after.max.ms": ALL_OF_LONG,
+    "message.timestamp.before.max.ms": ALL_OF_LONG,
+    "max.message.bytes": str(24 * 1024 * 1024),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSite:
+    """One archive, without a prefix, and a folder for spool and configuration files."""
+
+    bucket: Bucket
+    folder: Path
+
+    def config(self, bootstrap: str, include: Iterable[str], **backup: object) -> dict[str, Any]:
+        """archive.yaml as values; `backup` are keys of its section `backup.segment`."""
+        return {
+            "kafka": {"bootstrap.servers": bootstrap},
+            "storage": {"url": self.bucket.url, "endpoint": self.bucket.s3.endpoint},
+            "topics": {"include": list(include)},
+            "backup": {"spool": {"dir": str(self.folder / "spool")}, "segment": dict(backup)},
+        }
+
+    def back_up(self, bootstrap: str, *include: str, **segment: object) -> dict[tuple[str, int], PartitionReport]:
+        config = ArchiverConfig.model_validate(self.config(bootstrap, include, **segment))
+        reports, _ = run_backup(config, lambda _: None)
+        return {(report.source.topic, report.source.partition): report for report in reports}
+
+    def restore(
+        self, bootstrap: str, *, topics: str | None = None, rename: Sequence[str] = (), restore_id: str | None = None
+    ) -> RestoreResult:
+        """Run the restore job with its tasks one after the other in this thread."""
+        config = ArchiverConfig.model_validate(self.config(bootstrap, ()))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(archiver.spark.restore, "open_context", lambda _name: contextlib.nullcontext())
+            patch.setattr(archiver.spark.restore, "_run_on_spark", run_here)
+            return run_restore_job(
+                config.storage,
+                {"bootstrap.servers": bootstrap},
+                topics=topics,
+                renames=list(rename),
+                restore_id=restore_id,
+                notice=lambda _: None,
+            )
+
+    def write_config(self, bootstrap: str, *include: str, **segment: object) -> Path:
+        path = self.folder / "archive.yaml"
+        path.write_text(yaml.safe_dump(self.config(bootstrap, include, **segment)))
+        return path
+
+    def write_target(self, bootstrap: str) -> Path:
+        path = self.folder / "target.yaml"
+        path.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": bootstrap}}))
+        return path
+
+    def command(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start the installed command, in a process group of its own, in the folder that has archive.yaml."""
+        return subprocess.Popen(
+            [str(COMMAND), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=environment_of(self.bucket),
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
+        process = self.command(*arguments)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def run_here(_spark: object, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+    return [run_task(task) for task in tasks]
+
+
+def environment_of(bucket: Bucket) -> dict[str, str]:
+    hidden = ("AWS_", "ARCHIVER_")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(hidden)}
+    return {**kept, "AWS_ACCESS_KEY_ID": bucket.s3.access_key, "AWS_SECRET_ACCESS_KEY": bucket.s3.secret_key}
+
+
+@contextlib.contextmanager
+def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
+    """Give this process the bucket's credentials for as long as it lasts: they come by the AWS chain alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in environment_of(bucket).items():
+            if name.startswith("AWS_"):
+                patch.setenv(name, text)
+        yield ArchiveSite(bucket, folder)
+
+
+def errors_of(reports: Mapping[tuple[str, int], PartitionReport]) -> dict[tuple[str, int], str]:
+    return {which: str(report.error) for which, report in reports.items() if report.error is not None}
