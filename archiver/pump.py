@@ -21,6 +21,7 @@ ANSWER_BYTES = 16 * 1024 * 1024
 _FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
 _LONGEST_WAIT_MS = 500
 _PAUSE_S = 0.2
+_TELL_EVERY_S = 0.2
 PATIENCE_S = 300.0  # without any progress of a partition
 
 
@@ -105,6 +106,7 @@ class Pump:
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._turn = 0
+        self._told_at_s = clock()
 
     async def run(self) -> None:
         try:
@@ -117,13 +119,18 @@ class Pump:
                 else:
                     await asyncio.sleep(_PAUSE_S)
                 self._collect()
-                self._notice([feed.report() for feed in self._feeds.values()])
+                self._tell()
         finally:
             for task in self._fetches.values():
                 task.cancel()
             await asyncio.gather(*self._fetches.values(), *self._work, return_exceptions=True)
             for feed in self._feeds.values():
                 feed.writer.discard()
+
+    def _tell(self) -> None:
+        if self._clock() - self._told_at_s >= _TELL_EVERY_S:
+            self._told_at_s = self._clock()
+            self._notice([feed.report() for feed in self._feeds.values()])
 
     def _collect(self) -> None:
         for node, task in list(self._fetches.items()):
