@@ -28,7 +28,7 @@ has_java() {
 java_package() {
   [ "$purpose" = demo ] && kind=jre || kind=jdk
   for version in 21 17 25; do
-    if apt-cache show "openjdk-$version-$kind-headless" >/dev/null 2>&1; then
+    if apt-cache madison "openjdk-$version-$kind-headless" | grep -q .; then
       echo "openjdk-$version-$kind-headless"
       return
     fi
@@ -39,17 +39,17 @@ java_package() {
 install_missing() {
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq
+  apt-get update -qq >/dev/null
   packages=
   find_python >/dev/null || packages="python3 python3-venv"
   has_java || packages="$packages $(java_package)"
   echo "installing $packages" >&2
   # shellcheck disable=SC2086 # a list of names
-  apt-get install -y -qq --no-install-recommends $packages
+  apt-get install -y -qq --no-install-recommends $packages >/dev/null
 }
 
 if ! find_python >/dev/null || ! has_java; then
-  install_missing >&2 </dev/null || true
+  install_missing </dev/null || true
 fi
 missing=
 find_python >/dev/null || missing="Python 3.11 or later with its venv module"
