@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from archiver.codec.batch import decode_batches
+from archiver.codec.batch import DecodedBatches, decode_batches
 from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.layout import Layout, SegmentKey
@@ -74,16 +74,22 @@ class PartitionWriter:
         """
         if fetch.position != self.position:
             return
-        try:
-            self._take(fetch)
-        except CorruptBatchError as error:
-            good = Fetch(position=fetch.position, records=fetch.records[: error.good_bytes], aborted=fetch.aborted)
-            self._take(good)
+        rest, broken = fetch.records, None
+        while len(rest):
+            try:
+                decoded = decode_batches(rest, self.position, fetch.aborted)
+            except CorruptBatchError as error:
+                rest, broken = rest[: error.good_bytes], error
+                continue
+            if not self._append(decoded):
+                return
+            rest = rest[decoded.source_bytes :]
+        if broken is not None:
             self.flush()
-            raise type(error)(f"{self.source}: {error}; everything before it is archived") from error
+            raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
 
-    def _take(self, fetch: Fetch) -> None:
-        decoded = decode_batches(fetch.records, fetch.position, fetch.aborted)
+    def _append(self, decoded: DecodedBatches) -> bool:
+        """Append records, and put what is full on the way. False: another writer was there first."""
         frame, row = decoded.frame, 0
         left_bytes = decoded.source_bytes
         while row < len(frame):
@@ -91,16 +97,16 @@ class PartitionWriter:
             after = segment.append(frame, row)
             share = left_bytes * (after - row) // (len(frame) - row)
             left_bytes -= share
-            done = after == len(frame)
-            next_offset = decoded.next_offset if done else segment.next
+            next_offset = decoded.next_offset if after == len(frame) else segment.next
             segment.cover(next_offset, leader_epoch=decoded.leader_epoch, source_bytes=share)
             row = after
             self.position = next_offset
             if (segment.is_full or self._is_old()) and not self._put():
-                return
+                return False
         self.position = decoded.next_offset
         if self._open is not None:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
+        return True
 
     def skip(self, first_kept_offset: int) -> None:
         """Go on at the log start: what lies below it is gone from Kafka, and becomes a hole."""
