@@ -13,7 +13,7 @@ NULL_LENGTH = -1
 
 
 class Column(IntEnum):
-    """The rows of `Frame.table`. Starts point into the frame's buffers."""
+    """The rows of `Frame.table`. Starts point into the frame's buffers; that of a null means nothing."""
 
     OFFSET = 0
     TIMESTAMP = 1

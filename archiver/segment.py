@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from archiver import __version__
-from archiver.codec.avro import SYNC_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header
+from archiver.codec.avro import BLOCK_BYTES, SYNC_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.digest import (
     DIGEST,
@@ -25,7 +25,7 @@ from archiver.codec.digest import (
     TYPES_SEEN,
     survey,
 )
-from archiver.errors import CorruptSegmentError
+from archiver.errors import CorruptSegmentError, TemporaryError
 from archiver.facts import Hole, SegmentFacts, facts_from_header
 from archiver.frame import Column, Frame
 
@@ -186,13 +186,15 @@ class OpenSegment:
         )
 
     def append(self, frame: Frame, start: int) -> int:
-        """Take rows from `start` on until the segment is full. Returns the first row not taken."""
+        """Take rows from `start` on, up to and with the one that fills the segment. Returns the first row not taken."""
         row = start
+        if row < len(frame) and frame.table[Column.OFFSET, row] < self.next:
+            raise ValueError(f"{self.source}: offset {frame.table[Column.OFFSET, row]} is below {self.next}")
         while row < len(frame) and not self.is_full:
             stop = len(frame)
             if self._limits.records:
                 stop = min(stop, row + self._limits.records - self.records)
-            after = self._blocks.append(frame, row, stop)
+            after = self._blocks.append(frame, row, stop, self._room_bytes())
             if not survey(frame.body, frame.header_body, frame.table, row, after, self._survey):
                 raise ValueError(f"{self.source}: a row of rows {row}..{after} points outside its buffers")
             self._note_rows(frame, row, after)
@@ -200,6 +202,11 @@ class OpenSegment:
             if self._blocks.is_full:
                 self._flush_block()
         return row
+
+    def _room_bytes(self) -> int:
+        """How large the block at hand may grow: to its own size, or less where the segment's limit is near."""
+        limit = self._limits.uncompressed_bytes
+        return limit - self._uncompressed if limit else BLOCK_BYTES
 
     def _note_rows(self, frame: Frame, start: int, stop: int) -> None:
         offsets = frame.column(Column.OFFSET)
@@ -226,7 +233,7 @@ class OpenSegment:
         self._uncompressed += self._blocks.pending_bytes
         block = self._blocks.flush()
         self._sha256.update(block)
-        with self._file.open("ab", buffering=0) as file:
+        with self._file.open("ab") as file:  # buffered: a raw write may take a part and not say so
             file.write(block)
         self._file_bytes += len(block)
 
@@ -235,6 +242,8 @@ class OpenSegment:
         if not self.records:
             raise ValueError(f"{self.source}: there is no segment without a record")
         self._flush_block()
+        if self._file.stat().st_size != self._file_bytes:
+            raise TemporaryError(f"{self._file}: is not what was written to it; Kafka still has the records")
         facts = self._facts()
         header = encode_header(self._limits.codec, self._sync, facts.to_header())
         return FinishedSegment(
@@ -273,28 +282,33 @@ class OpenSegment:
 def read_segment(
     content: bytes, facts: SegmentFacts | None, *, topic: str, partition: int, key: str, from_offset: int = 0
 ) -> Iterator[Frame]:
-    """Read an object back, checked against its facts; only records at or above from_offset.
+    """Read an object back, checked against its facts; only records at or above from_offset, and no empty frame.
 
-    `facts` are those of the object's metadata; None for a v1.0 object, which has none. Raises CorruptSegmentError, before
-    the first frame when the bytes are not those that were written.
+    `facts` are those of the object's metadata; None when it has none: a v1.0 object, which has none at all, or a copy
+    that lost them, which still has those of its header. Raises CorruptSegmentError, before the first frame when the
+    bytes are not those that were written.
     """
     view = memoryview(content)
     header = decode_header(view, key)
-    if facts is not None:
+    if facts is None:
+        facts = facts_from_header(header.metadata, key)
+    else:
         _compare_header(facts, header.metadata, key)
+    if facts is not None:
         actual = hashlib.sha256(view[header.size :]).hexdigest()
         if actual != facts.sha256:
             raise CorruptSegmentError(
                 f"{key}: its bytes are not those that were written (SHA-256 {actual[:12]}…, not {facts.sha256[:12]}…)"
             )
     counted = 0
-    previous = -1
+    previous = facts.first - 1 if facts is not None else -1
     for frame in decode_blocks(view, header, topic=topic, partition=partition, key=key):
         if not len(frame):
             continue
         previous = _check_offsets(frame, previous, key)
         counted += len(frame)
-        yield frame.rows(_first_at(frame, from_offset), len(frame)) if from_offset > frame.table[0, 0] else frame
+        if previous >= from_offset:
+            yield frame.rows(_first_at(frame, from_offset), len(frame)) if from_offset > frame.table[0, 0] else frame
     if facts is not None and (counted, previous) != (facts.records, facts.last):
         raise CorruptSegmentError(
             f"{key}: {counted} records up to offset {previous}, not {facts.records} up to {facts.last}: the object was cut"

@@ -52,6 +52,9 @@ def _binary(source: Bytes, starts: Longs, lengths: Longs) -> pa.BinaryArray:
 
 def _headers(frame: Frame) -> pa.ListArray:
     counts = frame.column(Column.HEADER_COUNT)
+    # A header takes two bytes at least: a count that lies must not choose how much is allocated.
+    if (counts < 0).any() or (counts > len(frame.header_body) // 2).any():
+        raise ValueError("the frame counts more headers than its buffer can hold")
     parts = np.empty((4, int(counts.sum())), np.int64)
     if not flatten_headers(frame.header_body, frame.table, parts):
         raise ValueError("headers of the frame point outside their buffer")

@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import cast
 
 import fastavro
@@ -18,6 +18,7 @@ from archiver.codec.avro_decode import (
     BYTES_LEFT,
     FIELD_CUT,
     HEADER_ROOM,
+    TYPE_UNKNOWN,
     WRONG_TOPIC,
     decode_rows,
 )
@@ -29,8 +30,11 @@ from archiver.frame import Bytes, Column, Frame
 
 SYNC_BYTES = 16
 BLOCK_BYTES = 512 * 1024
-MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
-# Fewest bytes that a v1.0 record takes: seven fields, one byte each.
+# What we write must be readable: the largest record batch that we decode may be one record that is all headers, and
+# these take five times their size when their keys are not UTF-8.
+MOST_DECOMPRESSED_BYTES = 6 * 256 * 1024 * 1024
+_MOST_HEADER_BYTES = 1024 * 1024  # of a container: ours is 4 KB
+# Fewest bytes that a v1.0 record takes beside its topic: seven fields, one byte each.
 _SMALLEST_RECORD = 7
 
 _PROBLEMS = {
@@ -39,6 +43,7 @@ _PROBLEMS = {
     WRONG_TOPIC: "a record of another topic or partition",
     HEADER_ROOM: "headers larger than their block",
     BYTES_LEFT: "bytes are left behind the last record",
+    TYPE_UNKNOWN: "a timestamp type other than -1, 0 and 1",
 }
 
 
@@ -79,28 +84,32 @@ def encode_header(codec: BlockCodec, sync: bytes, metadata: Mapping[str, str]) -
 
 def decode_header(content: bytes | memoryview, key: str) -> ContainerHeader:
     """Read the header at the start of `content`; errors name the key."""
-    source = io.BytesIO(content)
+    source = io.BytesIO(content[:_MOST_HEADER_BYTES])
     try:
         header = cast("dict[str, object]", fastavro.schemaless_reader(source, HEADER_SCHEMA, None))
-        metadata = {name: value.decode() for name, value in cast("dict[str, bytes]", header["meta"]).items()}
-        schema = _identify(metadata["avro.schema"])
+        # Others may keep any bytes in a header; what we look at is ASCII.
+        metadata = {
+            name: value.decode(errors="replace") for name, value in cast("dict[str, bytes]", header["meta"]).items()
+        }
+        canonical = _canonical(metadata["avro.schema"])
         codec = BlockCodec(metadata.get("avro.codec", BlockCodec.NULL.value))
-    except (EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, StopIteration) as error:
+    except Exception as error:  # fastavro promises nothing about what it raises for garbage
         raise CorruptSegmentError(f"{key}: not an Avro object container file of a known codec: {error!r}") from error
-    if header["magic"] != b"Obj\x01":
+    sync = cast("bytes", header["sync"])
+    if header["magic"] != b"Obj\x01" or len(sync) != SYNC_BYTES:
         raise CorruptSegmentError(f"{key}: not an Avro object container file")
+    schema = _known_schemas().get(canonical)
     if schema is None:
         raise FormatTooNewError(f"{key}: written with a schema that this program does not know")
-    sync = cast("bytes", header["sync"])
     return ContainerHeader(schema=schema, codec=codec, sync=sync, metadata=metadata, size=source.tell())
 
 
-def _identify(schema_text: str) -> RecordSchema | None:
-    canonical = _canonical(schema_text)
-    return next((known for known in _KNOWN if _canonical(load_schema(known.name)) == canonical), None)
-
-
 @cache
+def _known_schemas() -> dict[str, RecordSchema]:
+    return {_canonical(load_schema(known.name)): known for known in _KNOWN}
+
+
+@lru_cache(maxsize=16)
 def _canonical(schema_text: str) -> str:
     return fastavro.schema.to_parsing_canonical_form(json.loads(schema_text))
 
@@ -126,8 +135,8 @@ class BlockEncoder:
     def is_full(self) -> bool:
         return self._used >= BLOCK_BYTES
 
-    def append(self, frame: Frame, start: int, stop: int) -> int:
-        """Take rows until the block is full, at least one. Returns the next row; flush a full block before going on."""
+    def append(self, frame: Frame, start: int, stop: int, most_bytes: int = BLOCK_BYTES) -> int:
+        """Take rows up to and with the one that reaches `most_bytes`. Returns the next row; flush a full block before going on."""
         row = start
         while True:
             row, self._used, room, why = encode_rows(
@@ -139,10 +148,10 @@ class BlockEncoder:
                 self._prefix,
                 self._buffer,
                 self._used,
-                BLOCK_BYTES,
+                min(most_bytes, BLOCK_BYTES),
             )
             if why in {ROW_OUTSIDE, HEADERS_BROKEN}:
-                raise ValueError(f"row {row} of the frame points outside its buffers")
+                raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
             if why != NEEDS_ROOM:
                 self._rows += row - start
                 return int(row)
@@ -161,6 +170,8 @@ class BlockEncoder:
         block = b"".join((encode_long(self._rows), encode_long(len(packed)), packed, self._sync))
         self._used = 0
         self._rows = 0
+        if len(self._buffer) > 4 * BLOCK_BYTES:  # one large record must not cost memory for ever
+            self._buffer = np.empty(0, np.uint8)
         return block
 
 
@@ -202,7 +213,7 @@ def _next_block(content: memoryview, position: int, sync: bytes, key: str) -> tu
 
 
 def _decode_block(body: Bytes, count: int, schema: RecordSchema, topic: str, partition: int, where: str) -> Frame:
-    if count > len(body) // _SMALLEST_RECORD:
+    if count > len(body) // (_SMALLEST_RECORD + len(topic)):
         raise CorruptSegmentError(f"{where}: {count} records cannot lie in {len(body)} bytes")
     table = np.empty((len(Column), count), np.int64)
     header_body = np.empty(len(body) + 2 * MAX_VARINT_BYTES, np.uint8)

@@ -13,7 +13,7 @@ _NO_LIST, _LIST = 0, 1  # of orderedHeaders
 _HEADER_NULL, _HEADER_BYTES = 0, 1  # of a header's value and rawKey
 
 # Why decode_rows ended; the texts are in codec.avro.
-ALL_READ, FIELD_CUT, BRANCH_UNKNOWN, WRONG_TOPIC, HEADER_ROOM, BYTES_LEFT = range(6)
+ALL_READ, FIELD_CUT, BRANCH_UNKNOWN, WRONG_TOPIC, HEADER_ROOM, BYTES_LEFT, TYPE_UNKNOWN = range(7)
 
 
 @inner
@@ -154,6 +154,8 @@ def decode_rows(
     position = np.int64(0)
     end = np.int64(len(body))
     used = np.int64(0)
+    if count < 0 or count > table.shape[1]:
+        return np.int64(0), used, FIELD_CUT
     for row in range(count):
         length, position = read_varint(body, position, end)
         if position < 0 or not inside(position, length, end):
@@ -197,6 +199,8 @@ def decode_rows(
             table[2, row], position = read_varint(body, position, end)
             if position < 0:
                 return row, used, FIELD_CUT
+            if table[2, row] < -1 or table[2, row] > 1:
+                return row, used, TYPE_UNKNOWN
         table[7, row] = used
         table[8, row] = written - used
         table[9, row] = headers

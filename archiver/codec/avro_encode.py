@@ -5,7 +5,7 @@ from numba import types
 
 from archiver.codec.headers import index_headers, is_utf8, keys_are_unique
 from archiver.codec.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
-from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, copy_bytes, inside, write_varint
+from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, copy_bytes, holds, inside, write_varint
 from archiver.frame import Bytes, Longs
 
 # Branches of the schema's unions.
@@ -132,6 +132,8 @@ def encode_rows(
 
     Ends after the row that reaches block_size. Returns (next row, bytes used, room that one more row needs, why it ended).
     """
+    if start < 0 or stop > table.shape[1]:
+        return start, used, np.int64(0), ROW_OUTSIDE
     for row in range(start, stop):
         if used >= block_size:
             return row, used, np.int64(0), BLOCK_FULL
@@ -140,14 +142,16 @@ def encode_rows(
         header_length = table[8, row]
         count = table[9, row]
         if (
-            not inside(table[3, row], max(key_length, 0), len(body))
-            or not inside(table[5, row], max(value_length, 0), len(body))
+            not holds(len(body), table[3, row], key_length)
+            or not holds(len(body), table[5, row], value_length)
             or not inside(table[7, row], header_length, len(header_body))
             or count < 0
-            or count > header_length
+            or count > header_length // 2
+            or (count == 0 and header_length > 0)
         ):
             return row, used, np.int64(0), ROW_OUTSIDE
-        # Headers: once in the map; in the list once, once raw, and three bytes for each byte that is not ASCII.
+        # Headers: once in the map; in the list once, once raw, and three bytes for each byte that is not ASCII. A length
+        # inside a buffer takes five bytes, so that four numbers and three branches of a header stay below 40.
         most = (
             len(prefix)
             + max(key_length, 0)

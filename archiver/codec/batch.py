@@ -20,7 +20,10 @@ _MAGIC = 2
 _SMALLEST_BATCH = 17  # up to and with the magic byte
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNKNOWN_EPOCH = -1
+# For the payloads of one call, and again for the table of their records.
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+_ROW_BYTES = 8 * len(Column)
+_MOST_OFFSET = 2**63 - 2  # there must be one after it
 
 _PROBLEMS = {
     k.RECORD_CUT: "a record field runs past its record",
@@ -28,12 +31,13 @@ _PROBLEMS = {
     k.HEADER_BROKEN: "a record's headers do not fill it exactly",
     k.OFFSET_ORDER: "offsets do not rise, or leave the batch",
     k.PAYLOAD_REST: "bytes are left behind the last record",
+    k.BATCH_OUTSIDE: "its payload or its count leaves what is there",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedBatches:
-    """The records of fetched batches, and where to go on."""
+    """The records of fetched batches, and where to go on. `source_bytes` is how many bytes of the fetch these are."""
 
     frame: Frame
     next_offset: int
@@ -82,12 +86,17 @@ def decode_batches(
     """Decode what a broker sent for a fetch at `position`; `aborted` is its list of (producer id, first offset).
 
     Nothing is skipped but control batches, aborted records, records below the position, and a last batch that is cut.
-    Raises CorruptBatchError, naming the offset.
+    Ends early, before a batch that would take more than `most_bytes` of memory together with those before it.
+    Raises CorruptBatchError, naming the offset; also for a batch that takes more than that alone.
     """
     batches, source = whole_batches(data, position)
     _check(batches, source)
     wanted = np.ascontiguousarray(batches[:, _with_records(batches, aborted)])
-    body = _inflate(wanted, source, most_bytes)
+    body, fitting = _inflate(wanted, source, most_bytes)
+    if fitting < wanted.shape[1]:
+        source = source[: wanted[k.START, fitting]]
+        batches = batches[:, batches[k.START] < len(source)]
+        wanted = np.ascontiguousarray(wanted[:, :fitting])
     table = np.empty((len(Column), int(wanted[k.COUNT].sum())), np.int64)
     rows, problem, batch = k.index_records(body, wanted, position, table)
     if problem != k.OK:
@@ -116,7 +125,7 @@ def _check(batches: Longs, source: Bytes) -> None:
             raise CorruptBatchError(
                 f"offset {base}: the batch's CRC is {crc:08x}, its bytes have {actual:08x}", good_bytes=start
             )
-        if base < 0 or last < base or base <= previous_last:
+        if not previous_last < base <= last <= _MOST_OFFSET:
             raise CorruptBatchError(
                 f"offset {base}: a batch of {base}..{last} behind one that ends at {previous_last}", good_bytes=start
             )
@@ -132,9 +141,13 @@ def _unknown_magic(magic: int, base: int, start: int) -> CorruptBatchError:
 
 
 def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """Tell which batches hold records of the archive: not control, not aborted, not emptied by compaction."""
+    """Tell which batches hold records of the archive: not control, not aborted, not emptied by compaction.
+
+    A count of 0 or less in front of a payload is for the kernel to refuse.
+    """
     control: npt.NDArray[np.bool_] = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
-    kept: npt.NDArray[np.bool_] = ~control & (batches[k.COUNT] > 0)
+    emptied = (batches[k.COUNT] == 0) & (batches[k.SIZE] == k.HEADER_SIZE)
+    kept: npt.NDArray[np.bool_] = ~control & ~emptied
     if not aborted:
         return kept
     waiting = sorted(aborted, key=lambda entry: entry[1])
@@ -152,40 +165,64 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
     return kept
 
 
-def _inflate(batches: Longs, source: Bytes, most_bytes: int) -> Bytes:
-    """Lay all payloads into one body, fill the batches' payload columns, and check the counts against them."""
+def _inflate(batches: Longs, source: Bytes, most_bytes: int) -> tuple[Bytes, int]:
+    """Lay the payloads into one body, and fill the batches' payload columns. Returns (body, batches that fit)."""
     starts = batches[k.START] + k.HEADER_SIZE
     ends = batches[k.START] + batches[k.SIZE]
     codecs = batches[k.ATTRIBUTES] & _CODEC_BITS
-    body = source
+    body, fitting = source, batches.shape[1]
     if codecs.any():
+        # An uncompressed payload cannot lie about its size; only these can take more memory than was fetched.
         arena = Arena(int((ends - starts).sum()), most_bytes)
-        for index, (start, end, codec) in enumerate(zip(starts.tolist(), ends.tolist(), codecs.tolist(), strict=True)):
-            starts[index], ends[index] = _add(arena, codec, source[start:end], batches[:, index])
+        fitting = _inflate_each(arena, batches, source, most_bytes)
+        starts, ends = batches[k.PAYLOAD_START], batches[k.PAYLOAD_END]
         body = arena.body
     batches[k.PAYLOAD_START] = starts
     batches[k.PAYLOAD_END] = ends
-    too_many = batches[k.COUNT] > (ends - starts) // k.SMALLEST_RECORD
-    if too_many.any():
-        batch = batches[:, int(too_many.argmax())]
-        room = batch[k.PAYLOAD_END] - batch[k.PAYLOAD_START]
+    counts, room = batches[k.COUNT, :fitting], (ends - starts)[:fitting]
+    impossible = (counts < 0) | (counts > room // k.SMALLEST_RECORD)
+    if impossible.any():
+        first = int(impossible.argmax())
         raise CorruptBatchError(
-            f"offset {batch[k.BASE_OFFSET]}: {batch[k.COUNT]} records cannot lie in {room} bytes",
-            good_bytes=int(batch[k.START]),
+            f"offset {batches[k.BASE_OFFSET, first]}: {counts[first]} records cannot lie in {room[first]} bytes",
+            good_bytes=int(batches[k.START, first]),
         )
-    return body
+    return body, fitting
 
 
-def _add(arena: Arena, codec: int, payload: Bytes, batch: Longs) -> tuple[int, int]:
-    base, start = int(batch[k.BASE_OFFSET]), int(batch[k.START])
-    if codec > max(BatchCodec):
-        raise UnsupportedBatchError(f"offset {base}: compression {codec} is not known", good_bytes=start)
+def _inflate_each(arena: Arena, batches: Longs, source: Bytes, most_bytes: int) -> int:
+    """Return how many batches fit the arena, and their records a table of that size."""
+    records, most_records = 0, most_bytes // _ROW_BYTES
+    columns = (k.START, k.SIZE, k.ATTRIBUTES, k.BASE_OFFSET, k.COUNT)
+    for index, (start, size, attributes, base, count) in enumerate(zip(*batches[list(columns)].tolist(), strict=True)):
+        if count > most_records:
+            raise CorruptBatchError(
+                f"offset {base}: {count} records in a batch, more than {most_records}", good_bytes=start
+            )
+        records += count
+        if records > most_records:
+            return index
+        codec = attributes & _CODEC_BITS
+        if codec > max(BatchCodec):
+            raise UnsupportedBatchError(f"offset {base}: compression {codec} is not known", good_bytes=start)
+        payload = source[start + k.HEADER_SIZE : start + size]
+        try:
+            batches[k.PAYLOAD_START, index], batches[k.PAYLOAD_END, index] = arena.add(BatchCodec(codec), payload)
+        except DecompressionError as error:
+            if index and _fits_alone(BatchCodec(codec), payload, most_bytes):
+                return index
+            raise CorruptBatchError(
+                f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start
+            ) from error
+    return int(batches.shape[1])
+
+
+def _fits_alone(codec: BatchCodec, payload: Bytes, most_bytes: int) -> bool:
     try:
-        return arena.add(BatchCodec(codec), payload)
-    except DecompressionError as error:
-        raise CorruptBatchError(
-            f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start
-        ) from error
+        Arena(len(payload), most_bytes).add(codec, payload)
+    except DecompressionError:
+        return False
+    return True
 
 
 class BatchEncoder:
@@ -204,7 +241,7 @@ class BatchEncoder:
                 frame.body, frame.header_body, frame.table, start, len(frame), self._batch_bytes, self._buffer
             )
             if why == k.ROW_OUTSIDE:
-                raise ValueError(f"row {stop} of the frame points outside its buffers")
+                raise ValueError(f"row {stop} is not in the frame, or points outside its buffers")
             if why != k.NEEDS_ROOM:
                 break
             self._buffer = np.empty(2 * used, np.uint8)

@@ -5,7 +5,7 @@ from numba import types
 
 from archiver.codec.headers import skip_headers
 from archiver.codec.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
-from archiver.codec.varint import copy_bytes, inside, read_varint, varint_size, write_varint
+from archiver.codec.varint import copy_bytes, holds, inside, read_varint, varint_size, write_varint
 from archiver.frame import Bytes, Longs
 
 # Columns of the batch table, which describes the batches of one fetch.
@@ -34,7 +34,7 @@ LOG_APPEND_TIME_BIT = 0x08
 SMALLEST_RECORD = 7  # seven fields of one byte each
 
 # Why index_records refused; the text is in codec.batch.
-OK, RECORD_CUT, RECORD_LENGTH, HEADER_BROKEN, OFFSET_ORDER, PAYLOAD_REST = range(6)
+OK, RECORD_CUT, RECORD_LENGTH, HEADER_BROKEN, OFFSET_ORDER, PAYLOAD_REST, BATCH_OUTSIDE = range(7)
 
 
 @inner
@@ -82,17 +82,17 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
 
 @kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, TABLE, LONG, TABLE))
 def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs) -> tuple[int, int, int]:
-    """Fill the table with the records at or above min_offset. Returns (records, problem, batch with the problem).
-
-    The caller has made sure that payloads lie inside the body and that the table has room for all counts.
-    """
+    """Fill the table with the records at or above min_offset. Returns (records, problem, batch with the problem)."""
     rows = np.int64(0)
     previous = np.int64(-1)
     for batch in range(batches.shape[1]):
         position = batches[PAYLOAD_START, batch]
         end = batches[PAYLOAD_END, batch]
         append_time = batches[ATTRIBUTES, batch] & LOG_APPEND_TIME_BIT
-        for _ in range(batches[COUNT, batch]):
+        count = batches[COUNT, batch]
+        if not inside(position, end - position, len(body)) or count < 0 or count > table.shape[1] - rows:
+            return rows, BATCH_OUTSIDE, batch
+        for _ in range(count):
             length, position = read_varint(body, position, end)
             if position < 0:
                 return rows, RECORD_CUT, batch
@@ -159,15 +159,19 @@ def encode_records(
     """
     used = np.int64(0)
     largest = np.int64(-0x8000_0000_0000_0000)
+    if start < 0 or start >= stop or stop > table.shape[1]:
+        return np.int64(start), used, largest, ROW_OUTSIDE
     first_timestamp = table[1, start]
     for row in range(start, stop):
-        key_length = table[4, row]
-        value_length = table[6, row]
+        key_length = max(table[4, row], -1)
+        value_length = max(table[6, row], -1)
         header_length = table[8, row]
         if (
-            not inside(table[3, row], max(key_length, 0), len(body))
-            or not inside(table[5, row], max(value_length, 0), len(body))
+            not holds(len(body), table[3, row], key_length)
+            or not holds(len(body), table[5, row], value_length)
             or not inside(table[7, row], header_length, len(header_body))
+            or skip_headers(header_body, table[7, row], table[7, row] + header_length, table[9, row])
+            != table[7, row] + header_length
         ):
             return row, used, largest, ROW_OUTSIDE
         timestamp_delta = table[1, row] - first_timestamp

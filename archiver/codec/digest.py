@@ -6,7 +6,7 @@ from numba import types
 from archiver.codec.hashing import PRIME_1, PRIME_2, PRIME_4, avalanche, hash_bytes, merge, rotate, round_lane
 from archiver.codec.headers import read_header
 from archiver.codec.jit import LONG, LONGS, READ_ONLY_BYTES, TABLE, inner, kernel
-from archiver.codec.varint import inside
+from archiver.codec.varint import holds, inside
 from archiver.frame import Bytes, Longs
 
 DIGEST_MODULUS = (1 << 61) - 1
@@ -99,7 +99,7 @@ def _hash_headers(source: Bytes, start: int, length: int, count: int) -> tuple[i
             value_length,
             _hash_blob(source, value_start, value_length),
         )
-    return state, True
+    return state, position == start + length
 
 
 # What `survey` reports, by index.
@@ -109,22 +109,25 @@ SURVEY_SIZE = 7
 
 @kernel(types.boolean(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONGS))
 def survey(body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, found: Longs) -> bool:
-    """Add rows start..stop to the running facts in `found`. False when a row points outside its buffer."""
+    """Add rows start..stop to the running facts in `found`. False when a row points outside its buffer, or cannot be."""
+    if start < 0 or stop > table.shape[1]:
+        return False
     digest = np.uint64(found[DIGEST])
     for row in range(start, stop):
-        key_length = table[4, row]
-        value_length = table[6, row]
-        if not inside(table[3, row], max(key_length, 0), len(body)) or not inside(
-            table[5, row], max(value_length, 0), len(body)
+        key_length = max(table[4, row], -1)
+        value_length = max(table[6, row], -1)
+        if (
+            not holds(len(body), table[3, row], key_length)
+            or not holds(len(body), table[5, row], value_length)
+            or not inside(table[7, row], table[8, row], len(header_body))
+            or table[9, row] < 0
+            or table[2, row] < -1
+            or table[2, row] > 1
         ):
             return False
-        headers = np.uint64(table[9, row])
-        if table[9, row] > 0:
-            if not inside(table[7, row], table[8, row], len(header_body)):
-                return False
-            headers, whole = _hash_headers(header_body, table[7, row], table[8, row], table[9, row])
-            if not whole:
-                return False
+        headers, whole = _hash_headers(header_body, table[7, row], table[8, row], table[9, row])
+        if not whole:
+            return False
         record = _hash_record(
             table[1, row],
             table[2, row],

@@ -40,7 +40,7 @@ def skip_headers(source: Bytes, position: int, end: int, count: int) -> int:
 
 @inner
 def index_headers(source: Bytes, position: int, end: int, count: int, parts: Longs) -> int:
-    """Fill parts[:, i] with (key start, key length, value start, value length). Returns the position after them."""
+    """Fill parts[:, i] with (key start, key length, value start, value length). BROKEN if they do not end at `end`."""
     if count < 0 or count > parts.shape[1]:
         return np.int64(BROKEN)
     for index in range(count):
@@ -49,7 +49,7 @@ def index_headers(source: Bytes, position: int, end: int, count: int, parts: Lon
         )
         if position < 0:
             return np.int64(BROKEN)
-    return position
+    return position if position == end else np.int64(BROKEN)
 
 
 @inner

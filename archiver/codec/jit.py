@@ -31,7 +31,7 @@ def cache_directory() -> Path | None:
     """
     here = Path(__file__).parent
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py")))).hexdigest()[:16]
-    name = f"kernels-{numba.__version__}-{digest}"
+    name = f"kernels-{numba.__version__}-{digest}" + ("-checked" if _SETTINGS.BOUNDSCHECK else "")
     for parent in (here / "__pycache__", _home_cache()):
         if parent is not None and _writable(parent / name):
             return parent / name
@@ -76,7 +76,11 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _move(target: Any, position: int, source: Any, start: int, length: int) -> None:  # noqa: ANN401
-    """Copy bytes between two arrays, when kernels run uncompiled."""
+    """Copy bytes between two arrays, when kernels run uncompiled or bounds-checked: slices alone would be clipped."""
+    if length == 0:
+        return
+    if length < 0 or position < 0 or start < 0 or position + length > len(target) or start + length > len(source):
+        raise IndexError("a copy leaves its buffer")
     target[position : position + length] = source[start : start + length]
 
 
@@ -97,4 +101,10 @@ def _compiled_move(_context: Any, target: Any, position: Any, source: Any, start
     return types.none(target, position, source, start, length), generate
 
 
-move_memory: Callable[..., None] = _move if _SETTINGS.DISABLE_JIT else cast("Callable[..., None]", _compiled_move)
+def _choose_move() -> Callable[..., None]:
+    if _SETTINGS.DISABLE_JIT or _SETTINGS.BOUNDSCHECK:
+        return inner(_move)
+    return cast("Callable[..., None]", _compiled_move)
+
+
+move_memory = _choose_move()

@@ -63,3 +63,9 @@ def copy_bytes(target: Bytes, position: int, source: Bytes, start: int, length: 
 def inside(start: int, length: int, size: int) -> bool:
     """Tell whether a range lies in a buffer of that size; written so that no sum can overflow."""
     return start >= 0 and length >= 0 and start <= size and length <= size - start
+
+
+@inner
+def holds(size: int, start: int, length: int) -> bool:
+    """Tell whether a buffer of that size holds a key or value; where a null starts means nothing."""
+    return length < 0 or inside(start, length, size)

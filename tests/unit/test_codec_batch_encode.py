@@ -1,0 +1,122 @@
+"""Frame -> record batches, against the reference codec. Java's word: tests/integration/test_codec_java.py."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from archiver.codec import batch_kernels as k
+from archiver.codec.batch import BatchEncoder, decode_batches
+from archiver.codec.compression import BatchCodec
+from archiver.frame import Column, Frame
+from tests.support.frames import frame_of, records_of
+from tests.support.records import Rec, generate
+from tests.support.reference_batch import (
+    batch_of,
+    decode,
+    encode,
+    encode_record,
+)
+
+RECORD = Rec(5, 7, 0, b"k", None, ((b"h", b""), (b"h", None)))
+PAIR = [RECORD, replace(RECORD, offset=6)]
+
+
+def read(content: bytes, position: int = 0, aborted: Sequence[tuple[int, int]] = ()) -> list[Rec]:
+    return records_of(decode_batches(content, position, aborted).frame)
+
+
+# --- Frame -> batch
+
+
+def encode_all(frame: Frame, encoder: BatchEncoder) -> list[bytes]:
+    row, contents = 0, []
+    while row < len(frame):
+        batch = encoder.encode(frame, row, producer_id=3, producer_epoch=1, sequence=row)
+        assert batch.next_row == row + batch.records > row
+        contents.append(batch.content)
+        row = batch.next_row
+    return contents
+
+
+@pytest.mark.parametrize("codec", [BatchCodec.NONE, BatchCodec.ZSTD])
+@pytest.mark.parametrize("batch_bytes", [1, 4000, 10_000_000])
+def test_frames_become_batches_of_the_same_records(codec: BatchCodec, batch_bytes: int, seed: int) -> None:
+    count = 200 if batch_bytes == 1 else 2000
+    records = generate(seed, count, first_offset=10**12)
+    records[3] = replace(records[3], timestamp=2**63 - 1)
+    records[4] = replace(records[4], timestamp=-(2**63))
+    contents = encode_all(frame_of(records), BatchEncoder(codec=codec, level=1, batch_bytes=batch_bytes))
+    found: list[Rec] = []
+    for content in contents:
+        (batch,) = decode(content)
+        wanted = records[len(found) :][: len(batch.records)]
+        found += [replace(record, offset=10**12 + len(found) + record.offset) for record in batch.records]
+        assert (batch.base_offset, batch.last_offset) == (0, len(batch.records) - 1)
+        assert (batch.base_timestamp, batch.max_timestamp) == (wanted[0].timestamp, max(r.timestamp for r in wanted))
+        assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (3, 1, len(found) - len(wanted))
+        assert (batch.codec, batch.timestamp_type, batch.transactional) == (codec.name.lower(), 0, False)
+        plain = sum(len(encode_record(record, batch)) for record in batch.records)
+        assert plain <= batch_bytes or len(batch.records) == 1
+        assert read(content) == list(batch.records)
+    assert found == records
+    assert batch_bytes > 1 or len(contents) == count
+
+
+def test_batches_are_filled_as_far_as_they_may_be() -> None:
+    records = [
+        Rec(offset, 0, 0, None, b"x" * 93) for offset in range(30)
+    ]  # 100 bytes each, as one delta takes one byte
+    sizes = [len(decode(content)[0].records) for content in encode_all(frame_of(records), BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000))]  # fmt: skip
+    assert sizes == [9, 9, 9, 3]
+
+
+def test_a_frame_from_kafka_goes_back_byte_for_byte(seed: int) -> None:
+    records = generate(seed, 300)
+    content = encode(batch_of(records, leader_epoch=-1, producer_id=5, producer_epoch=2, base_sequence=8))
+    frame = decode_batches(content, 0).frame
+    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=10**7)
+    assert encoder.encode(frame, 0, producer_id=5, producer_epoch=2, sequence=8).content == content
+
+
+@pytest.mark.parametrize("start", [-1, 1, 2, 2**40])
+def test_rows_that_are_not_there_are_refused(start: int) -> None:
+    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000)
+    for frame in (frame_of([RECORD]), frame_of([])):
+        with pytest.raises(ValueError, match="is not in the frame"):
+            encoder.encode(frame, start, producer_id=0, producer_epoch=0, sequence=0)
+    with pytest.raises(ValueError, match="is not in the frame"):
+        encoder.encode(frame_of([]), 0, producer_id=0, producer_epoch=0, sequence=0)
+
+
+@pytest.mark.parametrize("codec", [BatchCodec.GZIP, BatchCodec.SNAPPY, BatchCodec.LZ4])
+def test_other_codecs_are_not_written(codec: BatchCodec) -> None:
+    encoder = BatchEncoder(codec=codec, level=1, batch_bytes=1000)
+    with pytest.raises(ValueError, match=codec.name):
+        encoder.encode(frame_of([RECORD]), 0, producer_id=0, producer_epoch=0, sequence=0)
+
+
+WRONG_COLUMNS = [
+    (Column.KEY_START, -1), (Column.KEY_START, 2**63 - 1), (Column.KEY_LENGTH, 2**63 - 1), (Column.KEY_LENGTH, 10**6),
+    (Column.VALUE_START, -1), (Column.VALUE_START, 10**6), (Column.VALUE_LENGTH, 2**62), (Column.HEADER_START, -1),
+    (Column.HEADER_START, 10**6), (Column.HEADER_LENGTH, -1), (Column.HEADER_LENGTH, 2**63 - 1), (Column.HEADER_LENGTH, 0),
+    (Column.HEADER_COUNT, -1), (Column.HEADER_COUNT, 1), (Column.HEADER_COUNT, 3), (Column.HEADER_COUNT, 2**63 - 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "wrong"), WRONG_COLUMNS)
+def test_rows_that_point_outside_are_refused(column: Column, wrong: int) -> None:
+    frame = frame_of([replace(RECORD, value=b"v")])
+    frame.table[column, 0] = wrong
+    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000)
+    with pytest.raises(ValueError, match="row 0"):
+        encoder.encode(frame, 0, producer_id=0, producer_epoch=0, sequence=0)
+
+
+@pytest.mark.parametrize("room", range(40))
+def test_nothing_is_written_behind_the_target(room: int) -> None:
+    frame = frame_of([replace(RECORD, value=b"value"), RECORD])
+    buffer = np.full(200, 0xA5, np.uint8)
+    k.encode_records(frame.body, frame.header_body, frame.table, 0, 2, 1000, buffer[80 : 80 + room])
+    assert set(buffer[:80].tolist() + buffer[80 + room :].tolist()) == {0xA5}
