@@ -83,7 +83,7 @@ async def fetch(
     max_wait_ms: int,
     min_bytes: int,
 ) -> list[Fetched]:
-    """One answer per target, read_committed. Brokers serve in the order of `targets` until max_bytes are full.
+    """One answer per target, in their order, read_committed. Brokers serve in that order until max_bytes are full.
 
     The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle.
     """
@@ -98,9 +98,12 @@ async def fetch(
     error_code, answers = await client.send(node_id, call, lane=Lane.FETCH)
     if error_code:
         raise broker_error(error_code, f"fetch from broker {node_id}")
-    if len(answers) != len(targets):
-        raise KafkaError(f"broker {node_id} answered {len(answers)} of {len(targets)} partitions in a fetch")
-    return answers
+    # Brokers answer what they refuse last, wherever it stood in the request.
+    by_partition = {(answer.topic, answer.partition): answer for answer in answers}
+    missing = [which for target in targets if (which := (target.topic, target.partition)) not in by_partition]
+    if missing:
+        raise KafkaError(f"broker {node_id} left out {len(missing)} of {len(targets)} partitions, such as {missing[0]}")
+    return [by_partition[target.topic, target.partition] for target in targets]
 
 
 _HEADER = struct.Struct(">iiiibii")  # replica, max wait, min bytes, max bytes, isolation level, session, session epoch

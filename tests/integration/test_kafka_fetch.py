@@ -155,6 +155,20 @@ def test_a_recreated_topic_is_another_one(broker: Broker, topic: str) -> None:
     with_client(broker.bootstrap, body)
 
 
+def test_a_refused_partition_does_not_move_the_others(broker: Broker, topic: str) -> None:
+    create_topic(broker.bootstrap, topic, partitions=2)
+    for partition in (0, 1):
+        produce_values(broker.bootstrap, topic, [b"in %d" % partition], partition)
+
+    async def body(client: KafkaClient) -> list[Fetched]:
+        targets = [FetchTarget(topic=topic, topic_id="", partition=number, offset=0) for number in (7, 1, 0)]
+        return await fetch(client, 1, targets, max_bytes=9999, partition_bytes=9999, max_wait_ms=100, min_bytes=1)
+
+    absent, one, zero = with_client(broker.bootstrap, body)
+    assert absent.error is FetchProblem.UNKNOWN_TOPIC_OR_PARTITION
+    assert [bytes(row.records).count(b"in %d" % number) for number, row in ((1, one), (0, zero))] == [1, 1]
+
+
 def test_an_offset_that_is_not_there_is_told(broker: Broker, topic: str) -> None:
     create_topic(broker.bootstrap, topic)
     produce_values(broker.bootstrap, topic, [b"only"])
