@@ -138,7 +138,7 @@ def _archive_config(options: argparse.Namespace) -> "ArchiverConfig":
 def _demo(options: argparse.Namespace) -> int:
     from archiver.demo import run_demo
 
-    run_demo(records=options.records, tell=print)
+    run_demo(records=options.records, tell=lambda line: print(line, flush=True))
     return 0
 
 

@@ -63,7 +63,7 @@ class Stage:
             "AWS_SHARED_CREDENTIALS_FILE": f"{temporary}/none",
             "TMPDIR": temporary,
             "SPARK_LOCAL_DIRS": temporary,
-            "JAVA_TOOL_OPTIONS": _java_temporary(self.folder),
+            "JAVA_TOOL_OPTIONS": " ".join(_java_options(self.folder)),
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
@@ -77,9 +77,9 @@ def _temporary(folder: Path) -> Path:
     return temporary
 
 
-def _java_temporary(folder: Path) -> str:
-    """JVMs unpack native libraries there, and leave them when they are killed."""
-    return f"-Djava.io.tmpdir={_temporary(folder)}"
+def _java_options(folder: Path) -> tuple[str, str]:
+    """JVMs unpack native libraries and keep counters in /tmp, and leave both there when they are killed."""
+    return f"-Djava.io.tmpdir={_temporary(folder)}", "-XX:-UsePerfData"
 
 
 def _run(command: list[str], folder: Path) -> str:
@@ -126,7 +126,7 @@ def set_stage(stack: ExitStack, teller: Teller) -> Stage:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="archiver-demo-", ignore_cleanup_errors=True)))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else the S3 tells each request
     with teller.busy("starting Kafka and S3"):
-        broker = KafkaBroker(jars, folder / "kafka", java_options=(*JAVA_OPTIONS, _java_temporary(folder)))
+        broker = KafkaBroker(jars, folder / "kafka", java_options=(*JAVA_OPTIONS, *_java_options(folder)))
         stack.enter_context(broker)
         s3 = stack.enter_context(EmbeddedS3(BUCKET))
     return Stage(folder=folder, broker=broker, s3=s3)

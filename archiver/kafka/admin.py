@@ -43,7 +43,7 @@ class KafkaAdmin:
         self._clock = clock
         self._sleep = sleep
         # Its own log lines would go to stderr in a format of their own; what matters comes back as an exception.
-        self._admin = AdminClient({**settings.for_confluent(), "log_level": 3})
+        self._admin = AdminClient({**settings.for_confluent(), "log_level": 2})
 
     async def create_topic(
         self,

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError as ClientError
 from archiver.errors import KafkaError, KafkaTemporaryError
 
 OFFSET_BEGINNING = -2
-_ERRORS = 3  # a syslog level: warnings of a broker that has just started concern nobody
+_CRITICAL = 2  # a syslog level: what a broker that starts or stops makes librdkafka say concerns nobody
 _PATIENCE_S = 30.0
 _AT_ONCE = 10_000
 _LOOK_S = 0.2  # consume() waits so long for a whole batch, also at the end
@@ -55,7 +55,7 @@ def _settings(bootstrap: str) -> dict[str, str | int | float | bool]:
         "partitioner": "murmur2_random",  # Java's, by key
         "linger.ms": 20,
         "compression.type": "lz4",
-        "log_level": _ERRORS,
+        "log_level": _CRITICAL,
     }
 
 
@@ -100,7 +100,7 @@ def read_topic(bootstrap: str, topic: str) -> Topic:
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
-            "log_level": _ERRORS,
+            "log_level": _CRITICAL,
         }
     )
     try:
