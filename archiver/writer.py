@@ -74,16 +74,16 @@ class PartitionWriter:
         """
         if fetch.position != self.position:
             return
-        rest, broken = fetch.records, None
+        rest, aborted, broken = fetch.records, fetch.aborted, None
         while len(rest):
             try:
-                decoded = decode_batches(rest, self.position, fetch.aborted)
+                decoded = decode_batches(rest, self.position, aborted)
             except CorruptBatchError as error:
                 rest, broken = rest[: error.good_bytes], error
                 continue
             if not self._append(decoded):
                 return
-            rest = rest[decoded.source_bytes :]
+            rest, aborted = rest[decoded.source_bytes :], decoded.aborted
         if broken is not None:
             self.flush()
             raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken

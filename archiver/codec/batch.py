@@ -37,12 +37,16 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedBatches:
-    """The records of fetched batches, and where to go on. `source_bytes` is how many bytes of the fetch these are."""
+    """The records of fetched batches, and where to go on.
+
+    `source_bytes` is how many bytes of the fetch these are; `aborted` is the list to decode the rest of them with.
+    """
 
     frame: Frame
     next_offset: int
     leader_epoch: int
     source_bytes: int
+    aborted: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,7 @@ def decode_batches(
         next_offset=position_after(batches, position),
         leader_epoch=int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else _UNKNOWN_EPOCH,
         source_bytes=len(source),
+        aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
     )
 
 
@@ -163,6 +168,12 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
         elif batches[k.ATTRIBUTES, index] & _TRANSACTIONAL_BIT:
             kept[index] = False
     return kept
+
+
+def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:
+    """Tell whether the marker of a transaction is among the batches: from there on its producer's records count again."""
+    control = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
+    return bool((control & (batches[k.PRODUCER_ID] == producer_id) & (batches[k.LAST_OFFSET] >= first_offset)).any())
 
 
 def _inflate(batches: Longs, source: Bytes, most_bytes: int) -> tuple[Bytes, int]:
