@@ -12,9 +12,9 @@ from archiver import __version__
 from archiver.errors import ArchiverError, UsageError
 
 if TYPE_CHECKING:
-    from archiver.pump import PartitionReport
-    from archiver.browse import Holding
     from archiver.config import ArchiverConfig
+    from archiver.holdings import Holding
+    from archiver.pump import PartitionReport
     from archiver.spark.restore import TopicReport
 
 EXIT_STATUS = """\
@@ -212,7 +212,7 @@ def _print_backup(reports: Sequence["PartitionReport"], seconds: float) -> None:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    from archiver.browse import list_partitions, list_topics
+    from archiver.holdings import list_partitions, list_topics
     from archiver.inventory import read_inventory
     from archiver.layout import Layout
     from archiver.store import open_store
