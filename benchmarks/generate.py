@@ -77,15 +77,16 @@ def _large(source: np.random.Generator, numbers: npt.NDArray[np.int64]) -> list[
         b',"name":"', _words(source, count), b" ", _words(source, count),
         b'","city":"', _words(source, count), b'"},"lines":[',
     ]  # fmt: skip
-    for line in range(4):
+    for line in range(5):
         parts += [
             b"," if line else b"",
-            b'{"sku":"', _hex(source, count, 5), b'","quantity":', _digits(source.integers(1, 20, count)),
-            b',"price":', _digits(source.integers(1, 10**5, count)), b".", _digits(source.integers(10, 100, count)),
-            b"}",
+            b'{"sku":', _digits(source.integers(10**5, 10**6, count)),
+            b',"category":"', _words(source, count), b'","quantity":', _digits(source.integers(1, 20, count)),
+            b',"currency":"EUR","unit_price":', _digits(source.integers(1, 1000, count)), b".95",
+            b',"discounted":false}',
         ]  # fmt: skip
     parts.append(b'],"note":"')
-    for word in range(52):
+    for word in range(14):
         parts += [b" " if word else b"", _words(source, count)]
     return [*parts, b'"}']
 
@@ -112,7 +113,8 @@ _WORDS = _vocabulary()
 
 
 def _words(source: np.random.Generator, count: int) -> Matrix:
-    return _WORDS[source.integers(0, _VOCABULARY, count)]
+    """As in language, few words are frequent and most are rare."""
+    return _WORDS[(_VOCABULARY * source.random(count) ** 3).astype(np.int64)]
 
 
 def _join(parts: Sequence[bytes | Matrix], count: int) -> list[bytes]:

@@ -18,6 +18,7 @@ import yaml
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from archiver.codec.warm import compile_kernels
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
@@ -130,7 +131,7 @@ class Bench:
     def _restored(self, target: str, usage: Usage, produced: Produced, landing: Landing) -> Row:
         _agree(f"the target {target}", {"records": self.records_in(target)}, produced)
         self._admin.delete_topics([target])[target].result(30)
-        return _row(usage, produced, start_seconds=landing.first_s, landed_seconds=landing.last_s)
+        return _row(usage, produced, first_landed_seconds=landing.first_s, last_landed_seconds=landing.last_s)
 
     # --- between
 
@@ -273,6 +274,7 @@ def main() -> None:
     chosen = {int(size): int(count) for size, _, count in (text.partition("=") for text in given.records)}
     plan = Plan(records=chosen or base.records, repetitions=given.repetitions or base.repetitions, seed=base.seed)
     started_s = time.monotonic()
+    compile_kernels()
     with servers(given.level) as bench:
         found = measure(bench, plan, lambda text: print(f"{time.monotonic() - started_s:6.1f} s  {text}", flush=True))
     found |= {
