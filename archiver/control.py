@@ -33,6 +33,7 @@ def append_fact(
     """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
 
     When another writer was faster, `decide` is asked again with what that one wrote; it may answer None: nothing to add.
+    It also meets its own fact there, when the answer to the put was lost: it must know what it wrote.
     """
     for _ in range(_ATTEMPTS):
         number = _highest(store, layout, stream)
@@ -91,9 +92,17 @@ class TopicFact:
     configs: Mapping[str, str]
     lives: tuple[Life, ...]
 
+    def __post_init__(self) -> None:
+        if not self.lives or [life.life for life in self.lives] != list(range(len(self.lives))):
+            raise ValueError(f"the lives of {self.topic} are not numbered from 0: {[life.life for life in self.lives]}")
+
     @property
     def current(self) -> Life:
         return self.lives[-1]
+
+    def life_of(self, topic_id: str) -> Life | None:
+        """Return the newest life of a topic id."""
+        return next((life for life in reversed(self.lives) if life.topic_id == topic_id), None)
 
     def to_fact(self) -> Fact:
         return {
@@ -136,6 +145,8 @@ class TopicFact:
             )
         except (KeyError, TypeError) as error:
             raise CorruptSegmentError(f"a topic's control fact lacks {error}") from error
+        except ValueError as error:
+            raise CorruptSegmentError(f"a topic's control fact cannot be: {error}") from error
 
 
 def topic_stream(topic: str) -> str:
@@ -158,28 +169,28 @@ def settle_topic(
     partitions: int,
     configs: Mapping[str, str],
 ) -> Life:
-    """Write down what the topic is now, if that is news, and return its current life.
+    """Write down what the topic is now, if that is news, and return the life of this topic id.
 
-    Another topic id is a recreated topic: a new life without a parent. Another cluster is refused.
+    Another topic id is a recreated topic: a new life without a parent. Another cluster is refused. Who still sees the
+    topic of an earlier life gets that life, and writes down nothing: topic ids do not come back.
     """
 
     def decide(latest: Fact | None) -> Fact | None:
         known = None if latest is None else TopicFact.from_fact(latest)
-        wanted = _next_state(known)
-        return None if known == wanted else wanted.to_fact()
-
-    def _next_state(known: TopicFact | None) -> TopicFact:
-        lives = (Life(life=0, topic_id=topic_id),) if known is None else known.lives
         if known is not None and known.cluster_id != cluster_id:
             raise StrangerError(
                 f"{topic}: this archive belongs to cluster {known.cluster_id}, and this is {cluster_id};"
                 " give each cluster its own prefix in storage.url"
             )
-        if lives[-1].topic_id != topic_id:
-            lives = (*lives, Life(life=lives[-1].life + 1, topic_id=topic_id))
-        return TopicFact(topic=topic, cluster_id=cluster_id, partitions=partitions, configs=configs, lives=lives)
+        lives = () if known is None else known.lives
+        if topic_id not in {life.topic_id for life in lives}:
+            lives = (*lives, Life(life=len(lives), topic_id=topic_id))
+        wanted = TopicFact(topic=topic, cluster_id=cluster_id, partitions=partitions, configs=configs, lives=lives)
+        is_old_news = wanted.current.topic_id != topic_id
+        return None if known == wanted or is_old_news else wanted.to_fact()
 
     fact = append_fact(store, layout, topic_stream(topic), decide)
-    if fact is None:
+    life = None if fact is None else TopicFact.from_fact(fact).life_of(topic_id)
+    if life is None:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
-    return TopicFact.from_fact(fact).current
+    return life

@@ -47,18 +47,20 @@ class MemoryStore:
         return ObjectInfo(size=len(found.body), metadata=found.metadata, last_modified=found.last_modified)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
-        for key in sorted(self.objects, key=str.encode):
-            if key.startswith(prefix) and key > start_after:
-                found = self.objects[key]
-                yield ListedObject(key=key, size=len(found.body), last_modified=found.last_modified)
+        with self._lock:
+            objects = dict(self.objects)
+        for key in sorted(objects, key=str.encode):
+            if key.startswith(prefix) and key.encode() > start_after.encode():
+                yield ListedObject(key=key, size=len(objects[key].body), last_modified=objects[key].last_modified)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
-        below = [key[len(prefix) :] for key in self.objects if key.startswith(prefix)]
+        below = [item.key[len(prefix) :] for item in self.list(prefix)]
         yield from sorted({name.partition("/")[0] for name in below if "/" in name})
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self.objects.pop(key, None)
+            with self._lock:
+                self.objects.pop(key, None)
 
 
 def _read_from_start(body: Body) -> bytes:

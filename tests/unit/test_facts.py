@@ -1,0 +1,168 @@
+"""docs/format.md §4: facts as text and back; what cannot be is refused by name."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.errors import CorruptSegmentError, FormatTooNewError
+from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
+
+FACTS = SegmentFacts(
+    writer="0.1.0",
+    cluster_id="MkU3OEVBNTcwNTJENDM2Qg",
+    topic_id="q4cJwU1ESQuHQCkhXlqmrA",
+    leader_epoch=3,
+    base=100,
+    first=120,
+    last=180,
+    next=200,
+    records=50,
+    tombstones=7,
+    min_timestamp=-1,
+    max_timestamp=1_700_000_000_000,
+    timestamp_types=(-1, 0, 1),
+    bytes=12345,
+    largest_record=999,
+    source_bytes=7777,
+    holes=(
+        Hole(first_offset=100, last_offset=110, cause=HoleCause.EXPIRED),
+        Hole(first_offset=112, last_offset=112, cause=HoleCause.EXPIRED),
+    ),
+    sha256="0123456789abcdef" * 4,
+    digest=0xAB,
+)
+
+# Spelled out: these texts are in buckets, and stay there.
+TEXTS = {
+    "format": "1",
+    "writer": "0.1.0",
+    "cluster-id": "MkU3OEVBNTcwNTJENDM2Qg",
+    "topic-id": "q4cJwU1ESQuHQCkhXlqmrA",
+    "leader-epoch": "3",
+    "base": "100",
+    "first": "120",
+    "last": "180",
+    "next": "200",
+    "records": "50",
+    "tombstones": "7",
+    "min-timestamp": "-1",
+    "max-timestamp": "1700000000000",
+    "timestamp-types": "-1,0,1",
+    "bytes": "12345",
+    "largest-record": "999",
+    "source-bytes": "7777",
+    "holes": "100-110:expired;112-112:expired",
+    "sha256": "0123456789abcdef" * 4,
+    "digest": "00000000000000ab",
+    "encryption": "none",
+}
+METADATA = {f"archiver-{name}": text for name, text in TEXTS.items()}
+
+longs = st.integers(-(2**63), 2**63 - 1)
+ids = st.text("ABCxyz019_-", max_size=22)
+
+
+@st.composite
+def holes(draw: st.DrawFn) -> Hole:
+    first, last = sorted((draw(st.integers(0, 2**63 - 1)), draw(st.integers(0, 2**63 - 1))))
+    return Hole(first_offset=first, last_offset=last, cause=draw(st.sampled_from(HoleCause)))
+
+
+@st.composite
+def segment_facts(draw: st.DrawFn) -> SegmentFacts:
+    base, first, last = sorted(draw(st.integers(0, 2**63 - 2)) for _ in range(3))
+    records = draw(st.integers(1, last - first + 1))
+    min_timestamp, max_timestamp = sorted((draw(longs), draw(longs)))
+    return SegmentFacts(
+        writer=draw(st.text("0123.abc+-", min_size=1, max_size=20)),
+        cluster_id=draw(ids),
+        topic_id=draw(ids),
+        leader_epoch=draw(st.integers(-1, 2**31 - 1)),
+        base=base,
+        first=first,
+        last=last,
+        next=draw(st.integers(last + 1, 2**63 - 1)),
+        records=records,
+        tombstones=draw(st.integers(0, records)),
+        min_timestamp=min_timestamp,
+        max_timestamp=max_timestamp,
+        timestamp_types=tuple(sorted(draw(st.sets(st.integers(-1, 1), min_size=1)))),
+        bytes=draw(st.integers(0, 2**63 - 1)),
+        largest_record=draw(st.integers(0, 2**31)),
+        source_bytes=draw(st.integers(0, 2**63 - 1)),
+        holes=tuple(draw(st.lists(holes(), max_size=4))),
+        sha256=draw(st.text("0123456789abcdef", min_size=64, max_size=64)),
+        digest=draw(st.integers(0, 2**61 - 2)),
+    )
+
+
+def test_the_texts_are_those_of_the_format() -> None:
+    assert FACTS.to_metadata() == METADATA
+    assert FACTS.to_header() == {f"archiver.{name}": text for name, text in TEXTS.items()}
+    assert facts_from_metadata(METADATA, "k") == FACTS
+
+
+@given(segment_facts())
+def test_what_is_written_is_read(facts: SegmentFacts) -> None:
+    metadata, header = facts.to_metadata(), facts.to_header()
+    assert facts_from_metadata(metadata, "k") == facts == facts_from_header(header, "k")
+    assert all((name + text).isascii() for name, text in (metadata | header).items())
+    assert all(text == text.strip() for text in metadata.values())  # S3 trims
+
+
+def test_others_metadata_is_no_matter() -> None:
+    assert facts_from_metadata(METADATA | {"s3b-last-modified": "x", "archiver-new-in-1.7": "y"}, "k") == FACTS
+
+
+@pytest.mark.parametrize("metadata", [{}, {"writer": "someone"}, {"archiver.base": "1"}])
+def test_an_object_without_our_facts_has_none(metadata: dict[str, str]) -> None:
+    """As those of v1.0 have none."""
+    assert facts_from_metadata(metadata, "k") is None
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_a_missing_fact_is_named(name: str) -> None:
+    cut = {key: text for key, text in METADATA.items() if key != f"archiver-{name}"}
+    with pytest.raises(CorruptSegmentError, match=rf"^the/key: the fact {name.replace('-', '.')} is missing"):
+        facts_from_metadata(cut, "the/key")
+
+
+@pytest.mark.parametrize("version", ["2", "10", "999"])
+def test_a_newer_format_is_refused_by_name_even_if_unreadable(version: str) -> None:
+    with pytest.raises(FormatTooNewError, match=rf"^the/key: format {version} is newer.*\(1\); use a later version"):
+        facts_from_metadata({"archiver-format": version, "archiver-what": "?"}, "the/key")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("base", "121"),
+        ("base", "-1"),
+        ("base", ""),
+        ("base", "1e2"),
+        ("first", "181"),
+        ("last", "200"),
+        ("next", "180"),
+        ("records", "0"),
+        ("records", "62"),
+        ("tombstones", "51"),
+        ("tombstones", "-1"),
+        ("min-timestamp", "1700000000001"),
+        ("timestamp-types", ""),
+        ("holes", "5"),
+        ("holes", "9-5:expired"),
+        ("holes", "5-9:eaten"),
+        ("digest", "xyz"),
+        ("format", "one"),
+    ],
+)
+def test_facts_that_cannot_be_are_corrupt(name: str, text: str) -> None:
+    with pytest.raises(CorruptSegmentError, match=r"^the/key: facts that cannot be"):
+        facts_from_metadata(METADATA | {f"archiver-{name}": text}, "the/key")
+
+
+def test_every_fact_is_checked_where_it_is_made() -> None:
+    with pytest.raises(ValueError, match="base <= first"):
+        replace(FACTS, next=180)

@@ -1,0 +1,324 @@
+"""docs/format.md §7: the read rule, against what single offsets say; and where a writer goes on."""
+
+import random
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.errors import CorruptSegmentError
+from archiver.facts import SegmentFacts
+from archiver.inventory import Gap, Inventory, PartitionInventory, Segment, arrange, position_of, read_inventory
+from archiver.layout import Layout, SegmentKey
+from archiver.store import ObjectInfo
+from tests.support.memory_store import MemoryStore
+
+LAYOUT = Layout("p")
+OFFSETS = 60  # histories end below; every offset is asked about
+
+
+def facts_of(base: int, next_offset: int) -> SegmentFacts:
+    return SegmentFacts(
+        writer="test",
+        cluster_id="c",
+        topic_id="t",
+        leader_epoch=0,
+        base=base,
+        first=base,
+        last=next_offset - 1,
+        next=next_offset,
+        records=1,
+        tombstones=0,
+        min_timestamp=0,
+        max_timestamp=0,
+        timestamp_types=(0,),
+        bytes=1,
+        largest_record=1,
+        source_bytes=1,
+        sha256="0" * 64,
+        digest=0,
+    )
+
+
+def segment(base: int, next_offset: int, *, merged: bool = False) -> Segment:
+    key = SegmentKey(topic="t", partition=0, base=base, next=next_offset if merged else None)
+    return Segment(key=key, object_key=LAYOUT.segment_key(key), size=1, facts=facts_of(base, next_offset))
+
+
+def put(store: MemoryStore, segments: list[Segment], **key: object) -> None:
+    for one in segments:
+        name = LAYOUT.segment_key(replace(one.key, **key))  # type: ignore[arg-type]
+        assert store.put_if_absent(name, b"x", one.facts.to_metadata())
+
+
+# --- any set of objects
+
+ranges = st.tuples(st.integers(0, OFFSETS - 1), st.integers(1, OFFSETS)).map(lambda two: (two[0], two[0] + two[1]))
+piles = st.lists(st.tuples(ranges, st.booleans()), unique_by=lambda row: (row[0] if row[1] else row[0][0], row[1])).map(
+    lambda rows: [segment(base, next_offset, merged=merged) for (base, next_offset), merged in rows]
+)
+
+
+def reader_of(inventory: PartitionInventory, offset: int) -> list[Segment]:
+    """Who gives the record at an offset, if it has one: readings, cut below their start."""
+    return [
+        reading.segment
+        for reading in inventory.readable
+        if max(reading.from_offset, reading.segment.facts.base) <= offset < reading.segment.facts.next
+    ]
+
+
+def covers(one: Segment, offset: int) -> bool:
+    return one.facts.base <= offset < one.facts.next
+
+
+@given(piles)
+def test_each_offset_is_read_once_or_reported_missing(pile: list[Segment]) -> None:
+    inventory = arrange(pile)
+    start = min((one.facts.base for one in pile), default=0)
+    end = max((one.facts.next for one in pile), default=0)
+    for offset in range(2 * OFFSETS + 1):
+        holders = [one for one in pile if covers(one, offset)]
+        missing = [gap for gap in inventory.gaps if gap.first_offset <= offset <= gap.last_offset]
+        assert len(missing) == (1 if start <= offset < end and not holders else 0)
+        # The oracle: of those that hold it, the one that begins first, and of these the longest, is read.
+        wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
+        assert [one.facts for one in reader_of(inventory, offset)] == ([] if wanted is None else [wanted.facts])
+
+
+@given(piles, st.randoms(use_true_random=False))
+def test_every_object_is_read_or_shadowed_whatever_the_order(pile: list[Segment], chance: random.Random) -> None:
+    inventory = arrange(pile)
+    read = [reading.segment for reading in inventory.readable]
+    assert sorted(one.object_key for one in [*read, *inventory.shadowed]) == sorted(one.object_key for one in pile)
+    assert list(inventory.segments) == read
+    for one in inventory.shadowed:
+        assert all(reader_of(inventory, offset) for offset in range(one.facts.base, one.facts.next))
+    shuffled = list(pile)
+    chance.shuffle(shuffled)
+    again = arrange(shuffled)
+    assert (again.gaps, again.position) == (inventory.gaps, inventory.position)
+    assert [r.from_offset for r in again.readable] == [r.from_offset for r in inventory.readable]
+
+
+@given(piles)
+def test_the_position_is_the_end_of_what_hangs_together(pile: list[Segment]) -> None:
+    position = min((one.facts.base for one in pile), default=0)
+    while any(covers(one, position) for one in pile):
+        position += 1
+    assert arrange(pile).position == position
+
+
+# --- histories: what writers, merges, sweeps and late writers can leave behind
+
+
+@dataclass
+class History:
+    """The objects of a partition. Every step is one that the format allows."""
+
+    objects: dict[str, Segment] = field(default_factory=dict)
+    boundaries: list[int] = field(default_factory=lambda: [0])  # the end is the last one
+
+    def create(self, one: Segment) -> None:
+        self.objects.setdefault(one.object_key, one)  # If-None-Match: *
+
+    def append(self, length: int) -> None:
+        base = self.boundaries[-1]
+        self.create(segment(base, base + length))
+        self.boundaries.append(base + length)
+
+    def merge(self, first: int, last: int) -> None:
+        """Only what is readable and hangs together is merged."""
+        read = arrange(self.objects.values()).segments
+        run = read[min(first, last) : max(first, last) + 1]
+        if len(run) > 1:
+            self.create(segment(run[0].facts.base, run[-1].facts.next, merged=True))
+
+    def sweep(self, number: int) -> None:
+        shadowed = arrange(self.objects.values()).shadowed
+        if shadowed:
+            del self.objects[shadowed[number % len(shadowed)].object_key]
+
+    def expire(self) -> None:
+        """Retention takes the oldest, never the newest."""
+        read = arrange(self.objects.values()).segments
+        if len(read) > 1 and not arrange(self.objects.values()).shadowed:
+            del self.objects[read[0].object_key]
+
+    def write_late(self, number: int, length: int) -> None:
+        """A writer that was paused wakes at an old position, and cuts where it likes; not beyond what it had fetched."""
+        base = self.boundaries[number % len(self.boundaries)]
+        if arrange(self.objects.values()).segments[0].facts.base <= base < self.boundaries[-1]:
+            self.create(segment(base, min(base + length, self.boundaries[-1])))
+
+
+small = st.integers(0, 5)
+steps = st.lists(
+    st.tuples(st.just("append"), st.integers(1, 5))
+    | st.tuples(st.just("merge"), small, small)
+    | st.tuples(st.just("sweep"), small)
+    | st.tuples(st.just("expire"))
+    | st.tuples(st.just("write_late"), small, st.integers(1, 8)),
+    max_size=25,
+)
+
+
+@given(steps)
+def test_no_history_loses_anything_or_moves_the_position_back(drawn: list[tuple[str, int]]) -> None:
+    history = History()
+    history.append(3)
+    for name, *arguments in drawn:
+        getattr(history, name)(*arguments)
+        inventory = arrange(history.objects.values())
+        assert inventory.gaps == ()
+        assert inventory.position == history.boundaries[-1]
+        store = CountingStore()
+        put(store, list(history.objects.values()))
+        assert position_of(store, LAYOUT, "t", 0, 0) == inventory.position
+        assert store.heads <= 1
+
+
+class CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = 0
+
+    def head(self, key: str) -> ObjectInfo | None:
+        self.heads += 1
+        return super().head(key)
+
+
+# --- examples that tell the rule
+
+
+def test_a_merged_segment_shadows_its_parts_until_they_are_swept() -> None:
+    inventory = arrange([segment(0, 5), segment(5, 9), segment(0, 9, merged=True), segment(9, 12)])
+    assert [(one.facts.base, one.facts.next) for one in inventory.segments] == [(0, 9), (9, 12)]
+    assert [(one.facts.base, one.facts.next) for one in inventory.shadowed] == [(0, 5), (5, 9)]
+
+
+def test_of_an_overlap_only_the_rest_is_read() -> None:
+    inventory = arrange([segment(0, 5), segment(3, 9)])
+    assert [(reading.segment.facts.base, reading.from_offset) for reading in inventory.readable] == [(0, 0), (3, 5)]
+
+
+def test_what_is_missing_is_reported_with_both_ends() -> None:
+    inventory = arrange([segment(4, 5), segment(7, 9), segment(9, 10), segment(20, 21)])
+    assert inventory.gaps == (Gap(first_offset=5, last_offset=6), Gap(first_offset=10, last_offset=19))
+    assert [str(gap) for gap in inventory.gaps] == ["5-6", "10-19"]
+    assert inventory.position == 5
+
+
+def test_an_empty_partition_begins_at_zero() -> None:
+    inventory = arrange([])
+    assert (inventory.readable, inventory.shadowed, inventory.gaps, inventory.position) == ((), (), (), 0)
+    assert position_of(MemoryStore(), LAYOUT, "t", 0, 0) == 0
+
+
+@pytest.mark.parametrize(("base", "next_offset"), [(1, 5), (0, 6)])
+def test_a_name_and_facts_that_differ_are_refused(base: int, next_offset: int) -> None:
+    one = segment(0, 5, merged=True)
+    with pytest.raises(CorruptSegmentError, match=r"0{20}-0{19}5\.data: its facts cover"):
+        replace(one, facts=facts_of(base, next_offset))
+
+
+# --- reading a store
+
+
+def test_lives_and_partitions_are_kept_apart() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5), segment(5, 7)])
+    put(store, [segment(0, 3)], partition=10)
+    put(store, [segment(0, 2)], life=1)
+    put(store, [segment(0, 9)], topic="t.x")
+    inventory = read_inventory(store, LAYOUT)
+    positions = {
+        (*topic_life, number): found.position
+        for topic_life, by_partition in inventory.partitions.items()
+        for number, found in by_partition.items()
+    }
+    assert positions == {("t", 0, 0): 7, ("t", 0, 10): 3, ("t", 1, 0): 2, ("t.x", 0, 0): 9}
+    assert position_of(store, LAYOUT, "t", 0, 0) == 7
+    assert position_of(store, LAYOUT, "t", 0, 1) == 0  # not that of partition 10
+    assert position_of(store, LAYOUT, "t", 1, 0) == 2
+
+
+def test_only_what_is_wanted_is_asked_for() -> None:
+    store = CountingStore()
+    put(store, [segment(0, 5), segment(5, 7)])
+    put(store, [segment(0, 9)], topic="other")
+    inventory = read_inventory(store, LAYOUT, lambda topic, _life: topic == "other")
+    assert list(inventory.partitions) == [("other", 0)]
+    assert store.heads == 1
+
+
+def test_strangers_and_objects_of_v1_are_listed_and_harm_nobody() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    strange = ["p/topics/t/_SUCCESS", "p/topics/t/partition=0/t+0-7.data", "p/topics/no topic!/x"]
+    without_facts = LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5))
+    for key in [*strange, without_facts]:
+        store.put_if_absent(key, b"", {})
+    inventory = read_inventory(store, LAYOUT)
+    assert inventory.strangers == tuple(sorted([*strange, without_facts]))
+    assert inventory.damaged == ()
+    assert inventory.partitions["t", 0][0].position == 5
+
+
+def test_a_damaged_object_is_named_and_the_others_are_read() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5), segment(9, 12)])
+    put(store, [segment(0, 7)], partition=1)
+    broken: Mapping[str, Mapping[str, str]] = {
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)): {"archiver-format": "1"},
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=2, base=0)): {"archiver-format": "2"},
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=3, base=1)): facts_of(0, 5).to_metadata(),
+    }
+    for key, metadata in broken.items():
+        store.put_if_absent(key, b"", metadata)
+    inventory = read_inventory(store, LAYOUT)
+    assert [LAYOUT.segment_key(damage.key) for damage in inventory.damaged] == sorted(broken)
+    assert [damage.message.partition(":")[0] for damage in inventory.damaged] == sorted(broken)
+    assert inventory.partitions["t", 0][0].gaps == (Gap(first_offset=5, last_offset=8),)
+    assert inventory.partitions["t", 0][1].position == 7
+
+
+def test_the_order_of_answers_changes_nothing() -> None:
+    class BackwardsStore(MemoryStore):
+        """Answers the first HEAD only after the last one was asked."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.last_was_asked = threading.Event()
+
+        def head(self, key: str) -> ObjectInfo | None:
+            if key == min(self.objects):
+                assert self.last_was_asked.wait(30), "HEADs are not made at once"
+            if key == max(self.objects):
+                self.last_was_asked.set()
+            return super().head(key)
+
+    pile = [segment(0, 5), segment(5, 9), segment(0, 9, merged=True), segment(9, 12)]
+    found: list[Inventory] = []
+    for store in (MemoryStore(), BackwardsStore()):
+        put(store, pile)
+        found.append(read_inventory(store, LAYOUT))
+    assert found[0] == found[1]
+
+
+def test_a_newest_segment_without_facts_stops_a_writer() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    store.put_if_absent(LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", {})
+    with pytest.raises(CorruptSegmentError, match="the newest segment has no facts"):
+        position_of(store, LAYOUT, "t", 0, 0)
+
+
+def test_strangers_do_not_move_the_position() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    store.put_if_absent("p/topics/t/partition=0/zzz", b"", {})
+    assert position_of(store, LAYOUT, "t", 0, 0) == 5

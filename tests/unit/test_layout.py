@@ -1,0 +1,191 @@
+"""docs/format.md §2: what we spell we parse, names sort as offsets do, and nothing else is ours."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from archiver.layout import MOST_OFFSET, Layout, SegmentKey
+
+TOPIC_LETTERS = "abcXYZ019._-"
+topics = st.text(TOPIC_LETTERS, min_size=1, max_size=249).filter(lambda name: name not in {".", ".."})
+prefixes = st.lists(st.text("abAB09 .-_=+@é", min_size=1, max_size=8), max_size=3).map("/".join)
+offsets = st.integers(0, MOST_OFFSET) | st.integers(0, 20)
+
+
+@st.composite
+def segment_keys(draw: st.DrawFn) -> SegmentKey:
+    base = draw(st.integers(0, MOST_OFFSET - 1) | st.integers(0, 20))
+    return SegmentKey(
+        topic=draw(topics),
+        life=draw(st.integers(0, 12)),
+        partition=draw(st.integers(0, 2**31 - 1) | st.integers(0, 12)),
+        base=base,
+        next=draw(st.none() | st.integers(base + 1, MOST_OFFSET)),
+    )
+
+
+@given(prefixes, segment_keys())
+def test_what_is_spelled_is_parsed(prefix: str, key: SegmentKey) -> None:
+    layout = Layout(prefix)
+    spelled = layout.segment_key(key)
+    assert layout.parse_segment(spelled) == key
+    assert spelled.startswith(layout.partition_prefix(key.topic, key.life, key.partition))
+    assert spelled.startswith(layout.topic_prefix(key.topic, key.life))
+    assert spelled.startswith(layout.topics_prefix)
+
+
+@given(segment_keys(), segment_keys())
+@example(SegmentKey(topic="a", partition=1, base=1), SegmentKey(topic="a", partition=11, base=1))
+def test_two_segments_have_two_keys(one: SegmentKey, other: SegmentKey) -> None:
+    layout = Layout("p")
+    assert (layout.segment_key(one) == layout.segment_key(other)) == (one == other)
+
+
+@given(st.lists(st.tuples(st.integers(0, MOST_OFFSET - 1) | st.integers(0, 300), st.booleans())))
+def test_names_sort_as_bases_do(drawn: list[tuple[int, bool]]) -> None:
+    layout = Layout("p")
+    keys = [
+        SegmentKey(topic="t", partition=0, base=base, next=MOST_OFFSET if merged else None) for base, merged in drawn
+    ]
+    by_name = sorted(keys, key=layout.segment_key)
+    assert [key.base for key in by_name] == sorted(key.base for key in keys)
+
+
+EXAMPLE = SegmentKey(topic="orders", life=2, partition=10, base=7, next=9)
+SPELLED = "p/topics/orders@2/partition=10/orders+10-00000000000000000007-00000000000000000009.data"
+
+
+def test_the_spelling_is_the_one_of_the_format() -> None:
+    plain = SegmentKey(topic="orders", partition=3, base=42)
+    assert Layout("p").segment_key(EXAMPLE) == SPELLED
+    assert Layout("p/q").segment_key(plain) == "p/q/topics/orders/partition=3/orders+3-00000000000000000042.data"
+    assert Layout().segment_key(plain) == "topics/orders/partition=3/orders+3-00000000000000000042.data"
+
+
+@pytest.mark.parametrize(
+    ("ours", "not_ours"),
+    [
+        ("p/topics", "q/topics"),
+        ("p/topics", "pp/topics"),
+        ("p/topics", "/p/topics"),
+        ("p/topics", "p//topics"),
+        ("p/topics", "p/Topics"),
+        ("orders@2/", "orders@02/"),
+        ("orders@2/", "orders@0/"),
+        ("orders@2/", "orders@/"),
+        ("orders@2/", "orders@-1/"),
+        ("orders@2/", "orders@2@2/"),
+        ("orders@2/", "Orders@2/"),
+        ("/orders+", "/order+"),
+        ("/orders+", "/orders@2+"),
+        ("partition=10", "partition=010"),
+        ("partition=10", "partition=11"),
+        ("partition=10", "partition=+10"),
+        ("partition=10", "partition=\u0661\u0660"),
+        ("partition=10", "Partition=10"),
+        ("+10-", "+010-"),
+        ("00000000000000000007-", "0000000000000000007-"),
+        ("00000000000000000007-", "000000000000000000007-"),
+        ("00000000000000000007-", "0000000000000000000a-"),
+        ("00000000000000000007-", "0000000000000000000\u0667-"),
+        ("00000000000000000007-", "-0000000000000000007-"),
+        ("00000000000000000007-", "00000000000000000009-"),  # base == next covers nothing
+        ("00000000000000000007-", "99999999999999999999-"),
+        ("-00000000000000000009", "-99999999999999999999"),  # no 64-bit offset
+        ("-00000000000000000009", "-0000000000000000009"),
+        ("-00000000000000000009", "-00000000000000000009-00000000000000000009"),
+        ("-00000000000000000009", "-"),
+        (".data", ".data\n"),
+        (".data", ".data.tmp"),
+        (".data", ".DATA"),
+        (".data", ".avro"),
+        (".data", ""),
+        (".data", ".data/"),
+        ("orders@2/partition", "orders@2/x/partition"),
+    ],
+)
+def test_anything_but_our_spelling_is_a_stranger(ours: str, not_ours: str) -> None:
+    layout = Layout("p")
+    assert layout.parse_segment(SPELLED) == EXAMPLE
+    assert SPELLED.count(ours) == 1
+    assert layout.parse_segment(SPELLED.replace(ours, not_ours)) is None
+
+
+@given(segment_keys(), st.data())
+def test_an_edited_key_is_a_stranger_or_spells_itself(key: SegmentKey, data: st.DataObject) -> None:
+    layout = Layout("p")
+    spelled = layout.segment_key(key)
+    at = data.draw(st.integers(0, len(spelled)))
+    letters = data.draw(st.text("0123456789aZ./+-@=\n٣ ", max_size=3))
+    edited = spelled[:at] + letters + spelled[at + data.draw(st.integers(0, 3)) :]
+    parsed = layout.parse_segment(edited)
+    assert parsed is None or layout.segment_key(parsed) == edited
+
+
+@given(st.text())
+def test_a_directory_parses_only_as_it_is_spelled(name: str) -> None:
+    parsed = Layout.parse_topic_directory(name)
+    assert parsed is None or Layout().topic_prefix(*parsed) == f"topics/{name}/"
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a+b", "a@1", "é", "a b", "a\n", "x" * 250])
+def test_an_illegal_topic_has_no_key(topic: str) -> None:
+    with pytest.raises(ValueError, match="not a topic name"):
+        SegmentKey(topic=topic, partition=0, base=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"life": -1}, {"partition": -1}, {"base": -1}, {"base": MOST_OFFSET + 1}, {"next": 5}, {"next": MOST_OFFSET + 1}],
+)
+def test_numbers_that_cannot_be_have_no_key(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"negative|not a range"):
+        SegmentKey(**({"topic": "t", "life": 0, "partition": 0, "base": 5} | wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prefix", ["/", "/a", "a/"])
+def test_a_prefix_has_no_slash_at_its_ends(prefix: str) -> None:
+    with pytest.raises(ValueError, match="slash"):
+        Layout(prefix)
+
+
+# --- control facts
+
+streams = st.lists(topics, min_size=1, max_size=4).map("/".join)
+
+
+@given(prefixes, streams, st.integers(0, 999_999))
+def test_a_fact_spelled_is_parsed(prefix: str, stream: str, number: int) -> None:
+    layout = Layout(prefix)
+    key = layout.fact_key(stream, number)
+    assert key.startswith(layout.control_prefix(stream))
+    assert layout.parse_fact(stream, key) == number
+    assert layout.parse_segment(key) is None
+
+
+@given(streams, streams, st.integers(0, 999_999), st.integers(0, 999_999))
+def test_two_facts_have_two_keys(one: str, other: str, number: int, another: int) -> None:
+    layout = Layout("p")
+    assert (layout.fact_key(one, number) == layout.fact_key(other, another)) == ((one, number) == (other, another))
+    if one != other:
+        assert layout.parse_fact(one, layout.fact_key(other, another)) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["7.json", "0000007.json", "00000a.json", "000007.JSON", "000007.json\n", "00000\u0667.json", "x/000007.json"],
+)
+def test_anything_else_is_no_fact(name: str) -> None:
+    layout = Layout("p")
+    assert layout.parse_fact("topics/t", layout.control_prefix("topics/t") + name) is None
+
+
+@pytest.mark.parametrize("number", [-1, 1_000_000])
+def test_a_number_of_seven_digits_has_no_key(number: int) -> None:
+    with pytest.raises(ValueError, match="there is no fact number"):
+        Layout("p").fact_key("topics/t", number)
+
+
+def test_the_probe_is_no_fact_of_any_stream() -> None:
+    layout = Layout("p")
+    assert layout.parse_fact("probe", layout.probe_key) is None
