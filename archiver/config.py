@@ -310,3 +310,8 @@ def _reason(item: Mapping[str, object]) -> str:
     context = item.get("ctx")
     cause = context.get("error") if isinstance(context, dict) else None
     return str(cause or item["msg"])
+
+
+def prefer_loopback() -> None:
+    """Let a local Spark take the loopback address: it fails where the machine's own name does not resolve."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+
+from archiver.config import prefer_loopback
+from archiver.errors import ArchiverError
 
 _LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 # The JVM says this at every start, because Spark's launcher asks for the module.
@@ -26,8 +31,14 @@ def open_context(name: str) -> Iterator[SparkContext]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}",
     }
     conf = SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
-    with _without_noise():
-        context = SparkContext(conf=conf)
+    prefer_loopback()
+    try:
+        with _without_noise():
+            context = SparkContext(conf=conf)
+    except (PySparkException, Py4JError, OSError) as error:
+        raise ArchiverError(
+            f"Spark did not start: {error}; it needs Java 17 or later (JAVA_HOME, or java on the PATH)"
+        ) from error
     # Workers must run the interpreter that this program runs in, not the first python3 of the path.
     context.pythonExec = sys.executable
     try:
