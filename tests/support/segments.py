@@ -1,0 +1,41 @@
+"""Segments in a temporary spool, and back."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from archiver.facts import SegmentFacts
+from archiver.frame import Frame
+from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits, read_segment
+from tests.support.frames import frame_of, records_of
+from tests.support.records import Rec
+
+SOURCE = PartitionSource(topic="orders", partition=3, life=0, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", cluster_id="c")
+NO_LIMIT = SegmentLimits(uncompressed_bytes=0)
+RECORDS = [Rec(10, 5, 0, b"k", b"v" * 99), Rec(12, -9, 1, None, None), Rec(13, 0, -1, b"", b"", ((b"a", None),))]
+
+
+def open_segment(spool: Path, base: int = 0, limits: SegmentLimits = NO_LIMIT) -> OpenSegment:
+    return OpenSegment(SOURCE, base, limits, spool)
+
+
+def content_of(finished: FinishedSegment) -> bytes:
+    with finished.open_body() as body:
+        content = body.read()
+    assert len(content) == finished.size
+    return content
+
+
+def written(spool: Path, records: Sequence[Rec], base: int = 0, **limits: object) -> tuple[bytes, SegmentFacts]:
+    segment = open_segment(spool, base, SegmentLimits(uncompressed_bytes=0, **limits))  # type: ignore[arg-type]
+    assert segment.append(frame_of(records), 0) == len(records)
+    segment.cover(records[-1].offset + 5, leader_epoch=4, source_bytes=1000)
+    finished = segment.finish()
+    return content_of(finished), finished.facts
+
+
+def read(content: bytes, facts: SegmentFacts | None, **options: int) -> list[Rec]:
+    return records_of(*read_frames(content, facts, **options))
+
+
+def read_frames(content: bytes, facts: SegmentFacts | None, **options: int) -> Iterator[Frame]:
+    return read_segment(content, facts, topic="orders", partition=3, key="key.data", **options)
