@@ -15,7 +15,9 @@ from tests.support.records import Headers, Rec
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_KEY = re.compile(r"(?P<topic>[^/]+)/partition=(?P<partition>\d+)/(?P=topic)\+(?P=partition)-(?P<base>\d{20})\.data")
+_KEY = re.compile(
+    r"(?P<topic>[^/@]+)(@\d+)?/partition=(?P<partition>\d+)/(?P=topic)\+(?P=partition)-(?P<base>\d{20})\.data"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ def _read_segment(client: "S3Client", bucket: Bucket, key: str) -> Segment:
     answer = client.get_object(Bucket=bucket.name, Key=key)
     metadata = answer["Metadata"]
     partition = int(match["partition"])
-    records = tuple(_read_records(answer["Body"].read(), match["topic"].partition("@")[0], partition))
+    records = tuple(_read_records(answer["Body"].read(), match["topic"], partition))
     assert int(metadata["archiver-base"]) == int(match["base"])
     assert int(metadata["archiver-records"]) == len(records)
     return Segment(

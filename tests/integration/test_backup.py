@@ -1,0 +1,387 @@
+"""`backup --until-end` against real brokers and a real S3: where it ends, what it keeps, and what goes wrong beside it."""
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+import archiver.job
+from archiver.errors import NotWholeError, StrangerError, UsageError
+from archiver.kafka.admin import KafkaAdmin
+from archiver.pump import PartitionReport
+from archiver.store import Body, S3Store
+from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
+from tests.support.examples import EAGER_CLEANER, until_stable
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.foreign_reader import Segment, keys_in, read_partitions, read_segments, s3_client
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, settings_of
+from tests.support.raw_produce import produce_raw
+from tests.support.records import NOW_MS, Rec, generate
+from tests.support.reference_batch import batch_of, encode
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, errors_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+
+
+def rows(count: int, *, key: bytes = b"k", timestamp: int = NOW_MS) -> list[Rec]:
+    return [Rec(at, timestamp, 0, key, b"value %d" % at) for at in range(count)]
+
+
+def create(broker: Broker, topic: str, partitions: int = 1, configs: Mapping[str, str] = KEEP_ALL) -> None:
+    create_topic(broker.bootstrap, topic, partitions, {**KEEP_ALL, **configs})
+
+
+def send(broker: Broker, topic: str, count: int, partition: int = 0, *, per_batch: int = 10) -> None:
+    """Small batches, so that there are many."""
+    for start in range(0, count, per_batch):
+        part = rows(min(per_batch, count - start))
+        produce_raw(broker.bootstrap, topic, [encode(batch_of(part))], partition)
+
+
+def until(reached: Callable[[], bool], attempts: int = 40) -> None:
+    assert any(reached() for _ in range(attempts))
+
+
+def coverage(segments: Sequence[Segment], partition: int = 0) -> list[tuple[int, int]]:
+    return [(one.base, one.next) for one in segments if one.partition == partition]
+
+
+def assert_contiguous(segments: Sequence[Segment]) -> None:
+    """Coverage begins at 0 and has neither a gap nor a double."""
+    for partition in {one.partition for one in segments}:
+        bounds = coverage(segments, partition)
+        assert [base for base, _ in bounds] == [0, *(end for _, end in bounds[:-1])]
+
+
+# --- where it ends
+
+
+def test_markers_and_aborted_tails_end_by_position(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    create(broker, topic, 3)  # 0: records and an aborted tail; 1: only aborted; 2: empty
+    java_oracle.produce(broker.bootstrap, topic, {0: rows(5)}, transactional_id=f"{topic}-a")
+    java_oracle.end_transaction(f"{topic}-a", commit=True)
+    java_oracle.produce(broker.bootstrap, topic, {0: rows(3), 1: rows(4)}, transactional_id=f"{topic}-b")
+    java_oracle.end_transaction(f"{topic}-b", commit=False)
+    until_stable(broker.bootstrap, topic)
+
+    first = site.back_up(broker.bootstrap, topic)
+    assert errors_of(first) == {}
+    assert {one.source.partition: (one.position, one.end_offset) for one in first.values()} == {
+        0: (10, 10),
+        1: (5, 5),
+        2: (0, 0),
+    }
+    assert coverage(read_segments(site.bucket, topic)) == [(0, 10)]
+
+    again = site.back_up(broker.bootstrap, topic)
+    assert sum(one.written.segments for one in again.values()) == 0
+
+    send(broker, topic, 7, partition=1)
+    site.back_up(broker.bootstrap, topic)
+    segments = read_segments(site.bucket, topic)
+    assert_contiguous(segments)
+    assert coverage(segments, 1) == [(0, 12)]
+    assert read_partitions(site.bucket, topic) == {
+        0: rows(5),
+        1: [replace(row, offset=row.offset + 5) for row in rows(7)],
+    }
+
+
+def test_a_tail_that_compaction_emptied_ends_too(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """Behind the last record lie only offsets that no longer exist, up to an open transaction."""
+    broker = new_broker(KAFKA_41)
+    create(broker, topic, configs=EAGER_CLEANER | {"delete.retention.ms": "0"})
+    batches = [
+        [Rec(0, NOW_MS, 0, b"kept", b"")],
+        [Rec(0, NOW_MS, 0, b"k", b"")],
+        [Rec(0, NOW_MS + 9999, 0, b"k", None)],
+    ]
+    produce_raw(broker.bootstrap, topic, [encode(batch_of(batch)) for batch in batches])
+    held = Rec(0, NOW_MS + 99_999, 0, b"held", b"")
+    java_oracle.produce(broker.bootstrap, topic, {0: [held]}, transactional_id=topic)
+    until(lambda: len(java_oracle.consume(broker.bootstrap, topic).records[0]) == 2)
+    # A tombstone goes with the second cleaning, and nothing calls for one: let the cleaner forget the first.
+    broker.stop()
+    (broker.data_dir / "log" / "cleaner-offset-checkpoint").unlink()
+    broker.start()
+    until(lambda: len(java_oracle.consume(broker.bootstrap, topic).records[0]) == 1)
+    assert java_oracle.consume(broker.bootstrap, topic).ranges == {0: (0, 3)}
+
+    (report,) = site.back_up(broker.bootstrap, topic).values()
+    assert (report.error, report.position, report.end_offset) == (None, 3, 3)
+    assert coverage(read_segments(site.bucket, topic)) == [(0, 3)]
+
+
+def test_an_open_transaction_is_named_and_comes_later(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(broker, topic)
+    send(broker, topic, 4)
+    java_oracle.produce(broker.bootstrap, topic, {0: rows(2)}, transactional_id=topic)
+    send(broker, topic, 3)
+    with caplog.at_level(logging.WARNING, "archiver"):
+        (report,) = site.back_up(broker.bootstrap, topic).values()
+    assert (report.error, report.position, report.end_offset) == (None, 4, 4)
+    (named,) = report.open_transactions
+    assert (named.transactional_id, named.start_offset) == (topic, 4)
+    assert any(topic in line and "open transaction" in line and "offset 4" in line for line in caplog.messages)
+
+    java_oracle.end_transaction(topic, commit=True)
+    until_stable(broker.bootstrap, topic)
+    (report,) = site.back_up(broker.bootstrap, topic).values()
+    assert (report.from_offset, report.position, report.written.records) == (4, 10, 5)
+    assert read_partitions(site.bucket, topic) == java_oracle.consume(broker.bootstrap, topic).records
+
+
+def test_topics_are_chosen_by_full_match(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    names = [f"{topic}.a1", f"{topic}.a2", f"{topic}.b", f"{topic}.a1.dead"]
+    for name in names:
+        create(broker_41, name)
+        send(broker_41, name, 1)
+    reports = site.back_up(broker_41.bootstrap, rf"{topic}\.a\d", rf"{topic}\.b")
+    assert {name for name, _ in reports} == set(names[:3])
+    with pytest.raises(UsageError, match="nothing to archive"):
+        site.back_up(broker_41.bootstrap, topic)
+
+
+# --- what it covers
+
+
+def delete_below(broker: Broker, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (future,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    future.result(20)
+
+
+def test_what_kafka_no_longer_has_is_a_hole(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    create(broker, topic)
+    send(broker, topic, 30)
+    delete_below(broker, topic, 7)
+    (report,) = site.back_up(broker.bootstrap, topic).values()
+    assert [str(hole) for hole in report.written.holes] == ["0-6:expired"]
+
+    send(broker, topic, 30)
+    delete_below(broker, topic, 45)
+    (report,) = site.back_up(broker.bootstrap, topic).values()
+    assert (report.from_offset, report.position) == (30, 60)
+    assert [str(hole) for hole in report.written.holes] == ["30-44:expired"]
+
+    delete_below(broker, topic, 60)  # nothing is left: a hole only once there is a record to tell it with
+    (report,) = site.back_up(broker.bootstrap, topic).values()
+    assert (report.error, report.written.segments) == (None, 0)
+    send(broker, topic, 1)
+    site.back_up(broker.bootstrap, topic)
+
+    segments = read_segments(site.bucket, topic)
+    assert_contiguous(segments)
+    assert [one.holes for one in segments] == ["0-6:expired", "30-44:expired", ""]
+    offsets = [record.offset for record in read_partitions(site.bucket, topic)[0]]
+    assert offsets == [*range(7, 30), *range(45, 61)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "most_records"), [({"records": 100}, 100), ({"bytes": 20_000}, 400)], ids=["records", "bytes"]
+)
+def test_segments_roll(
+    broker_41: Broker, topic: str, site: ArchiveSite, limits: dict[str, int], most_records: int
+) -> None:
+    create(broker_41, topic)
+    send(broker_41, topic, 1000, per_batch=30)
+    (report,) = site.back_up(broker_41.bootstrap, topic, **limits).values()
+    segments = read_segments(site.bucket, topic)
+    assert_contiguous(segments)
+    assert len(segments) == report.written.segments >= 1000 // most_records
+    assert max(len(one.records) for one in segments) <= most_records
+    assert [row.offset for one in segments for row in one.records] == list(range(1000))
+    assert sum(int(one.metadata["archiver-source-bytes"]) for one in segments) == _log_bytes(segments)
+
+
+def _log_bytes(segments: Sequence[Segment]) -> int:
+    """What the batches of `send(1000, per_batch=30)` took."""
+    del segments
+    return sum(len(encode(batch_of(rows(min(30, 1000 - start))))) for start in range(0, 1000, 30))
+
+
+def test_each_run_goes_on_where_the_last_one_ended(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int
+) -> None:
+    create(broker, topic, 2)
+    for turn in range(4):
+        java_oracle.produce(
+            broker.bootstrap, topic, {0: generate(seed + turn, 50, raw=False), 1: rows(turn)}, compression_type="lz4"
+        )
+        assert errors_of(site.back_up(broker.bootstrap, topic, records=20)) == {}
+    assert_contiguous(read_segments(site.bucket, topic))
+    assert read_partitions(site.bucket, topic) == java_oracle.consume(broker.bootstrap, topic).records
+
+
+def test_nothing_but_avro_lies_under_topics(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create(broker_41, topic, 2)
+    send(broker_41, topic, 20, partition=1)
+    site.back_up(broker_41.bootstrap, topic, records=7)
+    keys = keys_in(site.bucket)
+    under_topics = [key for key in keys if key.startswith("topics/")]
+    assert len(under_topics) == 3
+    client = s3_client(site.bucket)
+    for key in under_topics:
+        assert client.get_object(Bucket=site.bucket.name, Key=key)["Body"].read(4) == b"Obj\x01"
+    assert {key.partition("/")[0] for key in keys} == {"topics", "control"}
+    assert list((site.folder / "spool").iterdir()) == []
+
+
+# --- two writers, and puts of unknown outcome
+
+
+class UnsteadyStore(S3Store):
+    """A put takes long now and then, so that the writer behind catches up and overtakes."""
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+        time.sleep(0.3 if random.random() < 0.1 else 0.0)
+        return super().put_if_absent(key, body, metadata)
+
+
+def test_two_backups_at_once_keep_every_offset_once(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker_41, topic, 3)
+    for partition in range(3):
+        send(broker_41, topic, 600, partition, per_batch=20)
+    monkeypatch.setattr(archiver.job, "open_store", lambda config: (UnsteadyStore(config), config.prefix))
+    gate = threading.Barrier(2)
+
+    def run(records: int) -> dict[tuple[str, int], PartitionReport]:
+        gate.wait()
+        return site.back_up(broker_41.bootstrap, topic, records=records)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(run, (7, 11)))
+    assert [errors_of(reports) for reports in both] == [{}, {}]
+    assert {report.position for reports in both for report in reports.values()} == {600}
+    wrote = [sum(report.written.records for report in reports.values()) for reports in both]
+    assert min(wrote) > 0, "only one of them ever wrote"
+    assert sum(wrote) == 1800
+    assert_contiguous(read_segments(site.bucket, topic))
+    assert read_partitions(site.bucket, topic) == java_oracle.consume(broker_41.bootstrap, topic).records
+
+
+@pytest.fixture
+def proxy(bucket: Bucket) -> Iterator[FaultyS3]:
+    with FaultyS3(bucket.s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def shaky(bucket: Bucket, proxy: FaultyS3, tmp_path: Path) -> Iterator[ArchiveSite]:
+    """The same bucket, through the proxy."""
+    s3 = GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key)
+    with archive_site(Bucket(s3, bucket.name), tmp_path) as site:
+        yield site
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.SLOW_DOWN, Fault.CUT_UPLOAD])
+def test_a_store_that_fails_for_a_while_costs_nothing(
+    broker_41: Broker,
+    topic: str,
+    bucket: Bucket,
+    shaky: ArchiveSite,
+    proxy: FaultyS3,
+    fault: Fault,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create(broker_41, topic)
+    send(broker_41, topic, 5)
+    shaky.back_up(broker_41.bootstrap, topic)
+    send(broker_41, topic, 35)
+    monkeypatch.setattr(archiver.job, "probe_put_if_absent", lambda *_: None)  # the fault is for the segments
+    with proxy.failing(fault, "PUT", times=9):  # four of them are one call of botocore's
+        (report,) = shaky.back_up(broker_41.bootstrap, topic, records=10).values()
+    assert (report.error, report.position) == (None, 40)
+    assert (report.written.records, report.written.segments) == (35, 4)
+    segments = read_segments(bucket, topic)
+    assert_contiguous(segments)
+    assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(40))
+
+
+# --- bad input
+
+
+def test_a_broken_batch_stops_only_its_partition(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    broker = new_broker(KAFKA_41)
+    create(broker, topic, 3)
+    for partition in range(3):
+        send(broker, topic, 100, partition)
+    before = java_oracle.consume(broker.bootstrap, topic).records
+    broker.stop()
+    log = broker.data_dir / "log" / f"{topic}-1" / f"{0:020}.log"
+    content = bytearray(log.read_bytes())
+    place = content.index(b"value 9", content.index(b"value 9") + len(content) // 2)
+    content[place] ^= 0xFF
+    log.write_bytes(content)
+    broken_at = 10 * (content[:place].count(b"value 0") - 1)
+    assert 40 < broken_at < 90
+    broker.start()
+
+    reports = site.back_up(broker.bootstrap, topic)
+    errors = errors_of(reports)
+    assert errors.keys() == {(topic, 1)}
+    message = errors[topic, 1]
+    assert f"{topic}-1" in message
+    assert f"offset {broken_at}" in message
+    assert isinstance(reports[topic, 1].error, NotWholeError)
+    assert reports[topic, 1].position == broken_at
+    found = read_partitions(site.bucket, topic)
+    assert found == {0: before[0], 1: before[1][:broken_at], 2: before[2]}
+
+    site.write_config(broker.bootstrap, topic)
+    done = site.run("backup", "--until-end")
+    assert done.returncode == 3
+    assert f"{topic}-1" in done.stderr
+    assert f"offset {broken_at}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def recreate(broker: Broker, topic: str) -> None:
+    async def body() -> None:
+        admin = KafkaAdmin(settings_of(broker.bootstrap))
+        await admin.delete_topic(topic)
+        await admin.create_topic(topic, partitions=1, replication_factor=1, configs=KEEP_ALL)
+
+    asyncio.run(body())
+
+
+def test_a_recreated_topic_begins_a_life(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    create(broker, topic)
+    send(broker, topic, 20)
+    site.back_up(broker.bootstrap, topic)
+    recreate(broker, topic)
+    send(broker, topic, 8)
+    (report,) = site.back_up(broker.bootstrap, topic).values()
+    assert (report.error, report.source.life, report.from_offset, report.position) == (None, 1, 0, 8)
+    assert [row.offset for row in read_partitions(site.bucket, topic)[0]] == list(range(20))
+    assert [row.offset for row in read_partitions(site.bucket, f"{topic}@1")[0]] == list(range(8))
+
+
+def test_another_cluster_is_refused(broker_39: Broker, broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    for broker in (broker_39, broker_41):
+        create(broker, topic)
+        send(broker, topic, 3)
+    site.back_up(broker_39.bootstrap, topic)
+    with pytest.raises(StrangerError, match=f"{topic}.*another|{topic}.*cluster"):
+        site.back_up(broker_41.bootstrap, topic)
+    assert len(read_segments(site.bucket, topic)) == 1
