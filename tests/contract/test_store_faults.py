@@ -141,3 +141,9 @@ def test_wrong_credentials_are_not_a_missing_permission(bucket: Bucket, monkeypa
 def test_a_call_that_cannot_be_right_is_not_temporary(faulty: FaultyStore) -> None:
     with pytest.raises(StoreError):
         open_bucket(faulty.bucket).put_if_absent("k", BODY, {"name": "not ascii: é"})
+
+
+def test_a_server_without_tls_is_not_temporary(faulty: FaultyStore) -> None:
+    endpoint = faulty.bucket.s3.endpoint.replace("http:", "https:")
+    with pytest.raises(StoreError, match="SSL"):
+        open_bucket(faulty.bucket, endpoint=endpoint, attempts=1).head("k")

@@ -317,6 +317,13 @@ def test_a_newest_segment_without_facts_stops_a_writer() -> None:
         position_of(store, LAYOUT, "t", 0, 0)
 
 
+def test_the_widest_merged_segment_tells_the_position() -> None:
+    """The last in name order is a narrow one that waits for its sweep, beside a late writer's."""
+    store = MemoryStore()
+    put(store, [segment(0, 20, merged=True), segment(5, 10, merged=True), segment(5, 7)])
+    assert position_of(store, LAYOUT, "t", 0, 0) == 20
+
+
 def test_strangers_do_not_move_the_position() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])

@@ -79,6 +79,8 @@ def test_the_spelling_is_the_one_of_the_format() -> None:
         ("/orders+", "/order+"),
         ("/orders+", "/orders@2+"),
         ("partition=10", "partition=010"),
+        ("partition=10/orders+10", "partition=010/orders+010"),
+        ("partition=10/orders+10", "partition=00/orders+00"),
         ("partition=10", "partition=11"),
         ("partition=10", "partition=+10"),
         ("partition=10", "partition=\u0661\u0660"),
