@@ -1,0 +1,168 @@
+"""`archiver demo` as a user runs it: what it tells, what it proves, and that it leaves nothing."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from archiver.demo.shop import Counts, first_difference, make_orders
+from archiver.demo.stage import KAFKA_VERSION, cache_directory
+from archiver.errors import ArchiverError
+from archiver.kafka.witness import Sighting
+from archiver.sandbox import fetch_kafka
+from tests.support.brokers import REPOSITORY
+
+pytestmark = pytest.mark.e2e
+
+COMMAND = (sys.executable, "-m", "archiver.cli", "demo", "--records", "2000")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where a demo runs, and where nothing may be left."""
+
+    current: Path
+    temporary: Path
+
+    def left(self) -> list[str]:
+        """Files in the folders, and processes that mention them."""
+        files = [str(path) for folder in (self.current, self.temporary) for path in folder.iterdir()]
+        return files + [line for line in _commands() if str(self.temporary) in line]
+
+    def environment(self, **variables: str) -> Mapping[str, str]:
+        return {**os.environ, "TMPDIR": str(self.temporary), **variables}
+
+
+def _commands() -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue  # it has just ended
+    return found
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    for name in ("current", "temporary"):
+        (tmp_path / name).mkdir()
+    return Ground(tmp_path / "current", tmp_path / "temporary")
+
+
+@pytest.fixture(scope="module")
+def _kafka_in_cache() -> None:
+    try:
+        fetch_kafka(KAFKA_VERSION, cache_directory())
+    except ArchiverError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.usefixtures("_kafka_in_cache")
+def test_story(ground: Ground) -> None:
+    done = subprocess.run(
+        COMMAND, cwd=ground.current, env=ground.environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")  # not a word of Spark's, librdkafka's or S3's
+    assert "2,000 of 2,000 records are equal." in done.stdout
+    assert "0 records of the aborted transaction came back" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert ground.left() == []
+    assert _skeleton(done.stdout) == _skeleton(_readme_block()), "README.md shows another story: paste a new one"
+
+
+def _skeleton(text: str) -> list[str]:
+    """Chapters and commands: what does not change from run to run."""
+    return re.findall(r"^(?:\d\. .*|\$ .*)$", text, re.MULTILINE)
+
+
+def _readme_block() -> str:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    blocks: list[str] = re.findall(r"^```console\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    return next(block.removeprefix("$ make demo") for block in blocks if block.startswith("$ make demo"))
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("_kafka_in_cache")
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("1. A Kafka", signal.SIGINT),  # while the broker starts
+        ("$ archiver backup", signal.SIGINT),
+        ("$ archiver restore", signal.SIGINT),
+        ("$ archiver restore", signal.SIGTERM),
+    ],
+)
+def test_interrupted_it_leaves_nothing(ground: Ground, line: str, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        COMMAND, cwd=ground.current, env=ground.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert any(told.startswith(line) for told in process.stdout)
+        process.send_signal(number)
+        _, complained = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert complained == "archiver: the demo was interrupted; all that it had started and written is gone\n"
+    assert ground.left() == []
+
+
+def test_without_java_it_says_what_to_install(ground: Ground, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "env").symlink_to(shutil.which("env") or "env")
+    environment = ground.environment(PATH=str(tools))
+    done = subprocess.run(COMMAND, cwd=ground.current, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "archiver: Java is not installed: install Java 17 or later and put `java` on the PATH\n"
+    assert done.stdout == ""
+    assert ground.left() == []
+
+
+def test_too_few_records_are_a_usage_error(ground: Ground) -> None:
+    command = (*COMMAND[:-1], "10")
+    done = subprocess.run(command, cwd=ground.current, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--records 10: the demo needs 1,000 or more" in done.stderr
+
+
+RECORD = Sighting(b"k", b"v", (("a", b"1"), ("a", None)), 1000, 1)
+OTHER = Sighting(b"other", b"v", (), 1000, 1)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {0: [RECORD._replace(key=None), OTHER], 1: []},
+        {0: [RECORD._replace(value=b""), OTHER], 1: []},
+        {0: [RECORD._replace(headers=(("a", None), ("a", b"1"))), OTHER], 1: []},
+        {0: [RECORD._replace(headers=(("a", b"1"), ("a", b""))), OTHER], 1: []},
+        {0: [RECORD._replace(timestamp_ms=1001), OTHER], 1: []},
+        {0: [RECORD._replace(timestamp_type=2), OTHER], 1: []},
+        {0: [OTHER, RECORD], 1: []},
+        {0: [RECORD], 1: []},
+        {0: [RECORD, OTHER, OTHER], 1: []},
+        {0: [RECORD], 1: [OTHER]},
+        {0: [RECORD, OTHER]},
+    ],
+)
+def test_the_proof_sees_a_difference(after: Mapping[int, list[Sighting]]) -> None:
+    before = {0: [RECORD, OTHER], 1: []}
+    assert first_difference(before, before) == ""
+    assert first_difference(before, after) != ""
+
+
+def test_orders_have_all_that_is_easily_lost() -> None:
+    records = list(make_orders(1_000, 0))
+    count = Counts.of({0: records})
+    assert count.records == 1_000
+    assert min(count.tombstones, count.empty, count.with_headers, count.doubled) > 0
+    assert [record.timestamp_ms for record in records] == sorted(record.timestamp_ms for record in records)

@@ -1,0 +1,109 @@
+"""What README.md and docs/operations.md tell a user to type exists, and parses."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from archiver import errors
+from archiver.cli import _parser
+from archiver.config import load_config, load_target
+from archiver.errors import ArchiverError
+from archiver.kafka.settings import KafkaSettings
+from tests.support.brokers import REPOSITORY
+
+PAGES = ("README.md", "docs/operations.md")
+
+
+def text_of(page: str) -> str:
+    return (REPOSITORY / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    found: list[str] = re.findall(rf"^ *```{language}\n(.*?)^ *```$", text_of(page), re.DOTALL | re.MULTILINE)
+    return found
+
+
+def typed_commands() -> list[str]:
+    """Lines after a prompt in console blocks, and whole commands between backquotes."""
+    lines = [line.strip() for page in PAGES for block in blocks(page, "console") for line in block.splitlines()]
+    return sorted({line.removeprefix("$ ") for line in lines if line.startswith(("$ archiver ", "$ make"))})
+
+
+def test_there_are_commands_to_check() -> None:
+    assert {"make demo", "make test", "archiver backup --until-end"} <= set(typed_commands())
+
+
+@pytest.mark.parametrize("command", typed_commands())
+def test_command_exists(command: str) -> None:
+    program, *arguments = shlex.split(command)
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE)
+        assert set(arguments) <= set(targets)
+    else:
+        _parser().parse_args(arguments)  # ends the process with 2 when there is no such command or option
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_exist(page: str) -> None:
+    prose = re.sub(
+        r"kafka-[a-z-]+\.sh[^`\n]*|`pip [^`]*`", "", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+    )
+    help_texts = "".join(_help_of(command) for command in ("backup", "ls", "cat", "restore", "demo"))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) - {"--help", "--recursive"}
+    assert named
+    assert sorted(option for option in named if option not in help_texts) == []
+
+
+def _help_of(command: str) -> str:
+    (subparsers,) = (action for action in _parser()._actions if action.dest == "command" or action.choices)
+    assert isinstance(subparsers.choices, dict)
+    parser = subparsers.choices[command]
+    return str(parser.format_help())
+
+
+def configurations() -> list[str]:
+    return [block for page in PAGES for block in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize("text", configurations())
+def test_configuration_is_valid(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "given.yaml"
+    path.write_text(text, encoding="utf-8")
+    kafka = load_config(path).kafka if "storage:" in text else load_target(path).kafka
+    KafkaSettings.parse(kafka)
+
+
+def test_full_configuration_names_every_key(tmp_path: Path) -> None:
+    path = tmp_path / "archive.yaml"
+    (text,) = (block for block in blocks("docs/operations.md", "yaml") if "spool:" in block)
+    path.write_text(
+        text.replace("# kms-key-id: ...", "kms-key-id: key").replace("sse: none", "sse: kms"), encoding="utf-8"
+    )
+    config = load_config(path)
+    unset = {
+        f"{section}.{name}"
+        for section, model in (
+            ("storage", config.storage),
+            ("topics", config.topics),
+            ("backup", config.backup),
+            ("segment", config.backup.segment),
+            ("spool", config.backup.spool),
+        )
+        for name in type(model).model_fields.keys() - model.model_fields_set
+    }
+    assert unset - {"backup.group"} == set()  # the group is of the continuous backup, which is not there yet
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, ArchiverError)]
+    table = re.findall(r"^\| (\d) \|", text_of("docs/operations.md"), re.MULTILINE)
+    assert {int(code) for code in table} == {0} | {one.exit_code for one in classes}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(page))
+    missing = [target for target in targets if not ((REPOSITORY / page).parent / target).exists()]
+    assert missing == []
