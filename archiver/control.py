@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StrangerError, TemporaryError
@@ -183,6 +183,8 @@ def settle_topic(
                 " give each cluster its own prefix in storage.url"
             )
         lives = () if known is None else known.lives
+        if lives and not lives[-1].topic_id:  # the brokers were upgraded to a version that has topic ids
+            lives = (*lives[:-1], replace(lives[-1], topic_id=topic_id))
         if topic_id not in {life.topic_id for life in lives}:
             lives = (*lives, Life(life=len(lives), topic_id=topic_id))
         wanted = TopicFact(topic=topic, cluster_id=cluster_id, partitions=partitions, configs=configs, lives=lives)

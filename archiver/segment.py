@@ -5,7 +5,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -226,7 +226,11 @@ class OpenSegment:
 
     def note_hole(self, hole: Hole) -> None:
         """Record that offsets were not there to be read; they become part of the coverage."""
-        self._coverage.holes.append(hole)
+        holes = self._coverage.holes
+        if holes and holes[-1].last_offset + 1 == hole.first_offset:  # no record came between
+            holes[-1] = replace(holes[-1], last_offset=hole.last_offset)
+        else:
+            holes.append(hole)
         self._coverage.next = max(self._coverage.next, hole.last_offset + 1)
 
     def _flush_block(self) -> None:

@@ -1,7 +1,7 @@
 """One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from archiver.codec.batch import DecodedBatches, decode_batches
@@ -114,8 +114,11 @@ class PartitionWriter:
         self.position = first_kept_offset
         if self._open is not None:
             self._open.note_hole(hole)
+        elif self._waiting_holes:
+            # No record came between: one hole, however often the log start moved.
+            self._waiting_holes = [replace(self._waiting_holes[0], last_offset=hole.last_offset)]
         else:
-            self._waiting_holes.append(hole)
+            self._waiting_holes = [hole]
 
     def pass_over(self, next_offset: int) -> None:
         """Go on behind offsets that compaction left empty; not a hole."""
@@ -187,7 +190,8 @@ class PartitionWriter:
             raise CorruptSegmentError(
                 f"{key}: something without our facts stands where {self.source} must go on; move it away"
             )
-        if facts.topic_id != finished.facts.topic_id or facts.cluster_id != finished.facts.cluster_id:
+        ids = {facts.topic_id, finished.facts.topic_id} - {""}  # brokers before 2.8 have none
+        if len(ids) > 1 or facts.cluster_id != finished.facts.cluster_id:
             raise StrangerError(
                 f"{key}: belongs to topic id {facts.topic_id} of cluster {facts.cluster_id}, not to topic id"
                 f" {finished.facts.topic_id} of cluster {finished.facts.cluster_id}; give each cluster its own prefix"
