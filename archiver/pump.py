@@ -147,22 +147,37 @@ class Pump:
         if self._held_bytes >= self._most_held_bytes:
             return
         waiting = [feed for feed in self._feeds.values() if feed.wants_more]
-        try:
-            leaders = await self._client.leaders([feed.key for feed in waiting]) if waiting else {}
-        except KafkaTemporaryError as error:
-            self._note_trouble(waiting, error)
-            await asyncio.sleep(_PAUSE_S)
-            return
-        except KafkaError as error:
-            for feed in waiting:
-                feed.error = error
-            return
         by_node: dict[int, list[Feed]] = {}
-        for feed in waiting:
-            by_node.setdefault(leaders[feed.key], []).append(feed)
+        for feed, node in await self._led(waiting):
+            by_node.setdefault(node, []).append(feed)
         for node, feeds in by_node.items():
             if node not in self._fetches:
                 self._fetches[node] = asyncio.create_task(self._fetch(node, self._in_turn(feeds)))
+
+    async def _led(self, waiting: Sequence[Feed]) -> list[tuple[Feed, int]]:
+        """Find leaders for all at once; when that fails, topic by topic, so that a topic in trouble stops only itself."""
+        try:
+            return await self._led_together(waiting)
+        except (KafkaError, KafkaTemporaryError):
+            by_topic: dict[str, list[Feed]] = {}
+            for feed in waiting:
+                by_topic.setdefault(feed.key[0], []).append(feed)
+            found = await asyncio.gather(*(self._led_if_well(feeds) for feeds in by_topic.values()))
+            return [row for rows in found for row in rows]
+
+    async def _led_together(self, feeds: Sequence[Feed]) -> list[tuple[Feed, int]]:
+        leaders = await self._client.leaders([feed.key for feed in feeds]) if feeds else {}
+        return [(feed, leaders[feed.key]) for feed in feeds]
+
+    async def _led_if_well(self, feeds: Sequence[Feed]) -> list[tuple[Feed, int]]:
+        try:
+            return await self._led_together(feeds)
+        except KafkaTemporaryError as error:  # the client has paused and asked again before it gave up
+            self._note_trouble(feeds, error)
+        except KafkaError as error:
+            for feed in feeds:
+                feed.error = error
+        return []
 
     def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
         """Rotate, and put first who got nothing last time: a large batch behind a busy partition would starve."""
@@ -243,7 +258,14 @@ class Pump:
 
     async def _leave_the_gap(self, feed: Feed) -> None:
         """Kafka no longer has our position: below the log start it is a hole, above the end the log was cut back."""
-        offsets = (await self._client.offsets([feed.key]))[feed.key]
+        try:
+            offsets = (await self._client.offsets([feed.key]))[feed.key]
+        except KafkaTemporaryError as error:
+            self._note_trouble([feed], error)
+            return
+        except KafkaError as error:
+            feed.error = error
+            return
         if feed.working or feed.queue:
             return  # what is under way comes first; the next fetch asks again
         if feed.fetch_offset > offsets.high_watermark:

@@ -15,8 +15,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.job
-from archiver.errors import NotWholeError, StrangerError, UsageError
+import archiver.pump
+from archiver.errors import KafkaTemporaryError, NotWholeError, StrangerError, UsageError
 from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.fetch import Fetched, FetchTarget, fetch
 from archiver.pump import PartitionReport
 from archiver.store import Body, S3Store
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
@@ -354,6 +357,40 @@ def test_a_broken_batch_stops_only_its_partition(
     assert f"{topic}-1" in done.stderr
     assert f"offset {broken_at}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["answered", "connection lost"])
+def test_a_topic_that_vanishes_leaves_the_others_alone(
+    broker: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    monkeypatch: pytest.MonkeyPatch,
+    is_broken: bool,
+) -> None:
+    """The broker answers for it last, wherever it stood in the request; after a break, leaders are asked for anew."""
+    names = [f"{topic}.a", f"{topic}.b", f"{topic}.c"]
+    for name in names:
+        create(broker, name, 2)
+        send(broker, name, 50, 0)
+        send(broker, name, 20, 1)
+
+    async def fetch_after_deletion(
+        client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], **limits: int
+    ) -> list[Fetched]:
+        if names[0] in await client.describe_topics([names[0]]):
+            await KafkaAdmin(client.settings).delete_topic(names[0])
+            if is_broken:
+                raise KafkaTemporaryError("lost")
+        return await fetch(client, node_id, targets, **limits)
+
+    monkeypatch.setattr(archiver.pump, "fetch", fetch_after_deletion)
+    reports = site.back_up(broker.bootstrap, f"{topic}[.].")
+    errors = errors_of(reports)
+    assert errors.keys() == {(names[0], 0), (names[0], 1)}
+    assert all(names[0] in message for message in errors.values())
+    for name in names[1:]:
+        assert read_partitions(site.bucket, name) == java_oracle.consume(broker.bootstrap, name).records
 
 
 def recreate(broker: Broker, topic: str) -> None:
