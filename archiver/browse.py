@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from archiver.codec.arrow import frame_to_arrow
-from archiver.control import TopicFact, read_topic
+from archiver.control import TOPICS, TopicFact, facts, topic_stream
 from archiver.errors import UsageError
 from archiver.frame import Frame
 from archiver.inventory import Inventory, PartitionInventory, read_inventory
@@ -15,37 +15,49 @@ from archiver.restore import ArchivedTopic
 from archiver.store import ObjectStore
 
 
-def read_archive(store: ObjectStore, layout: Layout) -> list[ArchivedTopic]:
-    """Read all topics in their current lives, each with what is known of it."""
+def read_archive(store: ObjectStore, layout: Layout, life: int | None = None) -> list[ArchivedTopic]:
+    """Read all topics, also those without a record, each in one life: the given one, or the newest that has records."""
     inventory = read_inventory(store, layout)
-    names = sorted({topic for topic, _ in inventory.partitions} | {damage.key.topic for damage in inventory.damaged})
-    return [_archived(store, layout, inventory, name) for name in names]
+    names = {topic for topic, _ in inventory.partitions} | {damage.key.topic for damage in inventory.damaged}
+    names.update(store.list_directories(layout.control_prefix(TOPICS)))
+    return [_archived(store, layout, inventory, name, life) for name in sorted(names)]
 
 
-def _archived(store: ObjectStore, layout: Layout, inventory: Inventory, topic: str) -> ArchivedTopic:
-    fact = read_topic(store, layout, topic)
-    life = _current_life(inventory, topic, fact)
-    partitions = inventory.partitions.get((topic, life), {})
+def find_topic(store: ObjectStore, layout: Layout, name: str, life: int | None = None) -> ArchivedTopic:
+    """Read one topic in one life: the given one, or the newest that has records."""
+    inventory = read_inventory(store, layout, lambda topic, _life: topic == name)
+    topic = _archived(store, layout, inventory, name, life)
+    if topic.fact is None and not topic.partitions and not topic.damaged:
+        raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
+    return topic
+
+
+def _archived(
+    store: ObjectStore, layout: Layout, inventory: Inventory, topic: str, wanted_life: int | None
+) -> ArchivedTopic:
+    history = [TopicFact.from_fact(fact) for fact in facts(store, layout, topic_stream(topic))]
+    with_records = {life for name, life in inventory.partitions if name == topic}
+    with_records |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
+    known = with_records | {life.life for fact in history for life in fact.lives}
+    life = max(with_records or known, default=0) if wanted_life is None else wanted_life
+    if wanted_life is not None and wanted_life not in known:
+        raise UsageError(
+            f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known)))}"
+        )
     damaged = {
         damage.key.partition: damage.message
         for damage in inventory.damaged
         if (damage.key.topic, damage.key.life) == (topic, life)
     }
-    return ArchivedTopic(topic=topic, life=life, fact=fact, partitions=partitions, damaged=damaged)
-
-
-def _current_life(inventory: Inventory, topic: str, fact: TopicFact | None) -> int:
-    if fact is not None:
-        return fact.current.life
-    return max((life for name, life in inventory.partitions if name == topic), default=0)
-
-
-def find_topic(store: ObjectStore, layout: Layout, name: str) -> ArchivedTopic:
-    """Read one topic in its current life."""
-    inventory = read_inventory(store, layout, lambda topic, _life: topic == name)
-    if not any(topic == name for topic, _ in inventory.partitions):
-        raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
-    return _archived(store, layout, inventory, name)
+    return ArchivedTopic(
+        topic=topic,
+        life=life,
+        # What the topic was in that life, not what became of its name later.
+        fact=next((fact for fact in reversed(history) if fact.current.life == life), None),
+        partitions=inventory.partitions.get((topic, life), {}),
+        damaged=damaged,
+        other_lives=tuple(sorted(with_records - {life})),
+    )
 
 
 def read_records(

@@ -15,6 +15,7 @@ from archiver.errors import ArchiverError, UsageError
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
     from archiver.holdings import Holding
+    from archiver.job import RestoreResult
     from archiver.pump import PartitionReport
     from archiver.spark.restore import TopicReport
 
@@ -67,12 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 
     backup = _command(commands, "backup", _backup, "archive topics up to what is committed now")
     _add_config(backup)
+    _add_format(backup)
     backup.add_argument(
         "--until-end", action="store_true", required=True, help="stop at each partition's last stable offset of now"
     )
 
     ls = _command(commands, "ls", _ls, "what the archive holds")
     _add_archive(ls)
+    _add_format(ls)
     ls.add_argument("topic", nargs="?", metavar="TOPIC", help="show its partitions")
 
     cat = _command(commands, "cat", _cat, "print records as JSON lines, in order")
@@ -80,14 +83,17 @@ def _parser() -> argparse.ArgumentParser:
     cat.add_argument("topic", metavar="TOPIC")
     cat.add_argument("--partition", type=int, help="one partition only")
     cat.add_argument("--from-offset", type=int, default=0, metavar="N", help="leave out what is below")
+    _add_life(cat)
     cat.add_argument("--limit", type=int, metavar="N", help="stop after N records")
 
     restore = _command(commands, "restore", _restore, "bring topics back into a cluster, as a Spark job")
     _add_archive(restore)
+    _add_format(restore)
     restore.add_argument(
         "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
     )
     restore.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
+    _add_life(restore)
     restore.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="restore a topic as another")
     restore.add_argument(
         "--id", help="name of this restore; with the same one it goes on where it was (default: made of the request)"
@@ -109,11 +115,14 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(command=run)
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how results are printed")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how logs are written")
     parser.add_argument("--verbose", action="store_true", help="log what goes well, too")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     return parser
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="how results are printed")
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +137,12 @@ def _add_archive(parser: argparse.ArgumentParser) -> None:
         "--url",
         metavar="s3://BUCKET/PREFIX",
         help="an archive, without a configuration file (endpoint: $AWS_ENDPOINT_URL)",
+    )
+
+
+def _add_life(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--life", type=int, metavar="N", help="of a topic that was created again (default: the newest with records)"
     )
 
 
@@ -273,7 +288,7 @@ def _cat(options: argparse.Namespace) -> int:
     from archiver.store import open_store
 
     store, prefix = open_store(_archive_config(options).storage)
-    topic = find_topic(store, Layout(prefix), options.topic)
+    topic = find_topic(store, Layout(prefix), options.topic, options.life)
     records = read_records(store, topic, partition=options.partition, from_offset=options.from_offset)
     for count, record in enumerate(records):
         if options.limit is not None and count >= options.limit:
@@ -295,16 +310,22 @@ def _restore(options: argparse.Namespace) -> int:
             topics=options.topics,
             renames=options.rename,
             restore_id=options.id,
+            life=options.life,
             notice=progress.tell,
         )
     finally:
         progress.close()
     if options.format == "json":
         _print_json(
-            {"id": result.restore_id, "seconds": result.seconds, "topics": [_topic_row(one) for one in result.topics]}
+            {
+                "id": result.restore_id,
+                "seconds": result.seconds,
+                "filling_seconds": result.filling_seconds,
+                "topics": [_topic_row(one) for one in result.topics],
+            }
         )
     else:
-        _print_restore(result.topics, result.restore_id)
+        _print_restore(result)
     failed = [partition for topic in result.topics for partition in topic.errors]
     for partition in failed:
         print(f"archiver: {partition.error}", file=sys.stderr)
@@ -322,7 +343,8 @@ def _topic_row(topic: "TopicReport") -> dict[str, Any]:
     }
 
 
-def _print_restore(topics: Sequence["TopicReport"], restore_id: str) -> None:
+def _print_restore(result: "RestoreResult") -> None:
+    topics = result.topics
     rows = [
         (
             topic.source,
@@ -337,7 +359,11 @@ def _print_restore(topics: Sequence["TopicReport"], restore_id: str) -> None:
         for one in topic.partitions
     ]
     _print_table(("topic", "target", "partition", "records", "already there", "digest", ""), rows)
-    print(f"restore {restore_id}: {sum(topic.records for topic in topics):,} records")
+    records = sum(topic.records for topic in topics)
+    print(
+        f"restore {result.restore_id}: {records:,} records filled and read back in {result.filling_seconds:.1f} s,"
+        f" {result.seconds:.1f} s with Spark's start"
+    )
     for topic in topics:
         if topic.left_out_configs:
             print(f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set")

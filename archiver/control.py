@@ -149,8 +149,11 @@ class TopicFact:
             raise CorruptSegmentError(f"a topic's control fact cannot be: {error}") from error
 
 
+TOPICS = "topics"
+
+
 def topic_stream(topic: str) -> str:
-    return f"topics/{topic}"
+    return f"{TOPICS}/{topic}"
 
 
 def read_topic(store: ObjectStore, layout: Layout, topic: str) -> TopicFact | None:

@@ -108,6 +108,7 @@ class RestoreResult:
 
     restore_id: str
     seconds: float
+    filling_seconds: float  # without Spark's start
     topics: "Sequence[TopicReport]"
 
 
@@ -118,6 +119,7 @@ def run_restore_job(
     topics: str | None,
     renames: Sequence[str],
     restore_id: str | None,
+    life: int | None = None,
     notice: Callable[[str], None],
 ) -> RestoreResult:
     """Plan a restore from what the archive holds now, and carry it out."""
@@ -131,10 +133,18 @@ def run_restore_job(
     kafka = KafkaSettings.parse(target)
     notice("reading the archive")
     store, prefix = open_store(storage)
-    plan = plan_restore(read_archive(store, Layout(prefix)), topics, parse_renames(renames))
+    archived = read_archive(store, Layout(prefix), life)
+    plan = plan_restore(archived, topics, parse_renames(renames))
+    for topic in archived:
+        if topic.other_lives and any(planned.source == topic.topic for planned in plan.topics):
+            others = ", ".join(map(str, topic.other_lives))
+            log.warning(
+                "%s: this is its life %d; the archive also has life %s (--life)", topic.topic, topic.life, others
+            )
     name = restore_id or asyncio.run(_default_id(storage, kafka, plan))
-    reports = run_restore(plan, restore_id=name, storage=storage, kafka=kafka, notice=notice)
-    return RestoreResult(restore_id=name, seconds=round(time.monotonic() - started_s, 3), topics=reports)
+    reports, filling_s = run_restore(plan, restore_id=name, storage=storage, kafka=kafka, notice=notice)
+    seconds = round(time.monotonic() - started_s, 3)
+    return RestoreResult(restore_id=name, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports)
 
 
 async def _default_id(storage: StorageConfig, kafka: KafkaSettings, plan: RestorePlan) -> str:

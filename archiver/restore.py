@@ -56,13 +56,14 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedTopic:
-    """What the archive has of a topic's current life; `fact` None: nothing is known of its shape."""
+    """What the archive has of a topic in one life; `fact` None: nothing is known of its shape."""
 
     topic: str
     life: int
     fact: TopicFact | None
     partitions: Mapping[int, PartitionInventory]
     damaged: Mapping[int, str]  # partition -> what is wrong with one of its objects
+    other_lives: tuple[int, ...]  # that have records, too
 
 
 def parse_renames(texts: Iterable[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -48,8 +49,11 @@ def run_restore(
     storage: StorageConfig,
     kafka: KafkaSettings,
     notice: Callable[[str], None] = lambda _: None,
-) -> list[TopicReport]:
-    """Carry out a plan; run again with the same id, it goes on where the target ends."""
+) -> tuple[list[TopicReport], float]:
+    """Carry out a plan; run again with the same id, it goes on where the target ends.
+
+    Returns a report for each topic, and the seconds that filling and reading back took.
+    """
     return _Restore(plan, restore_id, storage, kafka, notice).run()
 
 
@@ -69,14 +73,16 @@ class _Restore:
         self._notice = notice
         self._admin = KafkaAdmin(kafka)
 
-    def run(self) -> list[TopicReport]:
+    def run(self) -> tuple[list[TopicReport], float]:
         self._notice("preparing the target topics")
         tasks = asyncio.run(self._prepare())  # 1. create, or take up again
         self._notice("starting Spark")
         with open_context(f"archiver restore {self._restore_id}") as spark:
             self._notice(f"filling {len(tasks)} partitions")
+            started_s = time.monotonic()
             reports = _run_on_spark(spark, tasks)  # 2. fill and verify, one partition a task
-        return asyncio.run(self._finish(reports))  # 3. only then the archived configs
+            filling_s = time.monotonic() - started_s
+        return asyncio.run(self._finish(reports)), filling_s  # 3. only then the archived configs
 
     async def _prepare(self) -> list[RestoreTask]:
         async with KafkaClient(self._kafka) as client:
