@@ -36,6 +36,8 @@ def frame_to_arrow(frame: Frame) -> pa.RecordBatch:
 
 
 def _binary(source: Bytes, starts: Longs, lengths: Longs) -> pa.BinaryArray:
+    if (lengths > len(source)).any():  # or it would choose how much is allocated
+        raise ValueError("a row of the frame points outside its buffer")
     size = int(np.maximum(lengths, 0).sum())
     if size > _MOST_ARROW_BYTES:
         raise ValueError(f"{size} bytes do not fit one Arrow array")

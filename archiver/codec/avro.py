@@ -87,11 +87,10 @@ def decode_header(content: bytes | memoryview, key: str) -> ContainerHeader:
     source = io.BytesIO(content[:_MOST_HEADER_BYTES])
     try:
         header = cast("dict[str, object]", fastavro.schemaless_reader(source, HEADER_SCHEMA, None))
+        texts = cast("dict[str, bytes]", header["meta"])
+        canonical = _canonical(texts["avro.schema"].decode())
         # Others may keep any bytes in a header; what we look at is ASCII.
-        metadata = {
-            name: value.decode(errors="replace") for name, value in cast("dict[str, bytes]", header["meta"]).items()
-        }
-        canonical = _canonical(metadata["avro.schema"])
+        metadata = {name: value.decode(errors="replace") for name, value in texts.items()}
         codec = BlockCodec(metadata.get("avro.codec", BlockCodec.NULL.value))
     except Exception as error:  # fastavro promises nothing about what it raises for garbage
         raise CorruptSegmentError(f"{key}: not an Avro object container file of a known codec: {error!r}") from error

@@ -39,7 +39,7 @@ def _hash_header(previous: int, key_length: int, key: int, value_length: int, va
     lane_1 = round_lane(_HEADER_SEED + PRIME_1 + PRIME_2, np.uint64(previous))
     lane_2 = round_lane(_HEADER_SEED + PRIME_2, np.uint64(key_length))
     lane_3 = round_lane(_HEADER_SEED, np.uint64(key))
-    lane_4 = round_lane(_HEADER_SEED - PRIME_1, np.uint64(value_length))
+    lane_4 = round_lane(_HEADER_SEED - PRIME_1, np.uint64(np.int64(value_length)))
     state = rotate(lane_1, 1) + rotate(lane_2, 7) + rotate(lane_3, 12) + rotate(lane_4, 18)
     state = merge(merge(merge(merge(state, lane_1), lane_2), lane_3), lane_4) + np.uint64(40)
     return avalanche(_hash_word(state, value))
@@ -52,11 +52,11 @@ def _hash_record(
     # XXH64 of seven words: 56 bytes.
     lane_1 = round_lane(_RECORD_SEED + PRIME_1 + PRIME_2, np.uint64(timestamp))
     lane_2 = round_lane(_RECORD_SEED + PRIME_2, np.uint64(timestamp_type))
-    lane_3 = round_lane(_RECORD_SEED, np.uint64(key_length))
+    lane_3 = round_lane(_RECORD_SEED, np.uint64(np.int64(key_length)))
     lane_4 = round_lane(_RECORD_SEED - PRIME_1, np.uint64(key))
     state = rotate(lane_1, 1) + rotate(lane_2, 7) + rotate(lane_3, 12) + rotate(lane_4, 18)
     state = merge(merge(merge(merge(state, lane_1), lane_2), lane_3), lane_4) + np.uint64(56)
-    return avalanche(_hash_word(_hash_word(_hash_word(state, value_length), value), headers))
+    return avalanche(_hash_word(_hash_word(_hash_word(state, np.int64(value_length)), value), headers))
 
 
 @inner

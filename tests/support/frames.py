@@ -55,13 +55,14 @@ def _records_of(frame: Frame) -> list[Rec]:
     body, header_body = frame.body.tobytes(), frame.header_body.tobytes()
 
     def cut(start: int, length: int) -> bytes | None:
-        assert length >= NULL_LENGTH
         assert length < 0 or 0 <= start <= start + length <= len(body)
         return None if length < 0 else body[start : start + length]
 
     found = []
     for numbers in frame.table.T.tolist():
         offset, timestamp, kind, key_start, key_length, value_start, value_length, start, length, count = numbers
+        assert 0 <= start <= start + max(length, 0) <= len(header_body)
+        assert min(length, count) >= 0
         headers = _read_headers(header_body[start : start + length], count)
         found.append(Rec(offset, timestamp, kind, cut(key_start, key_length), cut(value_start, value_length), headers))
     return found

@@ -1,0 +1,423 @@
+"""Mutated batches, containers and frames for the codec: an error of ours, or what an independent reader makes of them.
+
+In this process, or as `python -m tests.support.codec_fuzz KIND SEED COUNT` with kernels uncompiled or bounds-checked.
+"""
+
+import io
+import json
+import random
+import struct
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, cast
+
+import fastavro
+import numba
+import numpy as np
+
+from archiver import avsc
+from archiver.codec import arrow, avro, avro_encode, batch, compression, digest, headers
+from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_long
+from archiver.codec.batch import BatchEncoder, decode_batches
+from archiver.codec.compression import BatchCodec, BlockCodec, compress_block
+from archiver.errors import ArchiverError
+from archiver.frame import NULL_LENGTH, Column, Frame
+from tests.support import reference_batch as rb
+from tests.support.frames import avro_of, digest_of, frame_of, of_avro, records_of
+from tests.support.records import Rec, generate
+
+Outcomes = Counter[str]
+TOPIC, PARTITION = "t", 1
+SYNC = bytes(range(16))
+MOST_BYTES = 1 << 20
+GUARD = 64
+_NUMBA: Any = numba.config
+UNCOMPILED = bool(_NUMBA.DISABLE_JIT)
+
+# --- mutations -----------------------------------------------------------------------------------------------------
+
+_NUMBERS = (0, 1, -1, 2, 63, 64, -64, 127, 1000, 2**31 - 1, -(2**31), 2**31, 2**62, 2**63 - 1, -(2**63), 2**63 - 50)
+_BYTES = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
+
+
+def mutate(rng: random.Random, content: bytes) -> bytes:
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        at = rng.randrange(len(changed) + 1)
+        _MUTATIONS[rng.randrange(len(_MUTATIONS))](rng, changed, at)
+    return bytes(changed)
+
+
+def _flip(rng: random.Random, content: bytearray, at: int) -> None:
+    content[at : at + 1] = bytes(byte ^ 1 << rng.randrange(8) for byte in content[at : at + 1])
+
+
+def _set(rng: random.Random, content: bytearray, at: int) -> None:
+    content[at : at + 1] = bytes([rng.choice(_BYTES)])
+
+
+def _put_number(rng: random.Random, content: bytearray, at: int) -> None:
+    """In place of one byte, which often was a length, a count or a branch."""
+    number = rng.choice(_NUMBERS) if rng.random() < 0.7 else len(content) - at + rng.randint(-3, 3)
+    content[at : at + 1] = rb.varint(number, rng.choice((0, 0, 0, 3)))
+
+
+def _delete(rng: random.Random, content: bytearray, at: int) -> None:
+    del content[at : at + rng.choice((1, 1, 3, 40))]
+
+
+def _repeat(rng: random.Random, content: bytearray, at: int) -> None:
+    content[at:at] = content[at : at + rng.choice((1, 4, 60))]
+
+
+def _scribble(rng: random.Random, content: bytearray, at: int) -> None:
+    content[at : at + 8] = rng.randbytes(rng.choice((1, 8)))
+
+
+def _cut(rng: random.Random, content: bytearray, at: int) -> None:
+    if rng.random() < 0.3:
+        del content[at:]
+
+
+_MUTATIONS = (_flip, _flip, _set, _put_number, _put_number, _put_number, _delete, _repeat, _scribble, _cut)
+
+# --- record batches ------------------------------------------------------------------------------------------------
+
+
+def fuzz_batches(rng: random.Random) -> str:
+    content, position = _mutated_fetch(rng)
+    try:
+        decoded = decode_batches(content, position, most_bytes=MOST_BYTES)
+    except ArchiverError as error:
+        return type(error).__name__
+    found = records_of(decoded.frame)
+    expected = [record for record in oracle_records(content[: decoded.source_bytes]) if record.offset >= position]
+    if found != expected:
+        raise AssertionError(f"{position} {content.hex()}: {found} is not {expected}")
+    assert (decoded.frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]] >= NULL_LENGTH).all()
+    use(decoded.frame, found)
+    return "read" if found else "read nothing"
+
+
+def _mutated_fetch(rng: random.Random) -> tuple[bytes, int]:
+    records = generate(rng.randrange(2**32), rng.randint(1, 8), big_bytes=60, first_offset=rng.choice((0, 9, 2**40)))
+    cut = rng.randint(1, len(records))
+    batches = [_batch(rng, part) for part in (records[:cut], records[cut:]) if part]
+    contents = [
+        rb.encode(one, rb.Oddities(padding=rng.choice((0, 0, 1, 5)), raw_snappy=rng.random() < 0.5)) for one in batches
+    ]
+    victim = rng.randrange(len(contents))
+    contents[victim] = _mutate_batch(rng, contents[victim])
+    return b"".join(contents), records[rng.choice((0, 0, -1))].offset
+
+
+def _batch(rng: random.Random, records: Sequence[Rec]) -> rb.Batch:
+    return rb.batch_of(
+        records,
+        codec=rng.choice(("none", *rb.CODECS)),
+        timestamp_type=rng.choice((0, 0, 1)),
+        transactional=rng.random() < 0.2,
+        control=rng.random() < 0.05,
+    )
+
+
+def _mutate_batch(rng: random.Random, content: bytes) -> bytes:
+    kind = rng.random()
+    if kind < 0.15:
+        return mutate(rng, content)  # most of these end at the CRC
+    head, payload = content[: rb.HEADER.size], content[rb.HEADER.size :]
+    if kind < 0.35:
+        after_crc = mutate(rng, head[rb.CRC_END :])[: rb.HEADER.size - rb.CRC_END]
+        head = head[: rb.CRC_END] + after_crc.ljust(rb.HEADER.size - rb.CRC_END, b"\xff")
+    elif kind < 0.5:
+        payload = mutate(rng, payload)
+    else:
+        codec = rb.CODECS[head[22] & 7]
+        plain = mutate(rng, rb.decompress(codec, payload))
+        payload = rb.compress(codec, plain, raw_snappy=rng.random() < 0.5)
+    return with_crc(head + payload)
+
+
+def with_crc(content: bytes) -> bytes:
+    """Make length and CRC right, so that what follows reaches the kernels."""
+    changed = bytearray(content)
+    struct.pack_into(">i", changed, 8, len(content) - rb.LENGTH_END)
+    struct.pack_into(">I", changed, rb.CRC_END - 4, rb.crc32c(bytes(changed[rb.CRC_END :])))
+    return bytes(changed)
+
+
+class _LenientReader(rb._Reader):
+    """As Java reads: any negative length is null, and bits beyond the 64th are lost."""
+
+    def number(self) -> int:
+        raw = super().number()
+        # Undo the zigzag of the wide number, and do it again with 64 bits.
+        wide = raw << 1 if raw >= 0 else (-raw << 1) - 1
+        narrow = wide & 2**64 - 1
+        return (narrow >> 1) ^ -(narrow & 1)
+
+    def blob(self) -> bytes | None:
+        length = self.number()
+        return None if length < 0 else self.take(length)
+
+
+def oracle_records(content: bytes) -> list[Rec]:
+    """The records of batches that are not control batches, by the reference reader."""
+    found: list[Rec] = []
+    while content:
+        fields = rb.HEADER.unpack_from(content)
+        base, length, _, _, _, attributes, _, base_timestamp, max_timestamp = fields[:9]
+        one, content = content[: rb.LENGTH_END + length], content[rb.LENGTH_END + length :]
+        if attributes & 0x20 or len(one) == rb.HEADER.size:
+            continue
+        reader = _LenientReader(rb.decompress(rb.CODECS[attributes & 7], one[rb.HEADER.size :]))
+        append_time = max_timestamp if attributes & 8 else None
+        found += [rb._read_record(reader, base, base_timestamp, append_time) for _ in range(fields[12])]
+        assert not reader.rest()
+    return found
+
+
+# --- containers ----------------------------------------------------------------------------------------------------
+
+_SCHEMAS = (avsc.RECORD, avsc.RECORD, avsc.RECORD_V1, avsc.RECORD_V1_NULLABLE)
+
+
+def fuzz_containers(rng: random.Random) -> str:
+    content = _mutated_container(rng)
+    try:
+        header = decode_header(content, "key")
+        frames = list(decode_blocks(memoryview(content), header, topic=TOPIC, partition=PARTITION, key="key"))
+    except ArchiverError as error:
+        return type(error).__name__
+    found = records_of(*frames)
+    rows = fastavro.reader(io.BytesIO(content), handle_unicode_errors="surrogateescape")
+    expected = [of_avro(cast("dict[str, Any]", row)) for row in rows]
+    if _without_repeats(found) != _without_repeats(expected):
+        raise AssertionError(f"{content.hex()}: {found} is not {expected}")
+    for frame in frames:
+        use(frame, records_of(frame))
+    return "read" if found else "read nothing"
+
+
+def _without_repeats(records: Sequence[Rec]) -> list[tuple[object, ...]]:
+    """A map that repeats a key is one header to fastavro, and two to us."""
+    return [
+        (r.offset, r.timestamp, r.timestamp_type, r.key, r.value, sorted(dict(r.headers).items(), key=str))
+        for r in records
+    ]
+
+
+def _mutated_container(rng: random.Random) -> bytes:
+    schema = rng.choice(_SCHEMAS)
+    codec = rng.choice((BlockCodec.NULL, *BlockCodec))
+    records = generate(rng.randrange(2**32), rng.randint(1, 4), big_bytes=60)
+    head, body = _head(schema, codec), b"".join(_avro_bytes(record, schema) for record in records)
+    kind = rng.random()
+    if kind < 0.75:
+        body = mutate(rng, body)
+    count = len(records) if rng.random() < 0.95 else rng.choice((0, len(records) + 1, 2**40))
+    payload = compress_block(codec, np.frombuffer(body, np.uint8), 1)
+    if 0.75 < kind < 0.85:
+        payload = mutate(rng, payload)
+    content = head + encode_long(count) + encode_long(len(payload)) + payload + SYNC
+    return mutate(rng, content) if kind > 0.85 else content
+
+
+@cache
+def _parsed(schema: str) -> Any:  # noqa: ANN401
+    return fastavro.parse_schema(json.loads(avsc.load_schema(schema)))
+
+
+@cache
+def _head(schema: str, codec: BlockCodec) -> bytes:
+    target = io.BytesIO()
+    fastavro.writer(target, _parsed(schema), [], codec=codec.value, sync_marker=SYNC)
+    return target.getvalue()
+
+
+def _avro_bytes(record: Rec, schema: str) -> bytes:
+    value = avro_of(record, TOPIC, PARTITION)
+    if schema == avsc.RECORD_V1:
+        value["value"] = value["value"] or b""
+    target = io.BytesIO()
+    fastavro.schemaless_writer(target, _parsed(schema), value)
+    return target.getvalue()
+
+
+# --- frames --------------------------------------------------------------------------------------------------------
+
+
+def fuzz_frames(rng: random.Random) -> str:
+    """Tables that point anywhere: a ValueError, or what the slow reader of frames sees."""
+    frame = frame_of(generate(rng.randrange(2**32), rng.randint(1, 4), big_bytes=60))
+    for _ in range(rng.choice((1, 1, 2))):
+        numbers = (*_NUMBERS, len(frame.body), len(frame.body) - 1, len(frame.header_body), rng.randrange(100))
+        frame.table[rng.randrange(2, len(Column)), rng.randrange(len(frame))] = rng.choice(numbers)
+    if UNCOMPILED:
+        body, header_body, table = (part.view(_StrictArray) for part in (frame.body, frame.header_body, frame.table))
+        frame = Frame(body=body, header_body=header_body, table=table)
+    try:
+        records = records_of(frame)
+    except (AssertionError, IndexError):
+        return f"refused by {sum(map(_refuses(frame), (_encode_avro, _encode_batch, _survey, _to_arrow)))}"
+    if not all(-1 <= record.timestamp_type <= 1 for record in records):
+        assert _refuses(frame)(_survey)
+        return "refused for its type"
+    use(frame, records)
+    return "read"
+
+
+def _refuses(frame: Frame) -> Callable[[Callable[[Frame], object]], bool]:
+    def try_it(attempt: Callable[[Frame], object]) -> bool:
+        try:
+            attempt(frame)
+        except ValueError:
+            return True
+        return False
+
+    return try_it
+
+
+def _encode_avro(frame: Frame) -> bytes:
+    encoder = BlockEncoder(topic=TOPIC, partition=PARTITION, codec=BlockCodec.NULL, level=1, sync=SYNC)
+    row = 0
+    while row < len(frame):
+        row = encoder.append(frame, row, len(frame))
+    return _head(avsc.RECORD, BlockCodec.NULL) + encoder.flush()
+
+
+def _encode_batch(frame: Frame) -> bytes:
+    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1 << 16)
+    return encoder.encode(frame, 0, producer_id=1, producer_epoch=0, sequence=0).content
+
+
+def _survey(frame: Frame) -> int:
+    found = np.zeros(digest.SURVEY_SIZE, np.int64)
+    if not digest.survey(frame.body, frame.header_body, frame.table, 0, len(frame), found):
+        raise ValueError("refused")
+    return int(found[digest.DIGEST])
+
+
+def _to_arrow(frame: Frame) -> list[dict[str, Any]]:
+    made = arrow.frame_to_arrow(frame)
+    made.validate(full=True)
+    rows: list[dict[str, Any]] = made.to_pylist()
+    return rows
+
+
+def use(frame: Frame, records: Sequence[Rec]) -> None:
+    """What came out of one codec goes into every other."""
+    if not records:
+        return
+    values = [avro_of(record, TOPIC, PARTITION) for record in records]
+    assert list(fastavro.reader(io.BytesIO(_encode_avro(frame)))) == values
+    assert _survey(frame) == digest_of(records)
+    assert [row["value"] for row in _to_arrow(frame)] == [record.value for record in records]
+    encoded = oracle_records(_encode_batch(frame))
+    wanted = [
+        Rec(row, record.timestamp, 0, record.key, record.value, record.headers) for row, record in enumerate(records)
+    ]
+    assert encoded == wanted
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+class _StrictArray(np.ndarray[Any, Any]):
+    """Refuses negative indices, with which numpy counts from the end."""
+
+    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401
+        _refuse_negative(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:  # noqa: ANN401
+        _refuse_negative(key)
+        super().__setitem__(key, value)
+
+
+def _refuse_negative(key: object) -> None:
+    for part in key if isinstance(key, tuple) else (key,):
+        if isinstance(part, int | np.integer) and part < 0:
+            raise IndexError(f"index {part}")
+
+
+class _WatchedNumpy:
+    """numpy, but for the buffers it makes: guard bytes around them and, uncompiled, no negative index."""
+
+    def __init__(self) -> None:
+        self._guarded: list[np.ndarray[Any, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(np, name)
+
+    def empty(self, shape: Any, dtype: Any = float) -> Any:  # noqa: ANN401
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if size > 1 << 27:
+            raise MemoryError(f"{size} bytes")
+        whole = np.empty(size + 2 * GUARD, np.uint8)
+        whole[:GUARD] = whole[len(whole) - GUARD :] = 0xA5
+        self._guarded.append(whole)
+        return self.watch(whole[GUARD : GUARD + size].view(dtype).reshape(shape))
+
+    def full(self, shape: Any, value: Any, dtype: Any) -> Any:  # noqa: ANN401
+        made = self.empty(shape, dtype)
+        made[:] = value
+        return made
+
+    def frombuffer(self, *arguments: Any) -> Any:  # noqa: ANN401
+        return self.watch(np.frombuffer(*arguments))
+
+    def watch(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return array.view(_StrictArray) if UNCOMPILED else array
+
+    def check(self) -> None:
+        for whole in self._guarded:
+            if (whole[:GUARD] != 0xA5).any() or (whole[len(whole) - GUARD :] != 0xA5).any():
+                raise AssertionError("something was written outside its buffer")
+        self._guarded.clear()
+
+
+@contextmanager
+def watched() -> Iterator[_WatchedNumpy]:
+    """Compiled kernels cannot be watched inside, only what they are given."""
+    modules: list[Any] = [arrow, avro, batch, compression, *((avro_encode, headers) if UNCOMPILED else ())]
+    watcher = _WatchedNumpy()
+    for module in modules:
+        module.np = watcher
+    most_bytes = avro.MOST_DECOMPRESSED_BYTES
+    avro.MOST_DECOMPRESSED_BYTES = MOST_BYTES
+    try:
+        yield watcher
+    finally:
+        avro.MOST_DECOMPRESSED_BYTES = most_bytes
+        for module in modules:
+            module.np = np
+
+
+KINDS: dict[str, Callable[[random.Random], str]] = {
+    "batches": fuzz_batches,
+    "containers": fuzz_containers,
+    "frames": fuzz_frames,
+}
+
+
+def run(kind: str, seed: int, count: int) -> Outcomes:
+    """Each case has a seed of its own, which an error names."""
+    outcomes: Outcomes = Counter()
+    with watched() as watcher:
+        for case in range(count):
+            try:
+                outcomes[KINDS[kind](random.Random(f"{seed}-{case}"))] += 1
+                watcher.check()
+            except Exception as error:
+                error.add_note(f"{kind}, seed {seed}, case {case}")
+                raise
+    return outcomes
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")  # kernels wrap on purpose
+    print(json.dumps(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))

@@ -1,0 +1,66 @@
+"""No input may read or write outside its buffer, crash or hang: mutated batches, containers and frames, in three kinds of kernels.
+
+Compiled, with guard bytes around every buffer; uncompiled, where numpy refuses an index outside (and we a negative one);
+compiled with bounds checks. The last two run in processes of their own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import codec_fuzz
+
+REPOSITORY = Path(__file__).parents[2]
+KINDS = tuple(codec_fuzz.KINDS)
+# Of each 5,000: batches and containers are what a stranger gives us, frames only we make.
+SHARES = {"batches": 0.5, "containers": 0.4, "frames": 0.1}
+
+
+def check_outcomes(outcomes: dict[str, int], count: int) -> None:
+    """Neither may be rare, or the mutations are too mild or too wild."""
+    assert sum(outcomes.values()) == count
+    read = sum(number for name, number in outcomes.items() if name.startswith("read"))
+    assert 0.1 * count < read < 0.9 * count, outcomes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled(kind: str, seed: int) -> None:
+    count = int(5_000 * SHARES[kind])
+    check_outcomes(codec_fuzz.run(kind, seed, count), count)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_long(kind: str, seed: int) -> None:
+    count = int(100_000 * SHARES[kind])
+    outcomes = codec_fuzz.run(kind, seed + 1, count)
+    print(f"\n{kind}, seed {seed + 1}: {dict(outcomes)}")
+    check_outcomes(outcomes, count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("switch", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
+def test_watched(kind: str, switch: str, seed: int) -> None:
+    check_outcomes(run_apart(kind, switch, seed, 1000), 1000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("switch", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
+def test_watched_long(kind: str, switch: str, seed: int) -> None:
+    check_outcomes(run_apart(kind, switch, seed + 1, 20_000), 20_000)
+
+
+def run_apart(kind: str, switch: str, seed: int, count: int) -> dict[str, int]:
+    command = [sys.executable, "-m", "tests.support.codec_fuzz", kind, str(seed), str(count)]
+    environment = {**os.environ, switch: "1"}
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    outcomes: dict[str, int] = json.loads(done.stdout)
+    return outcomes
