@@ -56,17 +56,14 @@ class ArchiveSite:
     ) -> RestoreResult:
         """Run the restore job with its tasks one after the other in this thread."""
         config = ArchiverConfig.model_validate(self.config(bootstrap, ()))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(archiver.spark.restore, "open_context", lambda _name: contextlib.nullcontext())
-            patch.setattr(archiver.spark.restore, "_run_on_spark", run_here)
-            return run_restore_job(
-                config.storage,
-                {"bootstrap.servers": bootstrap},
-                topics=topics,
-                renames=list(rename),
-                restore_id=restore_id,
-                notice=lambda _: None,
-            )
+        return run_restore_job(
+            config.storage,
+            {"bootstrap.servers": bootstrap},
+            topics=topics,
+            renames=list(rename),
+            restore_id=restore_id,
+            notice=lambda _: None,
+        )
 
     def write_config(self, bootstrap: str, *include: str, **segment: object) -> Path:
         path = self.folder / "archive.yaml"
@@ -113,8 +110,10 @@ def environment_of(bucket: Bucket) -> dict[str, str]:
 
 @contextlib.contextmanager
 def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
-    """Give this process the bucket's credentials for as long as it lasts: they come by the AWS chain alone."""
+    """For as long as it lasts, this process has the bucket's credentials (they come by the AWS chain alone) and no Spark."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archiver.spark.restore, "open_context", lambda _name: contextlib.nullcontext())
+        patch.setattr(archiver.spark.restore, "_run_on_spark", run_here)
         for name, text in environment_of(bucket).items():
             if name.startswith("AWS_"):
                 patch.setenv(name, text)
