@@ -13,9 +13,18 @@ from archiver.reader import ObjectPart
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
 RETENTION_KEYS = ("retention.ms", "retention.bytes")
-# Room for what a batch of one record adds to its key and value; headers are not counted in `largest-record`.
-_BATCH_OVERHEAD_BYTES = 64 * 1024
-_DEFAULT_MESSAGE_BYTES = 1_048_588  # Kafka's max.message.bytes
+_LARGEST_MESSAGE = str(2**31 - 1)  # what the source once took, the target takes; no fact tells how large headers are
+
+# They keep the broker's hands off while records of any age are filled in. Names that a broker lacks are left out later.
+_FILL_CONFIGS = {
+    "cleanup.policy": "delete",
+    **dict.fromkeys(RETENTION_KEYS, UNLIMITED),
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": _LONGEST,
+    "message.timestamp.after.max.ms": _LONGEST,
+    "message.timestamp.difference.max.ms": _LONGEST,
+    "max.message.bytes": _LARGEST_MESSAGE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,34 +113,15 @@ def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
     known = topic.fact.partitions if topic.fact is not None else 0
     count = max(known, *(number + 1 for number in (*topic.partitions, *topic.damaged)), 1)
     configs = dict(topic.fact.configs) if topic.fact is not None else {}
-    largest = max((_largest_record(partition) for partition in topic.partitions.values()), default=0)
     return TopicPlan(
         source=topic.topic,
         life=topic.life,
         target=target,
         partitions=tuple(_plan_partition(topic, number) for number in range(count)),
-        fill_configs=_fill_configs(configs, largest),
+        fill_configs=_FILL_CONFIGS,
         final_configs={name: value for name, value in configs.items() if name not in RETENTION_KEYS},
         archived_retention={name: configs[name] for name in RETENTION_KEYS if name in configs},
     )
-
-
-def _largest_record(partition: PartitionInventory) -> int:
-    return max((segment.facts.largest_record for segment in partition.segments), default=0)
-
-
-def _fill_configs(configs: Mapping[str, str], largest_record: int) -> dict[str, str]:
-    """Keep the broker's hands off while records of any age are filled in; names that a broker lacks are left out later."""
-    message_bytes = int(configs.get("max.message.bytes", _DEFAULT_MESSAGE_BYTES))
-    return {
-        "cleanup.policy": "delete",
-        **dict.fromkeys(RETENTION_KEYS, UNLIMITED),
-        "message.timestamp.type": "CreateTime",
-        "message.timestamp.before.max.ms": _LONGEST,
-        "message.timestamp.after.max.ms": _LONGEST,
-        "message.timestamp.difference.max.ms": _LONGEST,
-        "max.message.bytes": str(max(message_bytes, 2 * largest_record + _BATCH_OVERHEAD_BYTES)),
-    }
 
 
 def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:

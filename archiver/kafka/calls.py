@@ -161,6 +161,7 @@ class ActiveProducer:
 
     producer_id: int
     producer_epoch: int
+    last_sequence: int
     last_timestamp_ms: int
     start_offset: int
 
@@ -207,10 +208,14 @@ _PRODUCER = struct.Struct(">qiiqiq")  # id, epoch, last sequence, last timestamp
 
 
 def _read_producer(answer: Reader) -> ActiveProducer:
-    producer_id, epoch, _sequence, timestamp, _coordinator_epoch, start = answer.unpack(_PRODUCER)
+    producer_id, epoch, sequence, timestamp, _coordinator_epoch, start = answer.unpack(_PRODUCER)
     answer.tags()
     return ActiveProducer(
-        producer_id=producer_id, producer_epoch=epoch, last_timestamp_ms=timestamp, start_offset=start
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_sequence=sequence,
+        last_timestamp_ms=timestamp,
+        start_offset=start,
     )
 
 

@@ -221,17 +221,7 @@ class KafkaClient:
 
     async def open_transactions(self, topic: str, partition: int) -> list[OpenTransaction]:
         """The transactions that are open in a partition, oldest first."""
-
-        async def once() -> list[calls.ActiveProducer]:
-            node_id = (await self._leaders_once([(topic, partition)]))[topic, partition]
-            answer = await self.send(node_id, calls.DescribeProducersCall(topic, partition))
-            if answer.error_code:
-                self.forget_leaders(topic)
-                doing = f"producers of {topic}[{partition}] from broker {node_id}"
-                raise broker_error(answer.error_code, doing, answer.error_message)
-            return [producer for producer in answer.producers if producer.start_offset >= 0]
-
-        producers = await self._persist(once)
+        producers = [one for one in await self._producers(topic, partition) if one.start_offset >= 0]
         names = await self._transactional_ids([producer.producer_id for producer in producers])
         transactions = [
             OpenTransaction(
@@ -244,6 +234,23 @@ class KafkaClient:
             for producer in producers
         ]
         return sorted(transactions, key=lambda transaction: transaction.start_offset)
+
+    async def last_sequence(self, topic: str, partition: int, producer_id: int) -> int | None:
+        """The sequence number of the last record that a producer wrote; None when the leader does not remember it."""
+        producers = await self._producers(topic, partition)
+        return next((one.last_sequence for one in producers if one.producer_id == producer_id), None)
+
+    async def _producers(self, topic: str, partition: int) -> Sequence[calls.ActiveProducer]:
+        async def once() -> Sequence[calls.ActiveProducer]:
+            node_id = (await self._leaders_once([(topic, partition)]))[topic, partition]
+            answer = await self.send(node_id, calls.DescribeProducersCall(topic, partition))
+            if answer.error_code:
+                self.forget_leaders(topic)
+                doing = f"producers of {topic}[{partition}] from broker {node_id}"
+                raise broker_error(answer.error_code, doing, answer.error_message)
+            return answer.producers
+
+        return await self._persist(once)
 
     async def _transactional_ids(self, producer_ids: Sequence[int]) -> dict[int, str]:
         """Names are a courtesy: a broker that does not tell (old, down, or not allowed) leaves them empty."""

@@ -96,21 +96,35 @@ class _Restore:
     async def _target(self, client: KafkaClient, topic: TopicPlan) -> TopicDescription:
         described = (await client.describe_topics([topic.target])).get(topic.target)
         if described is None:
-            # Names that this broker may not have come later, once it has told which it has.
-            first = {name: topic.fill_configs[name] for name in ("cleanup.policy", *RETENTION_KEYS)}
-            await self._admin.create_topic(topic.target, partitions=len(topic.partitions), configs=first)
-            described = (await client.describe_topics([topic.target]))[topic.target]
-        elif len(described.partitions) != len(topic.partitions):
+            described = await self._create(client, topic)
+        if len(described.partitions) != len(topic.partitions):
             raise KafkaError(
                 f"target topic {topic.target} has {len(described.partitions)} partitions, the archive"
                 f" {len(topic.partitions)}; restore under another name with --rename {topic.source}=NEW"
             )
-        elif not self._is_ours(topic, described):
-            await _refuse_records(client, topic)
+        used = await _partitions_with_records(client, topic)
+        if used and not self._is_ours(topic, described):  # in this order: who writes records has put its fact before
+            raise KafkaError(
+                f"target topic {topic.target} is not empty (partition {', '.join(map(str, used[:5]))});"
+                f" delete it, or restore under another name with --rename {topic.source}=NEW"
+            )
         known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
         fill = {name: value for name, value in topic.fill_configs.items() if name in known}
         await self._admin.alter_topic_configs(topic.target, set_to=fill)
         return described
+
+    async def _create(self, client: KafkaClient, topic: TopicPlan) -> TopicDescription:
+        """Create a target; when another run of this restore does the same right now, theirs is as good."""
+        # Names that this broker may not have come later, once it has told which it has.
+        first = {name: topic.fill_configs[name] for name in ("cleanup.policy", *RETENTION_KEYS)}
+        try:
+            await self._admin.create_topic(topic.target, partitions=len(topic.partitions), configs=first)
+        except KafkaError:
+            described = (await client.describe_topics([topic.target])).get(topic.target)
+            if described is None:
+                raise
+            return described
+        return (await client.describe_topics([topic.target]))[topic.target]
 
     def _is_ours(self, topic: TopicPlan, described: TopicDescription) -> bool:
         """Tell whether an earlier run of this very restore fills this very topic."""
@@ -190,14 +204,9 @@ def _refused(topic: TopicPlan) -> list[TaskReport]:
     ]
 
 
-async def _refuse_records(client: KafkaClient, topic: TopicPlan) -> None:
+async def _partitions_with_records(client: KafkaClient, topic: TopicPlan) -> list[int]:
     offsets = await client.offsets([(topic.target, partition.partition) for partition in topic.partitions])
-    used = sorted(number for (_, number), found in offsets.items() if found.high_watermark > 0)
-    if used:
-        raise KafkaError(
-            f"target topic {topic.target} is not empty (partition {', '.join(map(str, used[:5]))});"
-            f" delete it, or restore under another name with --rename {topic.source}=NEW"
-        )
+    return sorted(number for (_, number), found in offsets.items() if found.high_watermark > 0)
 
 
 def _run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[TaskReport]:

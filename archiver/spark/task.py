@@ -172,9 +172,25 @@ async def _fill(client: KafkaClient, store: ObjectStore, claim: _Claim, task: Re
             raise StrangerError(f"the target ends at {offsets.high_watermark}, before this restore began")
         try:
             return await _send_from(already_there, client, store, claim, task)
-        except (_Behind, StoreTemporaryError):
+        except _Behind:
+            await _refuse_strangers(already_there, client, claim, task)
+            await asyncio.sleep(_PAUSE_S)
+        except StoreTemporaryError:
             await asyncio.sleep(_PAUSE_S)
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
+
+
+async def _refuse_strangers(already_there: int, client: KafkaClient, claim: _Claim, task: RestoreTask) -> None:
+    """Tell a log that holds more than this restore wrote from one that another run of it fills right now.
+
+    The log end was read first, so the broker may remember more of ours than that, never less.
+    """
+    last = await client.last_sequence(task.target_topic, task.partition, claim.identity.producer_id)
+    if last is not None and (already_there - last - 1) % _SEQUENCES in range(1, _SEQUENCES // 2):
+        raise StrangerError(
+            f"the target holds {already_there} records where this restore has written up to number {last}: someone else"
+            " wrote to the target during the restore; delete the topic and restore again"
+        )
 
 
 async def _send_from(
