@@ -88,7 +88,7 @@ _MUTATIONS = (_flip, _flip, _set, _put_number, _put_number, _put_number, _delete
 
 
 def fuzz_batches(rng: random.Random) -> str:
-    content, position = _mutated_fetch(rng)
+    content, position = mutated_fetch(rng)
     try:
         decoded = decode_batches(content, position, most_bytes=MOST_BYTES)
     except ArchiverError as error:
@@ -102,7 +102,7 @@ def fuzz_batches(rng: random.Random) -> str:
     return "read" if found else "read nothing"
 
 
-def _mutated_fetch(rng: random.Random) -> tuple[bytes, int]:
+def mutated_fetch(rng: random.Random) -> tuple[bytes, int]:
     records = generate(rng.randrange(2**32), rng.randint(1, 8), big_bytes=60, first_offset=rng.choice((0, 9, 2**40)))
     cut = rng.randint(1, len(records))
     batches = [_batch(rng, part) for part in (records[:cut], records[cut:]) if part]
@@ -167,10 +167,9 @@ class _LenientReader(rb._Reader):
 def oracle_records(content: bytes) -> list[Rec]:
     """The records of batches that are not control batches, by the reference reader."""
     found: list[Rec] = []
-    while content:
-        fields = rb.HEADER.unpack_from(content)
-        base, length, _, _, _, attributes, _, base_timestamp, max_timestamp = fields[:9]
-        one, content = content[: rb.LENGTH_END + length], content[rb.LENGTH_END + length :]
+    for one in _split(content):
+        fields = rb.HEADER.unpack_from(one)
+        base, _, _, _, _, attributes, _, base_timestamp, max_timestamp = fields[:9]
         if attributes & 0x20 or len(one) == rb.HEADER.size:
             continue
         reader = _LenientReader(rb.decompress(rb.CODECS[attributes & 7], one[rb.HEADER.size :]))
@@ -178,6 +177,17 @@ def oracle_records(content: bytes) -> list[Rec]:
         found += [rb._read_record(reader, base, base_timestamp, append_time) for _ in range(fields[12])]
         assert not reader.rest()
     return found
+
+
+def holds_control_batch(content: bytes) -> bool:
+    return any(one[22] & 0x20 for one in _split(content))
+
+
+def _split(content: bytes) -> Iterator[bytes]:
+    while content:
+        size = rb.LENGTH_END + int.from_bytes(content[8:12], "big")
+        yield content[:size]
+        content = content[size:]
 
 
 # --- containers ----------------------------------------------------------------------------------------------------
