@@ -189,9 +189,6 @@ class SpoolConfig(Section):
     """Open segments on local disk. They mean nothing after a crash."""
 
     dir: Path | None = Field(default=None, description="absent: the system's folder for temporary files")
-    bytes: Annotated[Size, Field(ge=1)] = Field(
-        default=2048 * MEBIBYTE, description="when full, the oldest segments close early"
-    )
 
 
 Codec = Literal["zstandard", "snappy", "deflate", "null"]
@@ -203,7 +200,6 @@ DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 class BackupConfig(Section):
     """How topics become segments."""
 
-    group: Text = Field(default="archiver", description="the consumer group")
     segment: SegmentConfig = SegmentConfig()
     codec: Codec = Field(default="zstandard", description="of Avro blocks")
     codec_level: int | None = Field(

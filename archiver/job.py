@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -54,7 +55,7 @@ def run_backup(
                 store=store,
                 layout=layout,
                 limits=_limits(config),
-                age_s=config.backup.segment.age_ms / 1000,
+                age_s=config.backup.segment.age_ms / 1000 or math.inf,
                 spool=spool,
                 clock=time.monotonic,
                 sleep=time.sleep,  # noqa: TID251 - the one place that gives the real clock

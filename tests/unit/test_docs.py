@@ -93,7 +93,7 @@ def test_full_configuration_names_every_key(tmp_path: Path) -> None:
         )
         for name in type(model).model_fields.keys() - model.model_fields_set
     }
-    assert unset - {"backup.group"} == set()  # the group is of the continuous backup, which is not there yet
+    assert unset == set()
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
