@@ -125,9 +125,11 @@ def survey(body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int,
             or table[2, row] > 1
         ):
             return False
-        headers, whole = _hash_headers(header_body, table[7, row], table[8, row], table[9, row])
-        if not whole:
-            return False
+        headers = np.uint64(0)
+        if table[9, row] > 0 or table[8, row] > 0:
+            headers, whole = _hash_headers(header_body, table[7, row], table[8, row], table[9, row])
+            if not whole:
+                return False
         record = _hash_record(
             table[1, row],
             table[2, row],

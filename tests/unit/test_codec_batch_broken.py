@@ -1,6 +1,7 @@
 """Record batches that are broken, lie, or grow too large: a named error, and what lies before them is not lost."""
 
 import struct
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -153,6 +154,20 @@ def test_a_bomb_stops_at_the_cap(codec: str) -> None:
     ):
         decode_batches(content, 0, most_bytes=2_000_000)
     assert read(content) == records
+
+
+def test_ten_megabytes_of_zstd_zeros_take_no_more_memory_than_the_cap() -> None:
+    """Some 200 GB. The arena doubles, so that half as much again is alive while it is copied."""
+    frame = bytes(cramjam.zstd.compress(bytes(2_000_000)))
+    content = encode(batch_of([RECORD]), Oddities(attributes=4, payload=frame * (10_000_000 // len(frame))))
+    cap = 64 * 1024 * 1024
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptBatchError, match="ZSTD payload: not readable within"):
+            decode_batches(content, 0, most_bytes=cap)
+        assert tracemalloc.get_traced_memory()[1] < 1.6 * cap
+    finally:
+        tracemalloc.stop()
 
 
 def test_snappy_that_claims_four_gigabytes_is_not_believed() -> None:

@@ -28,7 +28,7 @@ def test_from_an_offset_on_without_empty_frames(tmp_path: Path) -> None:
         assert records_of(*frames) == [record for record in records if record.offset >= from_offset]
 
 
-@pytest.mark.parametrize("codec", BlockCodec)
+@pytest.mark.parametrize("codec", [BlockCodec.NULL, BlockCodec.ZSTANDARD])
 def test_every_flipped_bit_is_noticed_before_the_first_record(tmp_path: Path, codec: BlockCodec) -> None:
     content, facts = written(tmp_path, RECORDS, codec=codec)
     for place in range(len(content)):
