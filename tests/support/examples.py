@@ -139,6 +139,8 @@ class ExampleWriter:
     def _write_compacted(self, topic: str, partition: int, records: Sequence[Rec], rng: random.Random) -> None:
         """Few keys, so that most records are overwritten; then later ones than any: a segment closes by timestamp."""
         keyed = [replace(record, key=b"key-%d" % rng.randrange(len(records) // 4)) for record in records]
+        # A segment whose first batch has no timestamp would close by the clock.
+        self._send(topic, partition, [Rec(0, 1, 0, b"opening", b"")], rng)
         self._send(topic, partition, keyed, rng)
         for later_ms in (10_000_000, 20_000_000):
             closing = Rec(0, FAR_FUTURE_MS + later_ms, 0, b"closing-%d" % later_ms, b"")
