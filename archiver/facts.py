@@ -110,7 +110,7 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
     if not ours:
         return None
     version = ours.get("format", "")
-    if version.isdecimal() and int(version) > FORMAT_VERSION:
+    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) > FORMAT_VERSION:
         raise FormatTooNewError(
             f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
         )
