@@ -123,7 +123,6 @@ def read_inventory(
                 listed.append((key, item))
     with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
         found = list(pool.map(lambda row: _look_at(store, *row), listed))
-    strangers.extend(item.key for (_, item), seen in zip(listed, found, strict=True) if seen is None)
     return Inventory(
         partitions=_arrange_all([seen for seen in found if isinstance(seen, Segment)]),
         strangers=tuple(sorted(strangers)),
@@ -143,11 +142,15 @@ def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int,
 
 
 def _look_at(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment | Damage | None:
-    """Read a segment's facts; None for an object that has none or has gone."""
+    """Read a segment's facts; None for an object that has gone since the listing."""
     info = store.head(item.key)
+    if info is None:
+        return None
     try:
-        facts = facts_from_metadata(info.metadata, item.key) if info is not None else None
-        return None if facts is None else Segment(key=key, object_key=item.key, size=item.size, facts=facts)
+        facts = facts_from_metadata(info.metadata, item.key)
+        if facts is None:
+            raise CorruptSegmentError(f"{item.key}: has no archiver-* metadata; copy it again, with its metadata")
+        return Segment(key=key, object_key=item.key, size=item.size, facts=facts)
     except NotWholeError as error:
         return Damage(key=key, message=str(error))
 

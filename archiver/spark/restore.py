@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pyspark import SparkContext
 
 from archiver.config import StorageConfig
-from archiver.control import latest_fact
 from archiver.errors import KafkaError, NotWholeError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan
+from archiver.spark.claim import Claim, ClaimStream
 from archiver.spark.session import open_context
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.store import open_store
@@ -103,14 +103,16 @@ class _Restore:
                 f" {len(topic.partitions)}; restore under another name with --rename {topic.source}=NEW"
             )
         used = await _partitions_with_records(client, topic)
-        if used and not self._is_ours(topic, described):  # in this order: who writes records has put its fact before
+        claims = self._claims(topic, described)  # in this order: who writes records has put its claim before
+        if used and not any(claims):
             raise KafkaError(
                 f"target topic {topic.target} is not empty (partition {', '.join(map(str, used[:5]))});"
                 f" delete it, or restore under another name with --rename {topic.source}=NEW"
             )
-        known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
-        fill = {name: value for name, value in topic.fill_configs.items() if name in known}
-        await self._admin.alter_topic_configs(topic.target, set_to=fill)
+        if not all(claim is not None and claim.verified for claim in claims):
+            known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
+            fill = {name: value for name, value in topic.fill_configs.items() if name in known}
+            await self._admin.alter_topic_configs(topic.target, set_to=fill)
         return described
 
     async def _create(self, client: KafkaClient, topic: TopicPlan) -> TopicDescription:
@@ -126,15 +128,15 @@ class _Restore:
             return described
         return (await client.describe_topics([topic.target]))[topic.target]
 
-    def _is_ours(self, topic: TopicPlan, described: TopicDescription) -> bool:
-        """Tell whether an earlier run of this very restore fills this very topic."""
+    def _claims(self, topic: TopicPlan, described: TopicDescription) -> list[Claim | None]:
+        """Read what earlier runs of this very restore have claimed of this very topic."""
         store, prefix = open_store(self._storage)
-        for partition in topic.partitions:
-            stream = f"restores/{self._restore_id}/{topic.target}/{partition.partition}"
-            fact = latest_fact(store, Layout(prefix), stream)
-            if fact is not None and fact["target_topic_id"] == described.topic_id:
-                return True
-        return False
+        return [
+            ClaimStream(store, Layout(prefix), self._restore_id, topic.target, partition.partition).latest(
+                described.topic_id
+            )
+            for partition in topic.partitions
+        ]
 
     def _tasks(self, topic: TopicPlan, described: TopicDescription, cluster_id: str) -> list[RestoreTask]:
         return [

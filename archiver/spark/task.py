@@ -1,7 +1,7 @@
 """One partition's restore, as one Spark task runs it. Needs no Spark; what it is given is plain and picklable."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -12,7 +12,6 @@ from archiver.codec.batch import BatchEncoder, EncodedBatch, decode_batches
 from archiver.codec.compression import BatchCodec
 from archiver.codec.digest import DIGEST, SURVEY_SIZE, survey
 from archiver.config import StorageConfig
-from archiver.control import append_fact, latest_fact
 from archiver.errors import (
     ArchiverError,
     KafkaError,
@@ -28,11 +27,11 @@ from archiver.kafka.produce import Outcome, ProducerIdentity, init_producer_id, 
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.reader import ObjectPart, read_parts
+from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.store import ObjectStore, open_store
 
 Value = TypeVar("Value")
 
-FORMAT = 1
 BATCH_BYTES = 1_000_000  # uncompressed: below Kafka's default max.message.bytes whatever the data
 _ZSTD_LEVEL = 1
 _SEQUENCES = 2**31
@@ -74,14 +73,6 @@ class TaskReport:
     exit_code: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Claim:
-    """The control fact of one target partition: one producer id for the whole restore (docs/format.md §8)."""
-
-    start_offset: int
-    identity: ProducerIdentity
-
-
 class _Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
     """Someone with our identity is ahead of us: read the log end again."""
 
@@ -100,51 +91,60 @@ def run_task(task: RestoreTask) -> TaskReport:
 
 
 async def _restore(task: RestoreTask) -> TaskReport:
-    loop = asyncio.get_running_loop()
     store, prefix = open_store(task.storage)
+    stream = ClaimStream(store, Layout(prefix), task.restore_id, task.target_topic, task.partition)
     async with KafkaClient(task.kafka) as client:
-        claim = await _claim(client, store, Layout(prefix), task)
-        started_s = loop.time()
-        report = await _fill(client, store, claim, task)
-        filled_s = loop.time()
-        await _verify(client, claim, report, task)
-        return replace(report, seconds=filled_s - started_s, verify_seconds=loop.time() - filled_s)
+        claim = await _claim(client, stream, task)
+        if claim.verified is None:
+            try:
+                return await _fill_and_verify(client, store, stream, claim, task)
+            except ArchiverError:
+                # Another run of this restore may have finished meanwhile, and the target gone on living.
+                claim = await _claim(client, stream, task)
+                if claim.verified is None:
+                    raise
+    return TaskReport(
+        target_topic=task.target_topic,
+        partition=task.partition,
+        records=claim.verified.records,
+        already_there=claim.verified.records,
+        digest=claim.verified.digest,
+    )
 
 
-async def _claim(client: KafkaClient, store: ObjectStore, layout: Layout, task: RestoreTask) -> _Claim:
-    """Take the partition's control fact, or put it if nobody has; whoever is second uses the first one's."""
-    stream = f"restores/{task.restore_id}/{task.target_topic}/{task.partition}"
-    fact = latest_fact(store, layout, stream)
-    if fact is None or fact["target_topic_id"] != task.target_topic_id:
+async def _fill_and_verify(
+    client: KafkaClient, store: ObjectStore, stream: ClaimStream, claim: Claim, task: RestoreTask
+) -> TaskReport:
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    report = await _fill(client, store, claim, task)
+    filled_s = loop.time()
+    await _verify(client, claim, report, task)
+    stream.note_verified(claim, Verified(records=report.records, digest=report.digest))
+    return replace(report, seconds=filled_s - started_s, verify_seconds=loop.time() - filled_s)
+
+
+async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) -> Claim:
+    """Take the partition's claim, or put one if nobody has; whoever is second uses the first one's."""
+    claim = stream.latest(task.target_topic_id)
+    if claim is None:
         identity = await _patiently(lambda: init_producer_id(client))
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
-        ours = {
-            "format": FORMAT,
-            "target_cluster_id": task.target_cluster_id,
-            "target_topic_id": task.target_topic_id,
-            "start_offset": offsets.high_watermark,
-            "selection_digest": task.selection_digest,
-            "producer_id": identity.producer_id,
-            "producer_epoch": identity.epoch,
-        }
-
-        def decide(latest: Mapping[str, object] | None) -> Mapping[str, object] | None:
-            taken = latest is not None and latest["target_topic_id"] == task.target_topic_id
-            return None if taken else ours
-
-        append_fact(store, layout, stream, decide)
-        fact = latest_fact(store, layout, stream)
-    if fact is None or fact["selection_digest"] != task.selection_digest:
+        claim = stream.put(
+            Claim(
+                target_cluster_id=task.target_cluster_id,
+                target_topic_id=task.target_topic_id,
+                start_offset=offsets.high_watermark,
+                selection_digest=task.selection_digest,
+                identity=identity,
+            )
+        )
+    if claim.selection_digest != task.selection_digest:
         raise NotWholeError(
             f"restore {task.restore_id} was begun from another state of the archive; start anew with another --id"
             " and an empty target"
         )
-    return _Claim(
-        start_offset=_whole_number(fact, "start_offset"),
-        identity=ProducerIdentity(
-            producer_id=_whole_number(fact, "producer_id"), epoch=_whole_number(fact, "producer_epoch")
-        ),
-    )
+    return claim
 
 
 async def _patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
@@ -157,14 +157,7 @@ async def _patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
     return await attempt()
 
 
-def _whole_number(fact: Mapping[str, object], name: str) -> int:
-    value = fact[name]
-    if not isinstance(value, int):
-        raise NotWholeError(f"control fact of a restore: {name} is {value!r}, not a number")
-    return value
-
-
-async def _fill(client: KafkaClient, store: ObjectStore, claim: _Claim, task: RestoreTask) -> TaskReport:
+async def _fill(client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask) -> TaskReport:
     for _ in range(_ATTEMPTS):
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
         already_there = offsets.high_watermark - claim.start_offset
@@ -180,7 +173,7 @@ async def _fill(client: KafkaClient, store: ObjectStore, claim: _Claim, task: Re
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
 
 
-async def _refuse_strangers(already_there: int, client: KafkaClient, claim: _Claim, task: RestoreTask) -> None:
+async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Claim, task: RestoreTask) -> None:
     """Tell a log that holds more than this restore wrote from one that another run of it fills right now.
 
     The log end was read first, so the broker may remember more of ours than that, never less.
@@ -194,7 +187,7 @@ async def _refuse_strangers(already_there: int, client: KafkaClient, claim: _Cla
 
 
 async def _send_from(
-    index: int, client: KafkaClient, store: ObjectStore, claim: _Claim, task: RestoreTask
+    index: int, client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask
 ) -> TaskReport:
     loop = asyncio.get_running_loop()
     totals = _Totals()
@@ -284,7 +277,7 @@ async def _send(client: KafkaClient, task: RestoreTask, batch: EncodedBatch, exp
     raise KafkaTemporaryError(f"no broker took the batch for offset {expected_offset}; run the same command again")
 
 
-async def _verify(client: KafkaClient, claim: _Claim, report: TaskReport, task: RestoreTask) -> None:
+async def _verify(client: KafkaClient, claim: Claim, report: TaskReport, task: RestoreTask) -> None:
     """Read the target back: as many records, the same digest, in this order."""
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     end = claim.start_offset + report.records

@@ -255,7 +255,7 @@ def test_only_what_is_wanted_is_asked_for() -> None:
     assert store.heads == 1
 
 
-def test_strangers_and_objects_of_v1_are_listed_and_harm_nobody() -> None:
+def test_strangers_are_listed_and_harm_nobody_but_a_segment_without_facts_is_damage() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
     strange = ["p/topics/t/_SUCCESS", "p/topics/t/partition=0/t+0-7.data", "p/topics/no topic!/x"]
@@ -263,8 +263,8 @@ def test_strangers_and_objects_of_v1_are_listed_and_harm_nobody() -> None:
     for key in [*strange, without_facts]:
         store.put_if_absent(key, b"", {})
     inventory = read_inventory(store, LAYOUT)
-    assert inventory.strangers == tuple(sorted([*strange, without_facts]))
-    assert inventory.damaged == ()
+    assert inventory.strangers == tuple(sorted(strange))
+    assert [damage.message.split(":")[0] for damage in inventory.damaged] == [without_facts]
     assert inventory.partitions["t", 0][0].position == 5
 
 
