@@ -179,6 +179,24 @@ def test_the_same_command_again_adds_nothing(
     assert on_target(java_oracle, broker, f"{topic}.back") == written
 
 
+def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    written = archived(broker_41, topic, site, [150, 0])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    later = [Rec(0, NOW_MS, 0, b"later", b"by a producer that is back", ())]
+    produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(later))], 0)
+    before = configs_of(broker_41, f"{topic}.back")
+    result = site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    assert [(one.error, one.records, one.already_there) for one in result.topics[0].partitions] == [
+        ("", 150, 150),
+        ("", 0, 0),
+    ]
+    assert configs_of(broker_41, f"{topic}.back") == before
+    assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
+
+
 def test_a_restore_goes_on_where_it_was_cut(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
