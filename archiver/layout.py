@@ -18,6 +18,11 @@ _SEGMENT = re.compile(
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
 
 
+def is_topic_name(text: str) -> bool:
+    """Tell whether Kafka takes this as a topic's name."""
+    return re.fullmatch(_TOPIC, text, re.ASCII) is not None and text not in {".", ".."}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKey:
     """What the key of a segment says. `next` only of a merged segment; a plain one has it in its facts."""
@@ -29,7 +34,7 @@ class SegmentKey:
     next: int | None = None
 
     def __post_init__(self) -> None:
-        if re.fullmatch(_TOPIC, self.topic, re.ASCII) is None or self.topic in {".", ".."}:
+        if not is_topic_name(self.topic):
             raise ValueError(f"not a topic name: {self.topic!r}")
         if min(self.life, self.partition) < 0:
             raise ValueError(f"negative life or partition: {self}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from archiver.control import TopicFact
 from archiver.errors import UsageError
 from archiver.inventory import PartitionInventory
+from archiver.layout import is_topic_name
 from archiver.reader import ObjectPart
 
 _LONGEST = str(2**63 - 1)
@@ -24,6 +25,7 @@ _FILL_CONFIGS = {
     "message.timestamp.after.max.ms": _LONGEST,
     "message.timestamp.difference.max.ms": _LONGEST,
     "max.message.bytes": _LARGEST_MESSAGE,
+    "segment.bytes": str(2**30),  # Kafka's default; a batch must fit a segment
 }
 
 
@@ -82,13 +84,15 @@ def parse_renames(texts: Iterable[str]) -> dict[str, str]:
         old, equals, new = text.partition("=")
         if not (equals and old and new) or old in renames:
             raise UsageError(f"--rename {text}: must be OLD=NEW, each OLD once")
+        if not is_topic_name(new):
+            raise UsageError(f"--rename {text}: {new} cannot be a topic's name (1 to 249 of a-z A-Z 0-9 . _ -)")
         renames[old] = new
     return renames
 
 
 def plan_restore(archive: Sequence[ArchivedTopic], topics_regex: str | None, renames: Mapping[str, str]) -> RestorePlan:
     """Choose topics by full match and plan each. Raises UsageError."""
-    chosen = [topic for topic in archive if topics_regex is None or _matches(topics_regex, topic.topic)]
+    chosen = [topic for topic in archive if is_wanted(topic.topic, topics_regex)]
     if not chosen:
         names = ", ".join(topic.topic for topic in archive[:5])
         raise UsageError(f"no archived topic matches {topics_regex or 'anything'}; the archive has {names or 'none'}")
@@ -102,11 +106,14 @@ def plan_restore(archive: Sequence[ArchivedTopic], topics_regex: str | None, ren
     return RestorePlan(topics=tuple(_plan_topic(topic, target) for topic, target in zip(chosen, targets, strict=True)))
 
 
-def _matches(regex: str, topic: str) -> bool:
+def is_wanted(topic: str, topics_regex: str | None) -> bool:
+    """Tell whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
+    if topic.startswith("__"):
+        return topics_regex is not None and topic in topics_regex.split("|")
     try:
-        return re.fullmatch(regex, topic) is not None
+        return topics_regex is None or re.fullmatch(topics_regex, topic) is not None
     except re.error as error:
-        raise UsageError(f"--topics {regex}: not a regular expression: {error}") from error
+        raise UsageError(f"--topics {topics_regex}: not a regular expression: {error}") from error
 
 
 def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
@@ -152,6 +159,13 @@ def _problem(topic: ArchivedTopic, number: int, inventory: PartitionInventory) -
 
 def _selection_digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def check_restore_id(restore_id: str) -> str:
+    """Return an id that can stand in a key."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", restore_id, re.ASCII) is None:
+        raise UsageError(f"--id {restore_id}: must be 1 to 64 of a-z A-Z 0-9 . _ -, and begin with a letter or a digit")
+    return restore_id
 
 
 def default_restore_id(archive_url: str, target_cluster_id: str, plan: RestorePlan) -> str:

@@ -67,6 +67,29 @@ class ClaimStream:
         append_fact(self._store, self._layout, self._stream, decide)
 
 
+class FinishedStream:
+    """That a topic was finished: filled, read back, its configs set. From then on a rerun leaves it alone."""
+
+    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, topic: str) -> None:
+        self._store = store
+        self._layout = layout
+        self._stream = f"restores/{restore_id}/{topic}/finished"
+
+    def holds(self, target_topic_id: str) -> bool:
+        """Tell whether this very topic was finished."""
+        fact = latest_fact(self._store, self._layout, self._stream)
+        return fact is not None and fact.get("target_topic_id") == target_topic_id
+
+    def note(self, target_topic_id: str) -> None:
+        """Write it down, once."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            ours = {"format": FORMAT, "target_topic_id": target_topic_id}
+            return None if latest == ours else ours
+
+        append_fact(self._store, self._layout, self._stream, decide)
+
+
 def _to_fact(claim: Claim) -> Fact:
     return {
         "format": FORMAT,

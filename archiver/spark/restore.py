@@ -1,7 +1,6 @@
 """The restore as a Spark job: create, fill one partition a task, verify, finish."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from archiver.kafka.client import KafkaClient, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan
-from archiver.spark.claim import Claim, ClaimStream
+from archiver.spark.claim import Claim, ClaimStream, FinishedStream
 from archiver.spark.session import open_context
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.store import open_store
 
-log = logging.getLogger(__name__)
+_SLICES_PER_CORE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +30,7 @@ class TopicReport:
     target: str
     partitions: tuple[TaskReport, ...]
     retention_command: str  # empty when the archive knows no retention of its own
+    is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
 
     @property
@@ -72,48 +72,62 @@ class _Restore:
         self._kafka = kafka
         self._notice = notice
         self._admin = KafkaAdmin(kafka)
+        self._store, prefix = open_store(storage)
+        self._layout = Layout(prefix)
+        self._topic_ids: dict[str, str] = {}  # of the targets
 
     def run(self) -> tuple[list[TopicReport], float]:
-        self._notice("preparing the target topics")
-        tasks = asyncio.run(self._prepare())  # 1. create, or take up again
+        self._notice("looking at the target")
+        asyncio.run(self._check())  # 1. refuse what cannot go well, before anything is changed
         self._notice("starting Spark")
         with open_context(f"archiver restore {self._restore_id}") as spark:
+            tasks = asyncio.run(self._prepare())  # 2. create the topics, or take them up again
             self._notice(f"filling {len(tasks)} partitions")
             started_s = time.monotonic()
-            reports = _run_on_spark(spark, tasks)  # 2. fill and verify, one partition a task
+            reports = run_on_spark(spark, tasks)  # 3. fill and verify, one partition a task
             filling_s = time.monotonic() - started_s
-        return asyncio.run(self._finish(reports)), filling_s  # 3. only then the archived configs
+        return asyncio.run(self._finish(reports)), filling_s  # 4. only then the archived configs
 
-    async def _prepare(self) -> list[RestoreTask]:
+    async def _check(self) -> None:
         async with KafkaClient(self._kafka) as client:
-            cluster_id = await client.cluster_id()
-            tasks: list[RestoreTask] = []
+            found = await client.describe_topics([topic.target for topic in self._plan.topics])
             for topic in self._plan.topics:
-                described = await self._target(client, topic)
-                tasks.extend(self._tasks(topic, described, cluster_id))
-            return tasks
+                if topic.target in found:
+                    await self._check_target(client, topic, found[topic.target])
 
-    async def _target(self, client: KafkaClient, topic: TopicPlan) -> TopicDescription:
-        described = (await client.describe_topics([topic.target])).get(topic.target)
-        if described is None:
-            described = await self._create(client, topic)
+    async def _check_target(self, client: KafkaClient, topic: TopicPlan, described: TopicDescription) -> None:
         if len(described.partitions) != len(topic.partitions):
             raise KafkaError(
                 f"target topic {topic.target} has {len(described.partitions)} partitions, the archive"
                 f" {len(topic.partitions)}; restore under another name with --rename {topic.source}=NEW"
             )
         used = await _partitions_with_records(client, topic)
-        claims = self._claims(topic, described)  # in this order: who writes records has put its claim before
-        if used and not any(claims):
+        # In this order: who writes records has put its claim before.
+        if used and not any(self._claims(topic, described)):
             raise KafkaError(
                 f"target topic {topic.target} is not empty (partition {', '.join(map(str, used[:5]))});"
-                f" delete it, or restore under another name with --rename {topic.source}=NEW"
+                f" restore under another name with --rename {topic.source}=NEW, or delete it if nobody needs it"
             )
-        if not all(claim is not None and claim.verified for claim in claims):
-            known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
-            fill = {name: value for name, value in topic.fill_configs.items() if name in known}
-            await self._admin.alter_topic_configs(topic.target, set_to=fill)
-        return described
+
+    async def _prepare(self) -> list[RestoreTask]:
+        async with KafkaClient(self._kafka) as client:
+            cluster_id = await client.cluster_id()
+            tasks: list[RestoreTask] = []
+            for topic in self._plan.topics:
+                described = (await client.describe_topics([topic.target])).get(topic.target)
+                if described is None:
+                    described = await self._create(client, topic)
+                self._topic_ids[topic.target] = described.topic_id
+                await self._check_target(client, topic, described)
+                if not all(claim is not None and claim.verified for claim in self._claims(topic, described)):
+                    await self._set_fill_configs(topic)
+                tasks.extend(self._tasks(topic, described, cluster_id))
+            return tasks
+
+    async def _set_fill_configs(self, topic: TopicPlan) -> None:
+        known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
+        fill = {name: value for name, value in topic.fill_configs.items() if name in known}
+        await self._admin.alter_topic_configs(topic.target, set_to=fill)
 
     async def _create(self, client: KafkaClient, topic: TopicPlan) -> TopicDescription:
         """Create a target; when another run of this restore does the same right now, theirs is as good."""
@@ -130,9 +144,8 @@ class _Restore:
 
     def _claims(self, topic: TopicPlan, described: TopicDescription) -> list[Claim | None]:
         """Read what earlier runs of this very restore have claimed of this very topic."""
-        store, prefix = open_store(self._storage)
         return [
-            ClaimStream(store, Layout(prefix), self._restore_id, topic.target, partition.partition).latest(
+            ClaimStream(self._store, self._layout, self._restore_id, topic.target, partition.partition).latest(
                 described.topic_id
             )
             for partition in topic.partitions
@@ -161,17 +174,27 @@ class _Restore:
         for topic in self._plan.topics:
             mine = (*(report for report in reports if report.target_topic == topic.target), *_refused(topic))
             whole = not any(report.error for report in mine)
-            left_out = await self._set_final_configs(topic) if whole else ()
+            left_out = await self._finish_topic(topic) if whole else ()
             topics.append(
                 TopicReport(
                     source=topic.source,
                     target=topic.target,
                     partitions=mine,
                     retention_command=self._retention_command(topic) if whole else "",
+                    is_finished=whole,
                     left_out_configs=left_out,
                 )
             )
         return topics
+
+    async def _finish_topic(self, topic: TopicPlan) -> tuple[str, ...]:
+        """Set the archived configs, once: what was changed after that is the user's. Returns those that were left out."""
+        finished = FinishedStream(self._store, self._layout, self._restore_id, topic.target)
+        if finished.holds(self._topic_ids[topic.target]):
+            return ()
+        left_out = await self._set_final_configs(topic)
+        finished.note(self._topic_ids[topic.target])
+        return left_out
 
     async def _set_final_configs(self, topic: TopicPlan) -> tuple[str, ...]:
         """Set what was archived, and take back what only the fill needed; retention stays unlimited."""
@@ -211,14 +234,17 @@ async def _partitions_with_records(client: KafkaClient, topic: TopicPlan) -> lis
     return sorted(number for (_, number), found in offsets.items() if found.high_watermark > 0)
 
 
-def _run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+def run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+    """Run the tasks, the largest first, so that no long one starts last."""
     if not tasks:
         return []
 
-    def run_all(part: Iterable[RestoreTask]) -> Iterable[TaskReport]:
-        return [run_task(task) for task in part]
+    def run_all(part: Iterable[Sequence[RestoreTask]]) -> Iterable[TaskReport]:
+        return [run_task(task) for tasks in part for task in tasks]
 
-    # Largest first, so that no long task starts last; one slice each, so that a free core takes the next.
     ordered = sorted(tasks, key=lambda task: len(task.parts), reverse=True)
-    reports: list[TaskReport] = spark.parallelize(ordered, len(ordered)).mapPartitions(run_all).collect()
+    # Many small partitions share a Spark task, of which each has a price; dealt out in turn, so that large ones do not.
+    slices = min(len(ordered), _SLICES_PER_CORE * spark.defaultParallelism)
+    dealt = [ordered[start::slices] for start in range(slices)]
+    reports: list[TaskReport] = spark.parallelize(dealt, slices).mapPartitions(run_all).collect()
     return sorted(reports, key=lambda report: (report.target_topic, report.partition))

@@ -1,9 +1,11 @@
 """One partition's restore, as one Spark task runs it. Needs no Spark; what it is given is plain and picklable."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -29,6 +31,8 @@ from archiver.layout import Layout
 from archiver.reader import ObjectPart, read_parts
 from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.store import ObjectStore, open_store
+
+log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -88,10 +92,25 @@ def run_task(task: RestoreTask) -> TaskReport:
             error=f"{task.target_topic}-{task.partition}: {error}",
             exit_code=error.exit_code,
         )
+    except Exception as error:
+        # A bug; the partitions beside this one go on all the same.
+        log.exception("%s-%d", task.target_topic, task.partition)
+        return TaskReport(
+            target_topic=task.target_topic,
+            partition=task.partition,
+            error=f"{task.target_topic}-{task.partition}: unexpected: {error!r}",
+            exit_code=ArchiverError.exit_code,
+        )
+
+
+@lru_cache(maxsize=1)
+def _open_store_once(storage: str) -> tuple[ObjectStore, str]:
+    """Keep the store for all tasks of a worker: a client takes longer to make than a small partition to restore."""
+    return open_store(StorageConfig.model_validate_json(storage))
 
 
 async def _restore(task: RestoreTask) -> TaskReport:
-    store, prefix = open_store(task.storage)
+    store, prefix = _open_store_once(task.storage.model_dump_json())
     stream = ClaimStream(store, Layout(prefix), task.restore_id, task.target_topic, task.partition)
     async with KafkaClient(task.kafka) as client:
         claim = await _claim(client, stream, task)
@@ -130,6 +149,11 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
     if claim is None:
         identity = await _patiently(lambda: init_producer_id(client))
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+        if offsets.high_watermark:
+            raise StrangerError(
+                f"someone else wrote {offsets.high_watermark} records to the target before this restore did;"
+                " delete the topic and restore again"
+            )
         claim = stream.put(
             Claim(
                 target_cluster_id=task.target_cluster_id,

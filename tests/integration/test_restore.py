@@ -33,6 +33,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 Partitions = dict[int, list[Rec]]
 
 
+class Killed(BaseException):
+    """Nothing in the program may catch it: the process is gone."""
+
+
 def fill(broker: Broker, topic: str, sizes: Sequence[int], configs: Mapping[str, str] = KEEP_ALL) -> Partitions:
     """A topic with so many records in each partition; timestamps and values tell them apart."""
     create_topic(broker.bootstrap, topic, len(sizes), configs)
@@ -99,7 +103,7 @@ def test_configs_while_it_fills_and_afterwards(
         during.update(configs_of(broker, f"{topic}.back"))
         return run_here(spark, tasks)
 
-    monkeypatch.setattr(archiver.spark.restore, "_run_on_spark", look_and_run)
+    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", look_and_run)
     (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     assert (during["cleanup.policy"], during["message.timestamp.type"]) == ("delete", "CreateTime")
     assert (during["retention.ms"], during["retention.bytes"]) == ("-1", "-1")
@@ -197,6 +201,34 @@ def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
     assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
 
 
+def test_a_rerun_keeps_what_the_user_has_changed_since(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site, [50])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    changed = {"cleanup.policy": "compact", "retention.ms": "86400000", "max.message.bytes": "5000000"}
+    admin = KafkaAdmin(settings_of(broker_41.bootstrap))
+    asyncio.run(admin.alter_topic_configs(f"{topic}.back", set_to=changed))
+    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    assert changed.items() <= configs_of(broker_41, f"{topic}.back", own=True).items()
+
+
+def test_a_record_written_before_the_fill_is_a_strangers(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the empty target and the first record of a partition there is time."""
+    archived(broker_41, topic, site, [50, 50])
+
+    def intrude_and_run(spark: object, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+        foreign = [Rec(0, NOW_MS, 0, b"k", b"foreign", ())]
+        produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
+        return run_here(spark, tasks)
+
+    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", intrude_and_run)
+    partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
+    assert [one.exit_code for one in partitions] == [0, 3]
+    assert "someone else wrote" in partitions[1].error
+
+
 def test_a_restore_goes_on_where_it_was_cut(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +245,7 @@ def test_a_restore_goes_on_where_it_was_cut(
             return await produce(client, name, partition, batch, timeout_ms)
         if rng.random() < 0.5:
             await produce(client, name, partition, batch, timeout_ms)
-        raise MemoryError("killed")
+        raise Killed
 
     monkeypatch.setattr(archiver.spark.task, "produce", mortal)
     deaths = 0
@@ -221,7 +253,7 @@ def test_a_restore_goes_on_where_it_was_cut(
         left = lifetime
         try:
             site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"])
-        except MemoryError:
+        except Killed:
             deaths += 1
     assert deaths == 5
     assert on_target(java_oracle, broker, f"{topic}.back") == written
@@ -401,7 +433,7 @@ def test_an_object_that_goes_during_the_restore_is_named(
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks)
 
-    monkeypatch.setattr(archiver.spark.restore, "_run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", delete_and_run)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.exit_code, key in wrong.error) == (3, True)

@@ -113,7 +113,7 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
     """For as long as it lasts, this process has the bucket's credentials (they come by the AWS chain alone) and no Spark."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archiver.spark.restore, "open_context", lambda _name: contextlib.nullcontext())
-        patch.setattr(archiver.spark.restore, "_run_on_spark", run_here)
+        patch.setattr(archiver.spark.restore, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():
             if name.startswith("AWS_"):
                 patch.setenv(name, text)
