@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from archiver.config import StorageConfig
-from archiver.errors import KafkaError, NotWholeError
+from archiver.errors import KafkaError, NotWholeError, TemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient, TopicDescription
 from archiver.kafka.settings import KafkaSettings
@@ -246,5 +247,9 @@ def run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[Task
     # Many small partitions share a Spark task, of which each has a price; dealt out in turn, so that large ones do not.
     slices = min(len(ordered), _SLICES_PER_CORE * spark.defaultParallelism)
     dealt = [ordered[start::slices] for start in range(slices)]
-    reports: list[TaskReport] = spark.parallelize(dealt, slices).mapPartitions(run_all).collect()
+    try:
+        reports: list[TaskReport] = spark.parallelize(dealt, slices).mapPartitions(run_all).collect()
+    except Py4JJavaError as error:
+        reason = str(error.java_exception).strip().partition("\n")[0]
+        raise TemporaryError(f"Spark lost its workers: {reason}; run the same command again, it goes on") from error
     return sorted(reports, key=lambda report: (report.target_topic, report.partition))

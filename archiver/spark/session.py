@@ -1,11 +1,14 @@
 """Spark for a job of ours: without SQL, which takes seconds more to start."""
 
+import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -32,8 +35,10 @@ def open_context(name: str) -> Iterator[SparkContext]:
     }
     conf = SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
     prefer_loopback()
+    # py4j logs to the root logger what it raises as well.
+    logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt while"))
     try:
-        with _without_noise():
+        with _interruptible(), _without_noise():
             context = SparkContext(conf=conf)
     except (PySparkException, Py4JError, OSError) as error:
         raise ArchiverError(
@@ -42,9 +47,34 @@ def open_context(name: str) -> Iterator[SparkContext]:
     # Workers must run the interpreter that this program runs in, not the first python3 of the path.
     context.pythonExec = sys.executable
     try:
-        yield context
+        with _interruptible():
+            yield context
     finally:
-        context.stop()
+        with suppress(Exception):  # the JVM may be gone; nothing is lost with it
+            context.stop()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C be a KeyboardInterrupt, whatever Spark makes of it on its way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = threading.Event()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        seen.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception:
+        if seen.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
