@@ -1,84 +1,92 @@
 """The archive's topics, and their records as plain values (`cat`)."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from archiver.codec.arrow import frame_to_arrow
-from archiver.control import TOPICS, TopicFact, facts, topic_stream
-from archiver.errors import UsageError
+from archiver.control import TOPICS, TopicFact, read_topic_history
+from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Frame
-from archiver.inventory import Inventory, PartitionInventory, read_inventory
+from archiver.inventory import EMPTY, Inventory, problems_of, read_inventory
 from archiver.layout import Layout
 from archiver.reader import ObjectPart, read_parts
 from archiver.restore import ArchivedTopic
 from archiver.store import ObjectStore
 
+Tell = Callable[[str], None]
 
-def read_archive(store: ObjectStore, layout: Layout, life: int | None = None) -> list[ArchivedTopic]:
-    """Read all topics, also those without a record, each in one life: the given one, or the newest that has records."""
-    inventory = read_inventory(store, layout)
+
+def read_archive(
+    store: ObjectStore, layout: Layout, life: int | None = None, *, wanted: Callable[[str], bool] | None = None
+) -> list[ArchivedTopic]:
+    """Read the wanted topics (default: all), also those without a record, each in one life.
+
+    That is the given one, or the newest that has records. Of topics that are not wanted nothing is read.
+    """
+    inventory = read_inventory(store, layout, wanted)
     names = {topic for topic, _ in inventory.partitions} | {damage.key.topic for damage in inventory.damaged}
-    names.update(store.list_directories(layout.control_prefix(TOPICS)))
-    return [_archived(store, layout, inventory, name, life) for name in sorted(names)]
+    names.update(name for name in store.list_directories(layout.control_prefix(TOPICS)) if not wanted or wanted(name))
+    return [_archived(inventory, name, read_topic_history(store, layout, name), life) for name in sorted(names)]
 
 
-def find_topic(store: ObjectStore, layout: Layout, name: str, life: int | None = None) -> ArchivedTopic:
-    """Read one topic in one life: the given one, or the newest that has records."""
-    inventory = read_inventory(store, layout, lambda topic, _life: topic == name)
-    topic = _archived(store, layout, inventory, name, life)
-    if topic.fact is None and not topic.partitions and not topic.damaged:
+def find_topic(
+    store: ObjectStore, layout: Layout, name: str, life: int | None = None, *, tell: Tell = lambda _: None
+) -> ArchivedTopic:
+    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told."""
+    inventory = read_inventory(store, layout, lambda topic: topic == name)
+    try:
+        history: Sequence[TopicFact] | None = read_topic_history(store, layout, name)
+    except NotWholeError as error:
+        tell(str(error))
+        history = None
+    topic = _archived(inventory, name, history or (), life)
+    if history == [] and not topic.partitions and not topic.damaged:
         raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
     return topic
 
 
-def _archived(
-    store: ObjectStore, layout: Layout, inventory: Inventory, topic: str, wanted_life: int | None
-) -> ArchivedTopic:
-    history = [TopicFact.from_fact(fact) for fact in facts(store, layout, topic_stream(topic))]
+def _archived(inventory: Inventory, topic: str, history: Sequence[TopicFact], wanted_life: int | None) -> ArchivedTopic:
     with_records = {life for name, life in inventory.partitions if name == topic}
     with_records |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
     known = with_records | {life.life for fact in history for life in fact.lives}
     life = max(with_records or known, default=0) if wanted_life is None else wanted_life
     if wanted_life is not None and wanted_life not in known:
         raise UsageError(
-            f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known)))}"
+            f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
         )
-    damaged = {
-        damage.key.partition: damage.message
-        for damage in inventory.damaged
-        if (damage.key.topic, damage.key.life) == (topic, life)
-    }
     return ArchivedTopic(
         topic=topic,
         life=life,
         # What the topic was in that life, not what became of its name later.
         fact=next((fact for fact in reversed(history) if fact.current.life == life), None),
         partitions=inventory.partitions.get((topic, life), {}),
-        damaged=damaged,
+        damaged=inventory.damage_of(topic, life),
         other_lives=tuple(sorted(with_records - {life})),
     )
 
 
 def read_records(
-    store: ObjectStore, topic: ArchivedTopic, *, partition: int | None, from_offset: int
+    store: ObjectStore, topic: ArchivedTopic, *, partition: int | None, from_offset: int, tell: Tell
 ) -> Iterator[dict[str, Any]]:
-    """Read records as plain values, partition by partition, in offset order."""
-    if partition is not None and partition not in topic.partitions:
-        have = ", ".join(map(str, topic.partitions))
-        raise UsageError(f"{topic.topic} has no partition {partition} in the archive; it has {have}")
-    for number, inventory in topic.partitions.items():
-        if partition in {None, number}:
-            for frame in read_parts(store, topic.topic, number, _parts_from(inventory, from_offset)):
-                yield from frame_to_values(frame, number)
-
-
-def _parts_from(inventory: PartitionInventory, from_offset: int) -> list[ObjectPart]:
-    return [
-        ObjectPart(object_key=reading.segment.object_key, from_offset=max(reading.from_offset, from_offset))
-        for reading in inventory.readable
-        if reading.segment.facts.next > from_offset
-    ]
+    """Read what can be read as plain values, partition by partition, in offset order; tell what cannot."""
+    shape = range(0 if topic.fact is None else topic.fact.partitions)
+    have = sorted({*topic.partitions, *topic.damaged, *shape})
+    if partition is not None and partition not in have:
+        raise UsageError(
+            f"{topic.topic} has no partition {partition} in the archive; it has {', '.join(map(str, have)) or 'none'}"
+        )
+    for number in have if partition is None else [partition]:
+        inventory = topic.partitions.get(number, EMPTY).from_offset(from_offset)
+        for problem in problems_of(topic.topic, number, inventory, topic.damaged.get(number, ())):
+            tell(problem)
+        for reading in inventory.readable:
+            part = ObjectPart(object_key=reading.segment.object_key, from_offset=reading.from_offset)
+            try:
+                for frame in read_parts(store, topic.topic, number, [part]):
+                    yield from frame_to_values(frame, number)
+            except NotWholeError as error:
+                tell(f"{topic.topic}-{number}: {error}")
 
 
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:

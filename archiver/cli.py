@@ -4,20 +4,17 @@ import argparse
 import gc
 import json
 import sys
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archiver import __version__
-from archiver.errors import ArchiverError, UsageError
+from archiver.errors import ArchiverError, NotWholeError
 
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
-    from archiver.holdings import Holding
-    from archiver.job import RestoreResult
     from archiver.pump import PartitionReport
-    from archiver.spark.restore import TopicReport
 
 # Objects between two looks for garbage. Python's 700 took 6 % of a backup's CPU: imports and record work make no cycles.
 _GARBAGE_THRESHOLD = 100_000
@@ -43,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except ArchiverError as error:
-        print(f"archiver: {error}", file=sys.stderr)
+        _complain(error)
         return error.exit_code
     except KeyboardInterrupt:
         print("archiver: interrupted; what is in the archive is whole, run the same command again", file=sys.stderr)
@@ -64,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     demo = _command(commands, "demo", _demo, "real broker, embedded S3: backup, disaster, restore, proof")
-    demo.add_argument("--records", type=int, default=200_000, help="how many records (default %(default)s)")
+    demo.add_argument("--records", type=_natural, default=200_000, help="how many records (default %(default)s)")
 
     backup = _command(commands, "backup", _backup, "archive topics up to what is committed now")
     _add_config(backup)
@@ -81,10 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     cat = _command(commands, "cat", _cat, "print records as JSON lines, in order")
     _add_archive(cat)
     cat.add_argument("topic", metavar="TOPIC")
-    cat.add_argument("--partition", type=int, help="one partition only")
-    cat.add_argument("--from-offset", type=int, default=0, metavar="N", help="leave out what is below")
+    cat.add_argument("--partition", type=_natural, help="one partition only")
+    cat.add_argument("--from-offset", type=_natural, default=0, metavar="N", help="leave out what is below")
     _add_life(cat)
-    cat.add_argument("--limit", type=int, metavar="N", help="stop after N records")
+    cat.add_argument("--limit", type=_natural, metavar="N", help="stop after N records")
 
     restore = _command(commands, "restore", _restore, "bring topics back into a cluster, as a Spark job")
     _add_archive(restore)
@@ -99,6 +96,13 @@ def _parser() -> argparse.ArgumentParser:
         "--id", help="name of this restore; with the same one it goes on where it was (default: made of the request)"
     )
     return parser
+
+
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
 
 
 def _command(
@@ -142,7 +146,10 @@ def _add_archive(parser: argparse.ArgumentParser) -> None:
 
 def _add_life(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--life", type=int, metavar="N", help="of a topic that was created again (default: the newest with records)"
+        "--life",
+        type=_natural,
+        metavar="N",
+        help="of a topic that was created again (default: the newest with records)",
     )
 
 
@@ -166,6 +173,7 @@ def _backup(options: argparse.Namespace) -> int:
     from archiver.config import load_config
     from archiver.job import run_backup
     from archiver.observe import Progress
+    from archiver.printing import backup_lines, backup_row
 
     progress = Progress("backup", quiet=options.quiet)
 
@@ -179,107 +187,37 @@ def _backup(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     if options.format == "json":
-        _print_json({"seconds": round(seconds, 3), "partitions": [_backup_row(report) for report in reports]})
+        _print_json({"seconds": round(seconds, 3), "partitions": [backup_row(report) for report in reports]})
     else:
-        _print_backup(reports, seconds)
+        _print_lines(backup_lines(reports, seconds))
     for report in reports:
         if report.error is not None:
-            print(f"archiver: {report.error}", file=sys.stderr)
+            _complain(report.error)
     return max((report.error.exit_code for report in reports if report.error is not None), default=0)
 
 
-def _backup_row(report: "PartitionReport") -> dict[str, Any]:
-    return {
-        "topic": report.source.topic,
-        "life": report.source.life,
-        "partition": report.source.partition,
-        "from_offset": report.from_offset,
-        "position": report.position,
-        "end_offset": report.end_offset,
-        "records": report.written.records,
-        "bytes": report.written.payload_bytes,
-        "stored_bytes": report.written.stored_bytes,
-        "segments": report.written.segments,
-        "put_retries": report.written.put_retries,
-        "holes": [str(hole) for hole in report.written.holes],
-        "open_transactions": [
-            {"producer_id": one.producer_id, "transactional_id": one.transactional_id, "start_offset": one.start_offset}
-            for one in report.open_transactions
-        ],
-        "error": None if report.error is None else str(report.error),
-    }
-
-
-def _print_backup(reports: Sequence["PartitionReport"], seconds: float) -> None:
-    rows = [
-        (
-            report.source.topic,
-            str(report.source.partition),
-            f"{report.from_offset}..{report.position}",
-            f"{report.written.records:,}",
-            str(report.written.segments),
-            _size(report.written.stored_bytes),
-            ", ".join(f"hole {hole}" for hole in report.written.holes)
-            + ("  open transaction" if report.open_transactions else "")
-            + ("  FAILED" if report.error else ""),
-        )
-        for report in reports
-    ]
-    _print_table(("topic", "partition", "offsets", "records", "segments", "stored", ""), rows)
-    records = sum(report.written.records for report in reports)
-    rate = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
-    print(f"{records:,} records archived in {seconds:.1f} s{rate}")
-
-
 def _ls(options: argparse.Namespace) -> int:
-    from archiver.holdings import list_partitions, list_topics
-    from archiver.inventory import read_inventory
+    from archiver.holdings import survey
     from archiver.layout import Layout
+    from archiver.printing import holding_lines, holding_row
     from archiver.store import open_store
 
     store, prefix = open_store(_archive_config(options).storage)
-    wanted = options.topic
-    inventory = read_inventory(store, Layout(prefix), lambda topic, _life: wanted in {None, topic})
-    holdings = list_topics(inventory) if wanted is None else list_partitions(inventory, wanted)
-    if wanted is not None and not holdings and not inventory.damaged:
-        raise UsageError(f"topic {wanted} is not in the archive; `archiver ls` shows what is")
+    found = survey(store, Layout(prefix), options.topic)
     if options.format == "json":
-        rows = [{name: getattr(one, name) for name in one.__slots__} for one in holdings]
         _print_json(
             {
-                "holdings": rows,
-                "strangers": inventory.strangers,
-                "damaged": [damage.message for damage in inventory.damaged],
+                "holdings": [holding_row(one) for one in found.holdings],
+                "strangers": found.strangers,
+                "problems": found.problems,
             }
         )
     else:
-        _print_holdings(holdings)
-        for key in inventory.strangers:
-            print(f"stranger: {key}")
-    for damage in inventory.damaged:
-        print(f"archiver: {damage.message}", file=sys.stderr)
-    return 3 if inventory.damaged or any(one.gaps for one in holdings) else 0
-
-
-def _print_holdings(holdings: Sequence["Holding"]) -> None:
-    rows = [
-        (
-            one.topic + (f"@{one.life}" if one.life else ""),
-            str(one.partitions if one.partition is None else one.partition),
-            f"{one.first_offset}..{one.next_offset}",
-            f"{one.records:,}",
-            _size(one.payload_bytes),
-            _size(one.stored_bytes),
-            str(one.segments),
-            f"{_moment(one.min_timestamp)} .. {_moment(one.max_timestamp)}",
-            f"{one.holes} holes, {one.gaps} gaps, {one.shadowed} shadowed"
-            if one.holes + one.gaps + one.shadowed
-            else "",
-        )
-        for one in holdings
-    ]
-    which = "partition" if holdings and holdings[0].partition is not None else "partitions"
-    _print_table(("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", ""), rows)
+        _print_lines(holding_lines(found.holdings))
+        _print_lines(f"stranger: {key}" for key in found.strangers)
+    for problem in found.problems:
+        _complain(problem)
+    return NotWholeError.exit_code if found.problems else 0
 
 
 def _cat(options: argparse.Namespace) -> int:
@@ -288,19 +226,27 @@ def _cat(options: argparse.Namespace) -> int:
     from archiver.store import open_store
 
     store, prefix = open_store(_archive_config(options).storage)
-    topic = find_topic(store, Layout(prefix), options.topic, options.life)
-    records = read_records(store, topic, partition=options.partition, from_offset=options.from_offset)
-    for count, record in enumerate(records):
-        if options.limit is not None and count >= options.limit:
-            break
+    problems: list[str] = []
+
+    def tell(problem: str) -> None:
+        problems.append(problem)
+        _complain(problem)
+
+    topic = find_topic(store, Layout(prefix), options.topic, options.life, tell=tell)
+    if topic.other_lives and options.life is None:
+        others = ", ".join(map(str, topic.other_lives))
+        _complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
+    records = read_records(store, topic, partition=options.partition, from_offset=options.from_offset, tell=tell)
+    for record in islice(records, options.limit):
         print(json.dumps(record, ensure_ascii=False))
-    return 0
+    return NotWholeError.exit_code if problems else 0
 
 
 def _restore(options: argparse.Namespace) -> int:
     from archiver.config import load_target
     from archiver.job import run_restore_job
     from archiver.observe import Progress
+    from archiver.printing import restore_lines, topic_row
 
     progress = Progress("restore", quiet=options.quiet)
     try:
@@ -321,86 +267,31 @@ def _restore(options: argparse.Namespace) -> int:
                 "id": result.restore_id,
                 "seconds": result.seconds,
                 "filling_seconds": result.filling_seconds,
-                "topics": [_topic_row(one) for one in result.topics],
+                "topics": [topic_row(one) for one in result.topics],
             }
         )
     else:
-        _print_restore(result)
+        _print_lines(restore_lines(result))
     failed = [partition for topic in result.topics for partition in topic.errors]
     for partition in failed:
-        print(f"archiver: {partition.error}", file=sys.stderr)
+        _complain(partition.error)
     return max((partition.exit_code for partition in failed), default=0)
-
-
-def _topic_row(topic: "TopicReport") -> dict[str, Any]:
-    return {
-        "source": topic.source,
-        "target": topic.target,
-        "records": topic.records,
-        "retention_command": topic.retention_command,
-        "left_out_configs": topic.left_out_configs,
-        "partitions": [{name: getattr(one, name) for name in one.__slots__} for one in topic.partitions],
-    }
-
-
-def _print_restore(result: "RestoreResult") -> None:
-    topics = result.topics
-    rows = [
-        (
-            topic.source,
-            topic.target,
-            str(one.partition),
-            f"{one.records:,}",
-            f"{one.already_there:,}",
-            f"{one.digest:016x}",
-            "FAILED" if one.error else "verified",
-        )
-        for topic in topics
-        for one in topic.partitions
-    ]
-    _print_table(("topic", "target", "partition", "records", "already there", "digest", ""), rows)
-    records = sum(topic.records for topic in topics)
-    print(
-        f"restore {result.restore_id}: {records:,} records filled and read back in {result.filling_seconds:.1f} s,"
-        f" {result.seconds:.1f} s with Spark's start"
-    )
-    for topic in topics:
-        if topic.left_out_configs:
-            print(f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set")
-        if topic.retention_command:
-            print(
-                f"{topic.target}: retention is unlimited, so that nothing restored expires. To set what was archived:"
-            )
-            print(f"  {topic.retention_command}")
 
 
 # --- printing
 
 
+def _complain(problem: object) -> None:
+    print(f"archiver: {problem}", file=sys.stderr)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
 def _print_json(value: object) -> None:
     print(json.dumps(value, indent=1))
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head))]
-    for row in (head, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def _moment(timestamp_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)  # a timestamp may be any 64-bit value
 
 
 if __name__ == "__main__":

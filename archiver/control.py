@@ -124,8 +124,13 @@ class TopicFact:
         }
 
     @classmethod
-    def from_fact(cls, fact: Fact) -> "TopicFact":
+    def from_fact(cls, fact: Fact, where: str = "") -> "TopicFact":
+        """Read a fact; `where` names its key in an error."""
         try:
+            if not (
+                isinstance(fact["partitions"], int) and fact["partitions"] > 0 and isinstance(fact["configs"], dict)
+            ):
+                raise ValueError(f"partitions {fact['partitions']!r}, configs {fact['configs']!r}")  # noqa: TRY301
             lives = tuple(
                 Life(
                     life=life["life"],
@@ -144,9 +149,11 @@ class TopicFact:
                 lives=lives,
             )
         except (KeyError, TypeError) as error:
-            raise CorruptSegmentError(f"a topic's control fact lacks {error}") from error
+            raise CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact lacks {error}") from error
         except ValueError as error:
-            raise CorruptSegmentError(f"a topic's control fact cannot be: {error}") from error
+            raise CorruptSegmentError(
+                f"{where or fact.get('topic')}: a topic's control fact cannot be: {error}"
+            ) from error
 
 
 TOPICS = "topics"
@@ -158,8 +165,18 @@ def topic_stream(topic: str) -> str:
 
 def read_topic(store: ObjectStore, layout: Layout, topic: str) -> TopicFact | None:
     """Return what is known of a topic."""
-    fact = latest_fact(store, layout, topic_stream(topic))
-    return None if fact is None else TopicFact.from_fact(fact)
+    return _parse_topic(layout, topic, latest_fact(store, layout, topic_stream(topic)))
+
+
+def read_topic_history(store: ObjectStore, layout: Layout, topic: str) -> list[TopicFact]:
+    """Return what was known of a topic, oldest first."""
+    numbered = enumerate(facts(store, layout, topic_stream(topic)))  # they are numbered from 0 without gaps
+    return [TopicFact.from_fact(fact, layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
+
+
+def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:
+    where = f"{layout.control_prefix(topic_stream(topic))} (the newest)"
+    return None if latest is None else TopicFact.from_fact(latest, where)
 
 
 def settle_topic(
@@ -179,7 +196,7 @@ def settle_topic(
     """
 
     def decide(latest: Fact | None) -> Fact | None:
-        known = None if latest is None else TopicFact.from_fact(latest)
+        known = _parse_topic(layout, topic, latest)
         if known is not None and known.cluster_id != cluster_id:
             raise StrangerError(
                 f"{topic}: this archive belongs to cluster {known.cluster_id}, and this is {cluster_id};"
@@ -194,8 +211,8 @@ def settle_topic(
         is_old_news = wanted.current.topic_id != topic_id
         return None if known == wanted or is_old_news else wanted.to_fact()
 
-    fact = append_fact(store, layout, topic_stream(topic), decide)
-    life = None if fact is None else TopicFact.from_fact(fact).life_of(topic_id)
+    settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
+    life = None if settled is None else settled.life_of(topic_id)
     if life is None:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return life

@@ -1,14 +1,18 @@
 """What the archive holds, summed up (`ls`): from facts alone, without a body or a kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from archiver.inventory import Inventory, PartitionInventory
+from archiver.control import TOPICS, TopicFact, read_topic_history
+from archiver.errors import NotWholeError, UsageError
+from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.layout import Layout
+from archiver.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Totals of a partition, or of a topic (`partition` None)."""
+    """Totals of a partition, or of a topic (`partition` None); without a segment there are no timestamps."""
 
     topic: str
     life: int
@@ -20,32 +24,91 @@ class Holding:
     stored_bytes: int
     first_offset: int
     next_offset: int
-    min_timestamp: int
-    max_timestamp: int
+    min_timestamp: int | None
+    max_timestamp: int | None
     holes: int
     gaps: int
     shadowed: int
+    damaged: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.segments and not self.damaged
 
 
-def list_topics(inventory: Inventory) -> list[Holding]:
-    """Sum up each life of each topic."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The whole archive, or one topic; `problems` name what is damaged or missing."""
+
+    holdings: Sequence[Holding]
+    strangers: Sequence[str]
+    problems: Sequence[str]
+
+
+def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
+    """Sum up the archive by topic, or one topic by partition."""
+    if topic is None:
+        inventory = read_inventory(store, layout)
+        known = store.list_directories(layout.control_prefix(TOPICS))
+        return Survey(
+            holdings=list_topics(inventory, known), strangers=inventory.strangers, problems=_problems(inventory)
+        )
+    inventory = read_inventory(store, layout, lambda name: name == topic)
+    try:
+        shapes, unreadable = _shapes(read_topic_history(store, layout, topic)), []
+    except NotWholeError as error:
+        shapes, unreadable = {}, [str(error)]
+    holdings = list_partitions(inventory, topic, shapes)
+    if not holdings and not unreadable:
+        raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+    return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *_problems(inventory)])
+
+
+def _shapes(history: Sequence[TopicFact]) -> dict[int, int]:
+    return {fact.current.life: fact.partitions for fact in history}
+
+
+def _problems(inventory: Inventory) -> list[str]:
+    problems = [damage.message for damage in inventory.damaged]
+    for (topic, life), partitions in inventory.partitions.items():
+        name = f"{topic}@{life}" if life else topic
+        problems += [text for number, found in partitions.items() for text in problems_of(name, number, found, ())]
+    return problems
+
+
+def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
+    """Sum up each life of each topic; `known` are topics that may have no segment at all."""
+    lives = {*inventory.partitions, *((damage.key.topic, damage.key.life) for damage in inventory.damaged)}
+    lives |= {(topic, 0) for topic in set(known) - {topic for topic, _ in lives}}
     return [
-        _sum_up(topic, life, None, list(partitions.values()))
-        for (topic, life), partitions in inventory.partitions.items()
+        _sum_up(
+            topic,
+            life,
+            None,
+            list(inventory.partitions.get((topic, life), {}).values()),
+            sum(map(len, inventory.damage_of(topic, life).values())),
+        )
+        for topic, life in sorted(lives)
     ]
 
 
-def list_partitions(inventory: Inventory, topic: str) -> list[Holding]:
-    """Sum up each partition of a topic, in all its lives."""
-    return [
-        _sum_up(name, life, number, [partition])
-        for (name, life), partitions in inventory.partitions.items()
-        if name == topic
-        for number, partition in partitions.items()
-    ]
+def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, int]) -> list[Holding]:
+    """Sum up each partition of a topic, in all its lives; `shapes` tells how many partitions a life has had."""
+    lives = {life for name, life in inventory.partitions if name == topic} | set(shapes)
+    lives |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
+    rows: list[Holding] = []
+    for life in sorted(lives):
+        partitions = inventory.partitions.get((topic, life), {})
+        damaged = inventory.damage_of(topic, life)
+        for number in sorted({*partitions, *damaged, *range(shapes.get(life, 0))}):
+            found = partitions.get(number, EMPTY)
+            rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
+    return rows
 
 
-def _sum_up(topic: str, life: int, number: int | None, partitions: Sequence[PartitionInventory]) -> Holding:
+def _sum_up(
+    topic: str, life: int, number: int | None, partitions: Sequence[PartitionInventory], damaged: int
+) -> Holding:
     segments = [segment for partition in partitions for segment in partition.segments]
     facts = [segment.facts for segment in segments]
     return Holding(
@@ -57,11 +120,12 @@ def _sum_up(topic: str, life: int, number: int | None, partitions: Sequence[Part
         records=sum(one.records for one in facts),
         payload_bytes=sum(one.bytes for one in facts),
         stored_bytes=sum(segment.size for segment in segments),
-        first_offset=min(one.first for one in facts),
-        next_offset=max(one.next for one in facts),
-        min_timestamp=min(one.min_timestamp for one in facts),
-        max_timestamp=max(one.max_timestamp for one in facts),
+        first_offset=min((one.first for one in facts), default=0),
+        next_offset=max((one.next for one in facts), default=0),
+        min_timestamp=min((one.min_timestamp for one in facts), default=None),
+        max_timestamp=max((one.max_timestamp for one in facts), default=None),
         holes=sum(len(one.holes) for one in facts),
         gaps=sum(len(partition.gaps) for partition in partitions),
         shadowed=sum(len(partition.shadowed) for partition in partitions),
+        damaged=damaged,
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
@@ -65,6 +65,21 @@ class PartitionInventory:
             return self.gaps[0].first_offset
         return self.readable[-1].segment.facts.next if self.readable else 0
 
+    def from_offset(self, offset: int) -> "PartitionInventory":
+        """Leave out what lies below an offset."""
+        return PartitionInventory(
+            readable=tuple(
+                replace(reading, from_offset=max(reading.from_offset, offset))
+                for reading in self.readable
+                if reading.segment.facts.next > offset
+            ),
+            shadowed=self.shadowed,
+            gaps=tuple(gap for gap in self.gaps if gap.last_offset >= offset),
+        )
+
+
+EMPTY = PartitionInventory(readable=(), shadowed=(), gaps=())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
@@ -82,18 +97,23 @@ class Inventory:
     strangers: tuple[str, ...]
     damaged: tuple[Damage, ...]
 
+    def damage_of(self, topic: str, life: int) -> dict[int, list[str]]:
+        """Return what is wrong in each partition that has a damaged object."""
+        found: dict[int, list[str]] = {}
+        for damage in self.damaged:
+            if (damage.key.topic, damage.key.life) == (topic, life):
+                found.setdefault(damage.key.partition, []).append(damage.message)
+        return found
+
 
 def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     """Apply the read rule to the segments of one partition in one life."""
     readable: list[Reading] = []
     shadowed: list[Segment] = []
     gaps: list[Gap] = []
-    position: int | None = None
+    position = 0
     for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next)):
         facts = segment.facts
-        if position is None:
-            # What retention swept from the front is no gap.
-            position = facts.base
         if facts.next <= position:
             shadowed.append(segment)
             continue
@@ -105,17 +125,21 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     return PartitionInventory(readable=tuple(readable), shadowed=tuple(shadowed), gaps=tuple(gaps))
 
 
-def read_inventory(
-    store: ObjectStore, layout: Layout, wanted: Callable[[str, int], bool] = lambda _topic, _life: True
-) -> Inventory:
-    """List the archive and ask for the facts of every segment of the wanted (topic, life)."""
+def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
+    """Tell what of a partition cannot be read: its damaged objects, and the offsets that are missing."""
+    problems = list(damaged)
+    if partition.gaps:
+        missing = ", ".join(str(gap) for gap in partition.gaps)
+        problems.append(f"{topic}-{number}: offsets {missing} are missing from the archive")
+    return problems
+
+
+def read_inventory(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Inventory:
+    """List the archive and ask for the facts of every segment; of the wanted topics only, if told which."""
     listed: list[tuple[SegmentKey, ListedObject]] = []
     strangers: list[str] = []
-    for name in store.list_directories(layout.topics_prefix):
-        topic_life = layout.parse_topic_directory(name)
-        if topic_life is not None and not wanted(*topic_life):
-            continue
-        for item in store.list(f"{layout.topics_prefix}{name}/"):
+    for prefix in _prefixes(store, layout, wanted):
+        for item in store.list(prefix):
             key = layout.parse_segment(item.key)
             if key is None:
                 strangers.append(item.key)
@@ -128,6 +152,13 @@ def read_inventory(
         strangers=tuple(sorted(strangers)),
         damaged=tuple(seen for seen in found if isinstance(seen, Damage)),
     )
+
+
+def _prefixes(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None) -> list[str]:
+    if wanted is None:
+        return [layout.topics_prefix]
+    names = [(name, layout.parse_topic_directory(name)) for name in store.list_directories(layout.topics_prefix)]
+    return [f"{layout.topics_prefix}{name}/" for name, parsed in names if parsed is not None and wanted(parsed[0])]
 
 
 def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
@@ -155,25 +186,45 @@ def _look_at(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment
         return Damage(key=key, message=str(error))
 
 
-def position_of(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int) -> int:
-    """Return where a writer goes on: the end of the coverage, with one HEAD.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedEnd:
+    """Where a writer goes on, and which log the newest segment came from. Zero, -1 and empty when there is none."""
+
+    next: int = 0
+    leader_epoch: int = -1
+    topic_id: str = ""
+    cluster_id: str = ""
+    key: str = ""  # of the newest segment
+
+
+def position_of(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int) -> ArchivedEnd:
+    """Return where a writer goes on: the end of the coverage, with one HEAD, or two beside a merged segment.
 
     The last plain segment tells; a merged one tells by its name, so an old writer's segment inside it moves nothing back.
     """
-    merged_next = 0
-    last_plain = ""
+    merged_next, widest_merged, last_plain = 0, "", ""
     for item in store.list(layout.partition_prefix(topic, life, partition)):
         key = layout.parse_segment(item.key)
         if key is None:
             continue
         if key.next is None:
             last_plain = item.key
-        else:
-            merged_next = max(merged_next, key.next)
-    if not last_plain:
-        return merged_next
-    info = store.head(last_plain)
-    facts = facts_from_metadata(info.metadata, last_plain) if info is not None else None
+        elif key.next > merged_next:
+            merged_next, widest_merged = key.next, item.key
+    plain = _end_of(store, last_plain) if last_plain else ArchivedEnd()
+    # Only the epoch of the segment that holds the end may be told to a broker: an earlier one would seem to diverge.
+    return plain if plain.next >= merged_next else _end_of(store, widest_merged)
+
+
+def _end_of(store: ObjectStore, key: str) -> ArchivedEnd:
+    info = store.head(key)
+    facts = facts_from_metadata(info.metadata, key) if info is not None else None
     if facts is None:
-        raise CorruptSegmentError(f"{last_plain}: the newest segment has no facts; move it away, and look who wrote it")
-    return max(merged_next, facts.next)
+        raise CorruptSegmentError(f"{key}: the newest segment has no facts; move it away, and look who wrote it")
+    return ArchivedEnd(
+        next=facts.next,
+        leader_epoch=facts.leader_epoch,
+        topic_id=facts.topic_id,
+        cluster_id=facts.cluster_id,
+        key=key,
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from archiver.control import TopicFact
 from archiver.errors import UsageError
-from archiver.inventory import PartitionInventory
+from archiver.inventory import EMPTY, PartitionInventory, problems_of
 from archiver.layout import is_topic_name
 from archiver.reader import ObjectPart
 
@@ -73,7 +73,7 @@ class ArchivedTopic:
     life: int
     fact: TopicFact | None
     partitions: Mapping[int, PartitionInventory]
-    damaged: Mapping[int, str]  # partition -> what is wrong with one of its objects
+    damaged: Mapping[int, Sequence[str]]  # partition -> what is wrong with its objects
     other_lives: tuple[int, ...]  # that have records, too
 
 
@@ -132,7 +132,7 @@ def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
 
 
 def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:
-    inventory = topic.partitions.get(number, PartitionInventory(readable=(), shadowed=(), gaps=()))
+    inventory = topic.partitions.get(number, EMPTY)
     readings = inventory.readable
     return PartitionPlan(
         partition=number,
@@ -144,17 +144,8 @@ def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:
         selection_digest=_selection_digest(
             f"{reading.segment.object_key} {reading.from_offset} {reading.segment.facts.sha256}" for reading in readings
         ),
-        problem=_problem(topic, number, inventory),
+        problem="; ".join(problems_of(topic.topic, number, inventory, topic.damaged.get(number, ()))),
     )
-
-
-def _problem(topic: ArchivedTopic, number: int, inventory: PartitionInventory) -> str:
-    if number in topic.damaged:
-        return topic.damaged[number]
-    if inventory.gaps:
-        missing = ", ".join(str(gap) for gap in inventory.gaps)
-        return f"{topic.topic}-{number}: offsets {missing} are missing from the archive"
-    return ""
 
 
 def _selection_digest(lines: Iterable[str]) -> str:

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from archiver.errors import CorruptSegmentError
 from archiver.facts import SegmentFacts
-from archiver.inventory import Gap, Inventory, PartitionInventory, Segment, arrange, position_of, read_inventory
+from archiver.inventory import (
+    ArchivedEnd,
+    Gap,
+    Inventory,
+    PartitionInventory,
+    Segment,
+    arrange,
+    position_of,
+    problems_of,
+    read_inventory,
+)
 from archiver.layout import Layout, SegmentKey
 from archiver.store import ObjectInfo
 from tests.support.memory_store import MemoryStore
@@ -78,12 +88,11 @@ def covers(one: Segment, offset: int) -> bool:
 @given(piles)
 def test_each_offset_is_read_once_or_reported_missing(pile: list[Segment]) -> None:
     inventory = arrange(pile)
-    start = min((one.facts.base for one in pile), default=0)
     end = max((one.facts.next for one in pile), default=0)
     for offset in range(2 * OFFSETS + 1):
         holders = [one for one in pile if covers(one, offset)]
         missing = [gap for gap in inventory.gaps if gap.first_offset <= offset <= gap.last_offset]
-        assert len(missing) == (1 if start <= offset < end and not holders else 0)
+        assert len(missing) == (1 if offset < end and not holders else 0)
         # The oracle: of those that hold it, the one that begins first, and of these the longest, is read.
         wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
         assert [one.facts for one in reader_of(inventory, offset)] == ([] if wanted is None else [wanted.facts])
@@ -106,7 +115,7 @@ def test_every_object_is_read_or_shadowed_whatever_the_order(pile: list[Segment]
 
 @given(piles)
 def test_the_position_is_the_end_of_what_hangs_together(pile: list[Segment]) -> None:
-    position = min((one.facts.base for one in pile), default=0)
+    position = 0
     while any(covers(one, position) for one in pile):
         position += 1
     assert arrange(pile).position == position
@@ -142,16 +151,10 @@ class History:
         if shadowed:
             del self.objects[shadowed[number % len(shadowed)].object_key]
 
-    def expire(self) -> None:
-        """Retention takes the oldest, never the newest."""
-        read = arrange(self.objects.values()).segments
-        if len(read) > 1 and not arrange(self.objects.values()).shadowed:
-            del self.objects[read[0].object_key]
-
     def write_late(self, number: int, length: int) -> None:
         """A writer that was paused wakes at an old position, and cuts where it likes; not beyond what it had fetched."""
         base = self.boundaries[number % len(self.boundaries)]
-        if arrange(self.objects.values()).segments[0].facts.base <= base < self.boundaries[-1]:
+        if base < self.boundaries[-1]:
             self.create(segment(base, min(base + length, self.boundaries[-1])))
 
 
@@ -160,7 +163,6 @@ steps = st.lists(
     st.tuples(st.just("append"), st.integers(1, 5))
     | st.tuples(st.just("merge"), small, small)
     | st.tuples(st.just("sweep"), small)
-    | st.tuples(st.just("expire"))
     | st.tuples(st.just("write_late"), small, st.integers(1, 8)),
     max_size=25,
 )
@@ -177,8 +179,8 @@ def test_no_history_loses_anything_or_moves_the_position_back(drawn: list[tuple[
         assert inventory.position == history.boundaries[-1]
         store = CountingStore()
         put(store, list(history.objects.values()))
-        assert position_of(store, LAYOUT, "t", 0, 0) == inventory.position
-        assert store.heads <= 1
+        assert position_of(store, LAYOUT, "t", 0, 0).next == inventory.position
+        assert store.heads <= 2
 
 
 class CountingStore(MemoryStore):
@@ -207,15 +209,25 @@ def test_of_an_overlap_only_the_rest_is_read() -> None:
 
 def test_what_is_missing_is_reported_with_both_ends() -> None:
     inventory = arrange([segment(4, 5), segment(7, 9), segment(9, 10), segment(20, 21)])
-    assert inventory.gaps == (Gap(first_offset=5, last_offset=6), Gap(first_offset=10, last_offset=19))
-    assert [str(gap) for gap in inventory.gaps] == ["5-6", "10-19"]
-    assert inventory.position == 5
+    assert [str(gap) for gap in inventory.gaps] == ["0-3", "5-6", "10-19"]
+    assert inventory.gaps[0] == Gap(first_offset=0, last_offset=3)
+    assert inventory.position == 0
+    assert problems_of("t", 7, inventory, ["x.data: damaged"]) == [
+        "x.data: damaged",
+        "t-7: offsets 0-3, 5-6, 10-19 are missing from the archive",
+    ]
+
+
+def test_what_lies_below_an_offset_is_left_out_with_its_gaps() -> None:
+    inventory = arrange([segment(4, 5), segment(7, 9), segment(12, 15)]).from_offset(8)
+    assert [(one.segment.facts.base, one.from_offset) for one in inventory.readable] == [(7, 8), (12, 12)]
+    assert [str(gap) for gap in inventory.gaps] == ["9-11"]
 
 
 def test_an_empty_partition_begins_at_zero() -> None:
     inventory = arrange([])
     assert (inventory.readable, inventory.shadowed, inventory.gaps, inventory.position) == ((), (), (), 0)
-    assert position_of(MemoryStore(), LAYOUT, "t", 0, 0) == 0
+    assert position_of(MemoryStore(), LAYOUT, "t", 0, 0) == ArchivedEnd()
 
 
 @pytest.mark.parametrize(("base", "next_offset"), [(1, 5), (0, 6)])
@@ -241,16 +253,16 @@ def test_lives_and_partitions_are_kept_apart() -> None:
         for number, found in by_partition.items()
     }
     assert positions == {("t", 0, 0): 7, ("t", 0, 10): 3, ("t", 1, 0): 2, ("t.x", 0, 0): 9}
-    assert position_of(store, LAYOUT, "t", 0, 0) == 7
-    assert position_of(store, LAYOUT, "t", 0, 1) == 0  # not that of partition 10
-    assert position_of(store, LAYOUT, "t", 1, 0) == 2
+    assert position_of(store, LAYOUT, "t", 0, 0).next == 7
+    assert position_of(store, LAYOUT, "t", 0, 1).next == 0  # not that of partition 10
+    assert position_of(store, LAYOUT, "t", 1, 0).next == 2
 
 
 def test_only_what_is_wanted_is_asked_for() -> None:
     store = CountingStore()
     put(store, [segment(0, 5), segment(5, 7)])
     put(store, [segment(0, 9)], topic="other")
-    inventory = read_inventory(store, LAYOUT, lambda topic, _life: topic == "other")
+    inventory = read_inventory(store, LAYOUT, lambda topic: topic == "other")
     assert list(inventory.partitions) == [("other", 0)]
     assert store.heads == 1
 
@@ -258,7 +270,7 @@ def test_only_what_is_wanted_is_asked_for() -> None:
 def test_strangers_are_listed_and_harm_nobody_but_a_segment_without_facts_is_damage() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
-    strange = ["p/topics/t/_SUCCESS", "p/topics/t/partition=0/t+0-7.data", "p/topics/no topic!/x"]
+    strange = ["p/topics/README", "p/topics/t/_SUCCESS", "p/topics/t/partition=0/t+0-7.data", "p/topics/no topic!/x"]
     without_facts = LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5))
     for key in [*strange, without_facts]:
         store.put_if_absent(key, b"", {})
@@ -321,11 +333,22 @@ def test_the_widest_merged_segment_tells_the_position() -> None:
     """The last in name order is a narrow one that waits for its sweep, beside a late writer's."""
     store = MemoryStore()
     put(store, [segment(0, 20, merged=True), segment(5, 10, merged=True), segment(5, 7)])
-    assert position_of(store, LAYOUT, "t", 0, 0) == 20
+    assert position_of(store, LAYOUT, "t", 0, 0).next == 20
 
 
 def test_strangers_do_not_move_the_position() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
     store.put_if_absent("p/topics/t/partition=0/zzz", b"", {})
-    assert position_of(store, LAYOUT, "t", 0, 0) == 5
+    assert position_of(store, LAYOUT, "t", 0, 0).next == 5
+
+
+def test_the_epoch_is_that_of_the_segment_that_holds_the_end() -> None:
+    store = MemoryStore()
+    plain, merged = segment(5, 7), segment(0, 20, merged=True)
+    store.put_if_absent(plain.object_key, b"x", replace(plain.facts, leader_epoch=3).to_metadata())
+    assert position_of(store, LAYOUT, "t", 0, 0) == ArchivedEnd(
+        next=7, leader_epoch=3, topic_id="t", cluster_id="c", key=plain.object_key
+    )
+    store.put_if_absent(merged.object_key, b"x", replace(merged.facts, leader_epoch=8).to_metadata())
+    assert position_of(store, LAYOUT, "t", 0, 0).leader_epoch == 8

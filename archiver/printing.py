@@ -1,0 +1,151 @@
+"""Results as text and as rows for JSON: lines that archiver.cli prints."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from archiver.holdings import Holding
+    from archiver.job import RestoreResult
+    from archiver.pump import PartitionReport
+    from archiver.spark.restore import TopicReport
+
+
+def backup_row(report: "PartitionReport") -> dict[str, Any]:
+    return {
+        "topic": report.source.topic,
+        "life": report.source.life,
+        "partition": report.source.partition,
+        "from_offset": report.from_offset,
+        "position": report.position,
+        "end_offset": report.end_offset,
+        "records": report.written.records,
+        "bytes": report.written.payload_bytes,
+        "stored_bytes": report.written.stored_bytes,
+        "segments": report.written.segments,
+        "put_retries": report.written.put_retries,
+        "holes": [str(hole) for hole in report.written.holes],
+        "open_transactions": [
+            {"producer_id": one.producer_id, "transactional_id": one.transactional_id, "start_offset": one.start_offset}
+            for one in report.open_transactions
+        ],
+        "error": None if report.error is None else str(report.error),
+    }
+
+
+def backup_lines(reports: Sequence["PartitionReport"], seconds: float) -> Iterator[str]:
+    rows = [
+        (
+            report.source.topic,
+            str(report.source.partition),
+            f"{report.from_offset}..{report.position}",
+            f"{report.written.records:,}",
+            str(report.written.segments),
+            _size(report.written.stored_bytes),
+            ", ".join(f"hole {hole}" for hole in report.written.holes)
+            + ("  open transaction" if report.open_transactions else "")
+            + ("  FAILED" if report.error else ""),
+        )
+        for report in reports
+    ]
+    yield from _table(("topic", "partition", "offsets", "records", "segments", "stored", ""), rows)
+    records = sum(report.written.records for report in reports)
+    rate = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
+    yield f"{records:,} records archived in {seconds:.1f} s{rate}"
+
+
+def holding_row(holding: "Holding") -> dict[str, Any]:
+    return {name: getattr(holding, name) for name in holding.__slots__}
+
+
+def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
+    rows = [
+        (
+            one.topic + (f"@{one.life}" if one.life else ""),
+            str(one.partitions if one.partition is None else one.partition),
+            f"{one.first_offset}..{one.next_offset}",
+            f"{one.records:,}",
+            _size(one.payload_bytes),
+            _size(one.stored_bytes),
+            str(one.segments),
+            " .. ".join(_moment(moment) for moment in (one.min_timestamp, one.max_timestamp) if moment is not None),
+            _remarks(one),
+        )
+        for one in holdings
+    ]
+    which = "partition" if holdings and holdings[0].partition is not None else "partitions"
+    yield from _table(("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", ""), rows)
+
+
+def _remarks(holding: "Holding") -> str:
+    if holding.is_empty:
+        return "empty"
+    counted = [
+        (holding.holes, "hole" if holding.holes == 1 else "holes"),
+        (holding.gaps, "gap" if holding.gaps == 1 else "gaps"),
+        (holding.shadowed, "shadowed"),
+        (holding.damaged, "damaged"),
+    ]
+    return ", ".join(f"{count} {name}" for count, name in counted if count)
+
+
+def topic_row(topic: "TopicReport") -> dict[str, Any]:
+    return {
+        "source": topic.source,
+        "target": topic.target,
+        "records": topic.records,
+        "retention_command": topic.retention_command,
+        "left_out_configs": topic.left_out_configs,
+        "partitions": [{name: getattr(one, name) for name in one.__slots__} for one in topic.partitions],
+    }
+
+
+def restore_lines(result: "RestoreResult") -> Iterator[str]:
+    topics = result.topics
+    rows = [
+        (
+            topic.source,
+            topic.target,
+            str(one.partition),
+            f"{one.records:,}",
+            f"{one.already_there:,}",
+            f"{one.digest:016x}",
+            "FAILED" if one.error else "verified",
+        )
+        for topic in topics
+        for one in topic.partitions
+    ]
+    yield from _table(("topic", "target", "partition", "records", "already there", "digest", ""), rows)
+    records = sum(topic.records for topic in topics)
+    yield (
+        f"restore {result.restore_id}: {records:,} records filled and read back in {result.filling_seconds:.1f} s,"
+        f" {result.seconds:.1f} s with Spark's start"
+    )
+    for topic in topics:
+        if topic.left_out_configs:
+            yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
+        if topic.retention_command:
+            yield f"{topic.target}: retention is unlimited, so that nothing restored expires. To set what was archived:"
+            yield f"  {topic.retention_command}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head))]
+    for row in (head, *rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _moment(timestamp_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)  # a timestamp may be any 64-bit value
