@@ -90,7 +90,7 @@ def _summary(rows: Sequence[Row], start: Row) -> Row:
         "rate_without_start": _rate(records, found["seconds"], start_seconds),
         "cpu_us": 1e6 * found["cpu_seconds"] / records,
         "start_cpu_seconds": start["cpu_seconds"],
-        "cpu_us_without_start": 1e6 * (found["cpu_seconds"] - start["cpu_seconds"]) / records,
+        "cpu_us_without_start": _cpu_us(records, found["cpu_seconds"], start["cpu_seconds"]),
     }
 
 
@@ -98,6 +98,12 @@ def _rate(records: int, seconds: float, start_seconds: float) -> float | None:
     """None where nearly all was start: a difference of two such times says nothing."""
     rest = seconds - start_seconds
     return records / rest if rest > seconds / 10 else None
+
+
+def _cpu_us(records: int, seconds: float, start_seconds: float) -> float | None:
+    """None for the same reason."""
+    rest = seconds - start_seconds
+    return 1e6 * rest / records if rest > seconds / 10 else None
 
 
 def _ratio(one: float | None, other: float | None) -> str:
@@ -152,10 +158,11 @@ def _figures(pairs: Sequence[Row]) -> str:
 def _figure_line(size: int, tool: str, found: Row) -> str:
     stored = f"{found['stored_bytes'] / 1e6:,.1f} MB" if "stored_bytes" in found else "-"
     without = f"{found['rate_without_start']:,.0f}" if found["rate_without_start"] else "-"
+    cpu_without = f"{found['cpu_us_without_start']:.2f}" if found["cpu_us_without_start"] else "-"
     return (
         f"| {size} B | {tool} | {found['rate']:,.0f} | {found['slowest_rate']:,.0f} … {found['fastest_rate']:,.0f} |"
         f" {without} | {found['cpu_us']:.2f} |"
-        f" {found['cpu_us_without_start']:.2f} | {found['peak_memory_bytes'] / 2**20:,.0f} MiB | {stored} |"
+        f" {cpu_without} | {found['peak_memory_bytes'] / 2**20:,.0f} MiB | {stored} |"
     )
 
 
@@ -167,7 +174,7 @@ def _ratios(pairs: Sequence[Row]) -> str:
             f"{pair['size']} B: **{ours['rate'] / baseline['rate']:.1f}x** the records/s"
             f" ({_ratio(ours['rate_without_start'], baseline['rate_without_start'])} without start),"
             f" **{baseline['cpu_us'] / ours['cpu_us']:.1f}x less CPU** a record"
-            f" ({baseline['cpu_us_without_start'] / ours['cpu_us_without_start']:.1f}x without start)"
+            f" ({_ratio(baseline['cpu_us_without_start'], ours['cpu_us_without_start'])} without start)"
         )
         if "stored_bytes" in ours:
             text += f", {ours['stored_bytes'] / baseline['stored_bytes']:.2f}x the stored bytes"
