@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from archiver.control import Life, settle_topic
 from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, UsageError
-from archiver.inventory import position_of
+from archiver.inventory import ArchivedEnd, position_of
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient, PartitionOffsets, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.pump import Feed, PartitionReport, Pump, cut_back
 from archiver.segment import PartitionSource
-from archiver.writer import Archive, PartitionWriter
+from archiver.writer import Archive, PartitionWriter, refuse_stranger
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +89,9 @@ async def _open_feeds(
         for number in topic.partitions
     ]
 
-    def position(source: PartitionSource) -> int | NotWholeError:
+    def position(source: PartitionSource) -> ArchivedEnd | NotWholeError:
         try:
-            return position_of(archive.store, archive.layout, source.topic, source.life, source.partition)
+            return _own_end(archive, source)
         except NotWholeError as error:
             return error
 
@@ -106,17 +106,26 @@ async def _open_feeds(
     return feeds
 
 
+def _own_end(archive: Archive, source: PartitionSource) -> ArchivedEnd:
+    end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition)
+    if end.key:
+        refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
+    return end
+
+
 def _open_feed(
-    source: PartitionSource, found: int | NotWholeError, offsets: PartitionOffsets, archive: Archive
+    source: PartitionSource, found: ArchivedEnd | NotWholeError, offsets: PartitionOffsets, archive: Archive
 ) -> Feed:
-    position = found if isinstance(found, int) else 0
-    writer = PartitionWriter(source, position, archive)
+    end = found if isinstance(found, ArchivedEnd) else ArchivedEnd()
+    position = end.next
+    writer = PartitionWriter(source, position, archive, end.leader_epoch)
     feed = Feed(
         writer=writer,
         end_offset=offsets.last_stable,
         topic_id=source.topic_id,
         from_offset=position,
         fetch_offset=position,
+        fetched_epoch=end.leader_epoch,
     )
     if isinstance(found, NotWholeError):
         feed.error = found
@@ -124,7 +133,7 @@ def _open_feed(
         feed.error = cut_back(source, position, offsets)
     elif position < offsets.log_start:
         writer.skip(offsets.log_start)
-        feed.fetch_offset = writer.position
+        feed.go_on_where_the_writer_is()
     return feed
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from archiver.codec.batch import position_after, whole_batches
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, NotWholeError
 from archiver.kafka.client import KafkaClient, OpenTransaction, PartitionOffsets
-from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
+from archiver.kafka.fetch import UNKNOWN_EPOCH, Divergence, Fetched, FetchProblem, FetchTarget, fetch
 from archiver.segment import PartitionSource
-from archiver.writer import Fetch, PartitionWriter, Written
+from archiver.writer import Fetch, PartitionWriter, Written, epoch_of
 
 TopicPartition = tuple[str, int]
 
@@ -47,6 +47,7 @@ class Feed:
     topic_id: str
     from_offset: int
     fetch_offset: int
+    fetched_epoch: int = UNKNOWN_EPOCH  # of the last batch before fetch_offset
     open_transactions: tuple[OpenTransaction, ...] = ()
     queue: deque[Fetch] = field(default_factory=deque)
     working: bool = False
@@ -62,6 +63,9 @@ class Feed:
     @property
     def wants_more(self) -> bool:
         return self.error is None and self.fetch_offset < self.end_offset and len(self.queue) < _FETCHES_AHEAD
+
+    def go_on_where_the_writer_is(self) -> None:
+        self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
 
     def report(self) -> PartitionReport:
         return PartitionReport(
@@ -79,6 +83,14 @@ def cut_back(source: PartitionSource, position: int, offsets: PartitionOffsets) 
     return NotWholeError(
         f"{source}: the archive reaches offset {position}, the log ends at {offsets.high_watermark}: the log was cut back,"
         " or the topic was created again. What is archived is kept; archive this topic under a new prefix"
+    )
+
+
+def parted(source: PartitionSource, position: int, epoch: int, diverging: Divergence | None) -> NotWholeError:
+    since = f", and since offset {diverging.end_offset} it is another" if diverging else ""
+    return NotWholeError(
+        f"{source}: the archive reaches offset {position} with leader epoch {epoch}; the log there is not the one that was"
+        f" archived{since}: the log was cut back. What is archived is kept; archive this topic under a new prefix"
     )
 
 
@@ -187,7 +199,13 @@ class Pump:
 
     async def _fetch(self, node: int, feeds: list[Feed]) -> None:
         targets = [
-            FetchTarget(topic=feed.key[0], topic_id=feed.topic_id, partition=feed.key[1], offset=feed.fetch_offset)
+            FetchTarget(
+                topic=feed.key[0],
+                topic_id=feed.topic_id,
+                partition=feed.key[1],
+                offset=feed.fetch_offset,
+                last_fetched_epoch=feed.fetched_epoch,
+            )
             for feed in feeds
         ]
         try:
@@ -223,7 +241,7 @@ class Pump:
             self._enqueue(feed, answer)
         elif first and answer.last_stable_offset >= feed.end_offset:
             # Served first and still nothing: compaction left no batch between here and the end.
-            feed.fetch_offset = feed.end_offset
+            feed.fetch_offset, feed.fetched_epoch = feed.end_offset, UNKNOWN_EPOCH
         else:
             feed.starving = True
 
@@ -234,7 +252,7 @@ class Pump:
         except CorruptBatchError as error:
             feed.error = CorruptBatchError(f"{feed.writer.source}: {error}")
             return
-        feed.fetch_offset = position_after(batches, position)
+        feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         feed.queue.append(Fetch(position=position, records=answer.records[: len(whole)], aborted=answer.aborted))
         self._held_bytes += len(whole)
 
@@ -247,6 +265,8 @@ class Pump:
                 await asyncio.sleep(_PAUSE_S)
             case FetchProblem.OFFSET_OUT_OF_RANGE:
                 await self._leave_the_gap(feed)
+            case FetchProblem.DIVERGING_EPOCH:
+                feed.error = parted(source, feed.fetch_offset, feed.fetched_epoch, answer.diverging)
             case FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
                 feed.error = KafkaError(f"{source}: the topic was deleted during the backup; what is archived is kept")
             case FetchProblem.DENIED:
@@ -270,9 +290,12 @@ class Pump:
             return  # what is under way comes first; the next fetch asks again
         if feed.fetch_offset > offsets.high_watermark:
             feed.error = cut_back(feed.writer.source, feed.fetch_offset, offsets)
+        elif feed.fetch_offset >= offsets.log_start and offsets.leader_epoch < feed.fetched_epoch:
+            # In range and refused: the log has never heard of the epoch that we have read.
+            feed.error = parted(feed.writer.source, feed.fetch_offset, feed.fetched_epoch, None)
         elif feed.fetch_offset < offsets.log_start:
             feed.writer.skip(offsets.log_start)
-            feed.fetch_offset = feed.writer.position
+            feed.go_on_where_the_writer_is()
 
     def _note_trouble(self, feeds: Iterable[Feed], error: ArchiverError) -> None:
         now_s = self._clock()
@@ -307,7 +330,7 @@ class Pump:
 
     def _restart(self, feed: Feed) -> None:
         """Another writer was there first: fetch again from where it ended."""
-        feed.fetch_offset = feed.writer.position
+        feed.go_on_where_the_writer_is()
 
     async def _finish(self, feed: Feed) -> None:
         """Put what is held; before that, take over the position where compaction left nothing up to the end."""

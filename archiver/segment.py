@@ -224,6 +224,10 @@ class OpenSegment:
         coverage.leader_epoch = leader_epoch if leader_epoch >= 0 else coverage.leader_epoch
         coverage.source_bytes += source_bytes
 
+    def forget_epoch(self) -> None:
+        """The coverage will end behind batches that were never seen."""
+        self._coverage.leader_epoch = -1
+
     def note_hole(self, hole: Hole) -> None:
         """Record that offsets were not there to be read; they become part of the coverage."""
         holes = self._coverage.holes

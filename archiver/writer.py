@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from archiver.codec.batch import DecodedBatches, decode_batches
+from archiver.codec.batch import DecodedBatches, decode_batches, whole_batches
+from archiver.codec.batch_kernels import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.frame import Longs
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore
@@ -51,15 +53,36 @@ class Archive:
     sleep: Callable[[float], None]
 
 
+def epoch_of(batches: Longs) -> int:
+    """Return the leader epoch of the last batch of a table; -1 when there is none."""
+    return int(batches[LEADER_EPOCH, -1]) if batches.shape[1] else -1
+
+
+def _epoch_before(content: memoryview, offset: int) -> int:
+    batches, _ = whole_batches(content, offset)
+    return epoch_of(batches[:, batches[BASE_OFFSET] < offset])
+
+
+def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster_id: str) -> None:
+    """Raise StrangerError when a segment's topic id or cluster id is not the source's."""
+    ids = {topic_id, source.topic_id} - {""}  # brokers before 2.8 have none
+    if len(ids) > 1 or cluster_id != source.cluster_id:
+        raise StrangerError(
+            f"{key}: belongs to topic id {topic_id} of cluster {cluster_id}, not to topic id {source.topic_id} of"
+            f" cluster {source.cluster_id}; give each cluster its own prefix"
+        )
+
+
 class PartitionWriter:
     """Takes fetches in order and makes segments of them. Not for two threads at once.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
     """
 
-    def __init__(self, source: PartitionSource, position: int, archive: Archive) -> None:
+    def __init__(self, source: PartitionSource, position: int, archive: Archive, leader_epoch: int = -1) -> None:
         self.source = source
         self.position = position
+        self.leader_epoch = leader_epoch  # of the last batch before the position; -1: not known
         self.written = Written()
         self._archive = archive
         self._open: OpenSegment | None = None
@@ -81,14 +104,14 @@ class PartitionWriter:
             except CorruptBatchError as error:
                 rest, broken = rest[: error.good_bytes], error
                 continue
-            if not self._append(decoded):
+            if not self._append(decoded, rest):
                 return
             rest, aborted = rest[decoded.source_bytes :], decoded.aborted
         if broken is not None:
             self.flush()
             raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
 
-    def _append(self, decoded: DecodedBatches) -> bool:
+    def _append(self, decoded: DecodedBatches, batches: memoryview) -> bool:
         """Append records, and put what is full on the way. False: another writer was there first."""
         frame, row = decoded.frame, 0
         left_bytes = decoded.source_bytes
@@ -97,13 +120,15 @@ class PartitionWriter:
             after = segment.append(frame, row)
             share = left_bytes * (after - row) // (len(frame) - row)
             left_bytes -= share
-            next_offset = decoded.next_offset if after == len(frame) else segment.next
-            segment.cover(next_offset, leader_epoch=decoded.leader_epoch, source_bytes=share)
+            if after == len(frame):
+                self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
+            else:
+                self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
+            segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
             row = after
-            self.position = next_offset
             if (segment.is_full or self._is_old()) and not self._put():
                 return False
-        self.position = decoded.next_offset
+        self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
         if self._open is not None:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
         return True
@@ -111,7 +136,7 @@ class PartitionWriter:
     def skip(self, first_kept_offset: int) -> None:
         """Go on at the log start: what lies below it is gone from Kafka, and becomes a hole."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=HoleCause.EXPIRED)
-        self.position = first_kept_offset
+        self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
         elif self._waiting_holes:
@@ -122,8 +147,12 @@ class PartitionWriter:
 
     def pass_over(self, next_offset: int) -> None:
         """Go on behind offsets that compaction left empty; not a hole."""
-        self.position = max(self.position, next_offset)
+        if next_offset <= self.position:
+            return
+        # Epochs may have begun and ended among what is gone: that of the last batch would seem to diverge here.
+        self.position, self.leader_epoch = next_offset, -1
         if self._open is not None:
+            self._open.forget_epoch()
             self._open.cover(self.position, leader_epoch=-1, source_bytes=0)
 
     def flush(self) -> None:
@@ -163,7 +192,8 @@ class PartitionWriter:
             self._count(finished)
         ours = facts.next == finished.facts.next
         self._base = facts.next  # 3. only now the position counts
-        self.position = self.position if ours else facts.next
+        if not ours:
+            self.position, self.leader_epoch = facts.next, facts.leader_epoch
         self._waiting_holes.clear()
         return ours
 
@@ -190,12 +220,7 @@ class PartitionWriter:
             raise CorruptSegmentError(
                 f"{key}: something without our facts stands where {self.source} must go on; move it away"
             )
-        ids = {facts.topic_id, finished.facts.topic_id} - {""}  # brokers before 2.8 have none
-        if len(ids) > 1 or facts.cluster_id != finished.facts.cluster_id:
-            raise StrangerError(
-                f"{key}: belongs to topic id {facts.topic_id} of cluster {facts.cluster_id}, not to topic id"
-                f" {finished.facts.topic_id} of cluster {finished.facts.cluster_id}; give each cluster its own prefix"
-            )
+        refuse_stranger(self.source, key, topic_id=facts.topic_id, cluster_id=facts.cluster_id)
         return facts
 
     def _key(self, base: int) -> str:

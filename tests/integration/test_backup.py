@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -412,6 +413,51 @@ def test_a_recreated_topic_begins_a_life(broker: Broker, topic: str, site: Archi
     assert (report.error, report.source.life, report.from_offset, report.position) == (None, 1, 0, 8)
     assert [row.offset for row in read_partitions(site.bucket, topic)[0]] == list(range(20))
     assert [row.offset for row in read_partitions(site.bucket, f"{topic}@1")[0]] == list(range(8))
+
+
+@pytest.mark.parametrize("version", ["3.9.1", "4.1.1"])
+def test_a_log_that_was_cut_back_and_has_grown_again_is_noticed(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, version: str
+) -> None:
+    broker = new_broker(version)
+    create(broker, topic, 2)
+    for partition in range(2):
+        send(broker, topic, 100, partition)
+    site.back_up(broker.bootstrap, topic, records=35)
+    before = read_partitions(site.bucket, topic)
+    broker.restart()  # a new leader epoch alone harms nobody: partition 1 goes on
+    broker.stop()
+    shutil.rmtree(broker.data_dir / "log" / f"{topic}-0")
+    broker.start()
+    for partition in range(2):
+        send(broker, topic, 150, partition)
+    reports = site.back_up(broker.bootstrap, topic)
+    errors = errors_of(reports)
+    assert errors.keys() == {(topic, 0)}
+    assert isinstance(reports[topic, 0].error, NotWholeError)
+    assert all(part in errors[topic, 0] for part in (f"{topic}-0", "offset 100", "cut back", "new prefix"))
+    after = read_partitions(site.bucket, topic)
+    assert (after[0], len(after[1])) == (before[0], 250)
+    assert {one.metadata["archiver-leader-epoch"] for one in read_segments(site.bucket, topic) if one.base < 100} == {
+        "0"
+    }
+
+
+def test_a_segment_of_another_topic_id_is_not_gone_on_from(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """As when the control facts were lost, and the topic was created again."""
+    create(broker_41, topic, 2)
+    send(broker_41, topic, 20)
+    site.back_up(broker_41.bootstrap, topic)
+    client = s3_client(site.bucket)
+    for key in keys_in(site.bucket):
+        if key.startswith("control/topics/"):
+            client.delete_object(Bucket=site.bucket.name, Key=key)
+    recreate(broker_41, topic)
+    send(broker_41, topic, 25)
+    reports = site.back_up(broker_41.bootstrap, topic)
+    assert isinstance(reports[topic, 0].error, StrangerError)
+    assert "belongs to topic id" in str(reports[topic, 0].error)
+    assert len(read_segments(site.bucket, topic)) == 1
 
 
 def test_another_cluster_is_refused(broker_39: Broker, broker_41: Broker, topic: str, site: ArchiveSite) -> None:
