@@ -69,6 +69,7 @@ def test_help_tells_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
         (["backup", "--until-end", "-c", "typo.yaml"], "stroage"),
         (["ls", "--url", "file:///tmp"], "s3://"),
         (["cat", "t", "--url", "s3://bucket/x", "--partition", "one"], "--partition"),
+        (["cat", "t", "--url", "s3://bucket/x", "--limit", "-1"], "--limit"),
         (["restore", "--target", "absent.yaml", "--url", "s3://bucket/x"], "absent.yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -151,6 +152,8 @@ def test_a_topic_goes_to_s3_and_comes_back(
     done = site.run("cat", topic)
     assert_clean(done, 3)
     assert damaged in done.stderr
+    left = [json.loads(line)["offset"] for line in done.stdout.splitlines()]
+    assert left == [*range(150), *range(300, 400)]
     done = site.run("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.again")
     assert_clean(done, 3)
     assert damaged in done.stderr
@@ -165,8 +168,11 @@ def check_ls(site: ArchiveSite, topic: str) -> None:
     assert row[1:4] == ["1", "0..400", "400"]
     done = site.run("ls", topic, "--format", "json")
     assert_clean(done, 0)
-    (holding,) = json.loads(done.stdout)["holdings"]
-    assert (holding["partition"], holding["segments"], holding["records"], holding["gaps"]) == (0, 3, 400, 0)
+    rows = json.loads(done.stdout)["holdings"]
+    assert [(row["partition"], row["segments"], row["records"], row["gaps"]) for row in rows] == [
+        (0, 3, 400, 0),
+        (1, 0, 0, 0),
+    ]
     done = site.run("ls", "nothing")
     assert_clean(done, 2)
     assert "nothing" in done.stderr

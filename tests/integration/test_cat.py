@@ -10,7 +10,7 @@ import pytest
 import archiver.store
 from archiver.browse import read_archive
 from archiver.cli import main
-from archiver.control import settle_topic
+from archiver.control import read_topic, settle_topic
 from archiver.errors import CorruptSegmentError
 from archiver.layout import Layout, SegmentKey
 from archiver.restore import plan_restore
@@ -152,6 +152,8 @@ def test_a_damaged_topic_fact_stops_no_other_topic(archive: Archive, run: Run) -
     assert found.topic == "orders"
     with pytest.raises(CorruptSegmentError, match=r"control/topics/broken/000000\.json"):
         read_archive(archive.store, LAYOUT)
+    with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/broken/.*lacks 'partitions'"):
+        read_topic(archive.store, LAYOUT, "broken")
 
 
 def test_ls_tells_gaps_and_empty_partitions(archive: Archive, run: Run) -> None:
