@@ -22,7 +22,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.pump import PartitionReport
-from archiver.restore import RestorePlan, check_restore_id, default_restore_id, parse_renames, plan_restore
+from archiver.restore import RestorePlan, check_restore_id, default_restore_id, is_wanted, parse_renames, plan_restore
 from archiver.segment import SegmentLimits
 from archiver.store import open_store, probe_put_if_absent
 from archiver.writer import Archive
@@ -137,7 +137,7 @@ def run_restore_job(
         check_restore_id(restore_id)
     notice("reading the archive")
     store, prefix = open_store(storage)
-    archived = read_archive(store, Layout(prefix), life)
+    archived = read_archive(store, Layout(prefix), life=life, wanted=lambda topic: is_wanted(topic, topics))
     plan = plan_restore(archived, topics, by_name)
     for topic in archived:
         if topic.other_lives and any(planned.source == topic.topic for planned in plan.topics):

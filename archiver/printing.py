@@ -122,6 +122,8 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
         f" {result.seconds:.1f} s with Spark's start"
     )
     for topic in topics:
+        if not topic.is_finished:
+            yield f"{topic.target}: not whole; its configs are still those of the filling, and nothing in it expires"
         if topic.left_out_configs:
             yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
         if topic.retention_command:

@@ -94,8 +94,7 @@ def plan_restore(archive: Sequence[ArchivedTopic], topics_regex: str | None, ren
     """Choose topics by full match and plan each. Raises UsageError."""
     chosen = [topic for topic in archive if is_wanted(topic.topic, topics_regex)]
     if not chosen:
-        names = ", ".join(topic.topic for topic in archive[:5])
-        raise UsageError(f"no archived topic matches {topics_regex or 'anything'}; the archive has {names or 'none'}")
+        raise UsageError(f"no archived topic matches {topics_regex or 'anything'}; `archiver ls` shows what there is")
     absent = renames.keys() - {topic.topic for topic in chosen}
     if absent:
         raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
