@@ -263,6 +263,12 @@ class Pump:
                 self._client.forget_leaders(source.topic)
                 self._note_trouble([feed], KafkaTemporaryError(f"{source}: broker error {answer.error_code}"))
                 await asyncio.sleep(_PAUSE_S)
+            case FetchProblem.THROTTLED:
+                # The client waits before it sends the next one. A batch larger than the quota's window never comes.
+                error = KafkaTemporaryError(
+                    f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
+                )
+                self._note_trouble([feed], error)
             case FetchProblem.OFFSET_OUT_OF_RANGE:
                 await self._leave_the_gap(feed)
             case FetchProblem.DIVERGING_EPOCH:

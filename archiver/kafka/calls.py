@@ -64,7 +64,7 @@ class MetadataCall(Call[Metadata]):
         out.tags()
 
     def read(self, answer: Reader, version: int) -> Metadata:
-        answer.int32()  # throttle_time_ms
+        self.throttle_ms = answer.int32()
         brokers = frozenset(answer.array(lambda: _read_broker(answer)))
         cluster_id = answer.text()
         answer.int32()  # controller_id
@@ -142,7 +142,7 @@ class ListOffsetsCall(Call[list[ListedOffset]]):
                 out.raw(_OFFSET_WANTED.pack(partition, -1, self._timestamp))
 
     def read(self, answer: Reader, version: int) -> list[ListedOffset]:  # noqa: ARG002 one version
-        answer.int32()  # throttle_time_ms
+        self.throttle_ms = answer.int32()
         return [offset for topic in answer.array(lambda: _read_listed(answer)) for offset in topic]
 
 
@@ -194,7 +194,7 @@ class DescribeProducersCall(Call[ProducersDescribed]):
         out.tags()
 
     def read(self, answer: Reader, version: int) -> ProducersDescribed:  # noqa: ARG002 one version
-        answer.int32()  # throttle_time_ms
+        self.throttle_ms = answer.int32()
         answer.count()  # one topic was asked for
         answer.text()
         answer.count()  # and one partition
@@ -236,7 +236,7 @@ class ListTransactionsCall(Call[tuple[int, dict[int, str]]]):
         out.tags()
 
     def read(self, answer: Reader, version: int) -> tuple[int, dict[int, str]]:  # noqa: ARG002 one version
-        answer.int32()  # throttle_time_ms
+        self.throttle_ms = answer.int32()
         error_code = answer.int16()
         answer.array(answer.text)  # unknown state filters
         return error_code, dict(answer.array(lambda: _read_transaction(answer)))
@@ -262,5 +262,5 @@ class InitProducerIdCall(Call[tuple[int, int, int]]):
         out.int32(2**31 - 1)  # transaction_timeout_ms: no meaning here
 
     def read(self, answer: Reader, version: int) -> tuple[int, int, int]:  # noqa: ARG002 both versions are alike
-        answer.int32()  # throttle_time_ms
+        self.throttle_ms = answer.int32()
         return answer.int16(), answer.int64(), answer.int16()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,9 +72,17 @@ class OpenTransaction:
 class KafkaClient:
     """`async with KafkaClient(settings) as client`; every method raises KafkaError (final) or KafkaTemporaryError."""
 
-    def __init__(self, settings: KafkaSettings, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
         self._sleep = sleep
+        self._clock = clock
+        self._muted_until_s: dict[tuple[int, Lane], float] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._connected: AIOKafkaClient | None = None
 
@@ -102,6 +111,10 @@ class KafkaClient:
 
     async def send(self, node_id: int, call: Call[Answer], *, lane: Lane = Lane.CONTROL) -> Answer:
         """Ask one broker. The outcome of a call that ended in KafkaTemporaryError is unknown."""
+        # A request to a connection that a quota has muted would lie there and look like a broker that hangs.
+        muted_s = self._muted_until_s.get((node_id, lane), 0.0) - self._clock()
+        if muted_s > 0:
+            await self._sleep(muted_s)
         try:
             raw: RawAnswer = await self._client.send(node_id, call, group=lane)
         except (AiokafkaError, OSError, TimeoutError) as error:
@@ -111,6 +124,8 @@ class KafkaClient:
             answer: Answer = raw.read()
         except MalformedAnswerError as error:
             raise KafkaError(f"broker {node_id} sent an {raw!r} that does not parse: {error}") from error
+        if call.throttle_ms > 0:
+            self._muted_until_s[node_id, lane] = self._clock() + call.throttle_ms / 1000
         return answer
 
     async def send_any(self, call: Call[Answer]) -> Answer:
@@ -158,7 +173,7 @@ class KafkaClient:
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The broker that leads each partition, from memory as far as known; call forget_leaders when one has moved."""
         wanted = list(partitions)
-        return await self._persist(lambda: self._leaders_once(wanted))
+        return await self.persist(lambda: self._leaders_once(wanted))
 
     async def _leaders_once(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         unknown = {topic for topic, partition in wanted if (topic, partition) not in self._leaders}
@@ -181,7 +196,7 @@ class KafkaClient:
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
         """Begin and ends of partitions: three requests to each leader, in an order that keeps them consistent."""
         wanted = list(partitions)
-        return await self._persist(lambda: self._offsets_once(wanted))
+        return await self.persist(lambda: self._offsets_once(wanted))
 
     async def _offsets_once(self, wanted: list[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
         by_node: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -250,7 +265,7 @@ class KafkaClient:
                 raise broker_error(answer.error_code, doing, answer.error_message)
             return answer.producers
 
-        return await self._persist(once)
+        return await self.persist(once)
 
     async def _transactional_ids(self, producer_ids: Sequence[int]) -> dict[int, str]:
         """Names are a courtesy: a broker that does not tell (old, down, or not allowed) leaves them empty."""
@@ -282,7 +297,7 @@ class KafkaClient:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._client.force_metadata_update(), self._settings.request_timeout_ms / 1000)
 
-    async def _persist(self, once: Callable[[], Awaitable[Value]]) -> Value:
+    async def persist(self, once: Callable[[], Awaitable[Value]]) -> Value:
         """Try again while it may heal: elections, and topics so new that not every broker knows them.
 
         What is still absent at the end is final.

@@ -28,6 +28,7 @@ class FetchProblem(Enum):
     UNKNOWN_TOPIC_OR_PARTITION = auto()
     NOT_LEADER = auto()  # forget the leaders, ask again
     TEMPORARY = auto()
+    THROTTLED = auto()  # a quota: nothing yet; the client sends the next fetch when the broker takes it
     DENIED = auto()
     FAILED = auto()  # anything else; not healed by a retry
 
@@ -101,9 +102,25 @@ async def fetch(
     # Brokers answer what they refuse last, wherever it stood in the request.
     by_partition = {(answer.topic, answer.partition): answer for answer in answers}
     missing = [which for target in targets if (which := (target.topic, target.partition)) not in by_partition]
-    if missing:
+    if missing and call.throttle_ms:
+        by_partition |= {which: _throttled(*which) for which in missing}
+    elif missing:
         raise KafkaError(f"broker {node_id} left out {len(missing)} of {len(targets)} partitions, such as {missing[0]}")
     return [by_partition[target.topic, target.partition] for target in targets]
+
+
+def _throttled(topic: str, partition: int) -> Fetched:
+    return Fetched(
+        topic=topic,
+        partition=partition,
+        records=memoryview(b""),
+        aborted=(),
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        by_topic_id=False,
+        error=FetchProblem.THROTTLED,
+    )
 
 
 _HEADER = struct.Struct(">iiiibii")  # replica, max wait, min bytes, max bytes, isolation level, session, session epoch
@@ -163,7 +180,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         out.tags()
 
     def read(self, answer: Reader, version: int) -> tuple[int, list[Fetched]]:
-        answer.int32()  # throttle_time_ms
+        self.throttle_ms = answer.int32()
         error_code = answer.int16()
         answer.int32()  # session_id
         by_topic_id = version >= BY_TOPIC_ID

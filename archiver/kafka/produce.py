@@ -39,10 +39,14 @@ class ProduceAnswer:
 
 async def init_producer_id(client: KafkaClient) -> ProducerIdentity:
     """A new identity for idempotent produce, without a transactional id."""
-    error_code, producer_id, epoch = await client.send_any(InitProducerIdCall())
-    if error_code:
-        raise broker_error(error_code, "a producer id was asked for")
-    return ProducerIdentity(producer_id=producer_id, epoch=epoch)
+
+    async def once() -> ProducerIdentity:
+        error_code, producer_id, epoch = await client.send_any(InitProducerIdCall())
+        if error_code:  # a broker that has just started has no ids to give yet
+            raise broker_error(error_code, "a producer id was asked for")
+        return ProducerIdentity(producer_id=producer_id, epoch=epoch)
+
+    return await client.persist(once)
 
 
 async def produce(
@@ -118,4 +122,5 @@ class ProduceCall(Call[_Produced]):
         answer.int64()  # log_start_offset
         wrong = answer.array(lambda: (answer.int32(), answer.text()))
         detail = [answer.text(), *(f"record {index} of the batch: {why}" for index, why in wrong[:3])]
+        self.throttle_ms = answer.int32()
         return _Produced(error_code=error_code, base_offset=base_offset, detail=", ".join(filter(None, detail)))

@@ -185,6 +185,7 @@ class Call(ABC, Generic[Answer]):
     lowest: ClassVar[int]
     highest: int
     flexible_from: ClassVar[int] = 0
+    throttle_ms: int = 0  # set by `read`: for so long the broker takes nothing more from this connection
 
     @abstractmethod
     def write(self, out: Writer, version: int) -> None:

@@ -2,16 +2,20 @@
 
 import asyncio
 import os
+import random
 import signal
+import subprocess
 
 import pytest
 
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.fetch import FetchTarget, fetch
+from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
+from archiver.kafka.produce import Outcome, init_producer_id, produce
 from archiver.kafka.wire import Call, Reader, Writer
+from archiver.sandbox import KafkaBroker
 from tests.support.brokers import Broker, StartBroker
-from tests.support.kafka_topics import create_topic, settings_of, with_client
+from tests.support.kafka_topics import batches_in, build_batch, create_topic, produce_values, settings_of, with_client
 
 pytestmark = pytest.mark.kafka
 
@@ -130,3 +134,53 @@ def test_a_server_that_is_no_broker_is_a_clear_error() -> None:
 
     with pytest.raises(KafkaTemporaryError, match=r"plaintext listener"):
         asyncio.run(body())
+
+
+def test_a_quota_slows_and_nothing_fails(new_broker: StartBroker, topic: str) -> None:
+    """Above its quota a client gets an answer without partitions, and is not read from for a while."""
+    broker = new_broker(**{"quota.window.num": "2"})  # 11 seconds may be spent at once otherwise
+    create_topic(broker.bootstrap, topic, partitions=2)
+    for partition in range(2):
+        produce_values(broker.bootstrap, topic, [random.randbytes(50_000)] * 6, partition, batch_num_messages=1)
+    set_quotas(broker, "consumer_byte_rate=100000,producer_byte_rate=100000")
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(seconds)
+
+    async def body() -> None:
+        # Shorter than the throttle: a request that is sent into it would time out.
+        settings = settings_of(broker.bootstrap, socket_timeout_ms=1000)
+        async with KafkaClient(settings, sleep=sleep) as client:
+            positions, throttled = [0, 0], 0
+            while positions != [6, 6]:
+                targets = [
+                    FetchTarget(topic=topic, topic_id="", partition=number, offset=at)
+                    for number, at in enumerate(positions)
+                ]
+                rows = await fetch(
+                    client, 1, targets, max_bytes=120_000, partition_bytes=60_000, max_wait_ms=10, min_bytes=1
+                )
+                throttled += sum(row.error is FetchProblem.THROTTLED for row in rows)
+                for number, row in enumerate(rows):
+                    positions[number] = max([positions[number], *(last + 1 for _, last, _ in batches_in(row.records))])
+            assert throttled
+            assert sum(pauses) > 1
+            del pauses[:]
+            identity = await init_producer_id(client)
+            for sequence in range(6):
+                batch = build_batch(
+                    [b"x" * 80_000], producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=sequence
+                )
+                assert (await produce(client, topic, 0, batch, 1000)).outcome is Outcome.DONE
+            assert sum(pauses) > 1
+
+    asyncio.run(body())
+
+
+def set_quotas(broker: KafkaBroker, quotas: str) -> None:
+    """For every client that has none of its own."""
+    command = ["java", "-cp", f"{broker.jars}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap]
+    change = ["--alter", "--entity-type", "clients", "--entity-default", "--add-config", quotas]
+    subprocess.run([*command, *change], check=True, capture_output=True, timeout=60)
