@@ -243,7 +243,25 @@ class Pump:
             # Served first and still nothing: compaction left no batch between here and the end.
             feed.fetch_offset, feed.fetched_epoch = feed.end_offset, UNKNOWN_EPOCH
         else:
+            if first and feed.starving:
+                await self._look_for_the_end(feed, answer)
             feed.starving = True
+
+    async def _look_for_the_end(self, feed: Feed, answer: Fetched) -> None:
+        """Served first, twice, and nothing came although the end is ahead: it may have gone away under us."""
+        source = feed.writer.source
+        what = f"{source}: nothing comes at offset {feed.fetch_offset}, though the end was {feed.end_offset}; look at its leader"
+        self._note_trouble([feed], KafkaTemporaryError(what))
+        if answer.high_watermark >= feed.end_offset:
+            return
+        # A new leader may know less of the end at first; asked for offsets, it says so.
+        offsets = await self._offsets(feed)
+        if offsets is not None and offsets.high_watermark < feed.end_offset:
+            feed.error = NotWholeError(
+                f"{source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
+                f" {offsets.high_watermark}: the log was cut back. What is archived is kept; archive this topic under a new"
+                " prefix"
+            )
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
         position = feed.fetch_offset
@@ -284,15 +302,8 @@ class Pump:
 
     async def _leave_the_gap(self, feed: Feed) -> None:
         """Kafka no longer has our position: below the log start it is a hole, above the end the log was cut back."""
-        try:
-            offsets = (await self._client.offsets([feed.key]))[feed.key]
-        except KafkaTemporaryError as error:
-            self._note_trouble([feed], error)
-            return
-        except KafkaError as error:
-            feed.error = error
-            return
-        if feed.working or feed.queue:
+        offsets = await self._offsets(feed)
+        if offsets is None or feed.working or feed.queue:
             return  # what is under way comes first; the next fetch asks again
         if feed.fetch_offset > offsets.high_watermark:
             feed.error = cut_back(feed.writer.source, feed.fetch_offset, offsets)
@@ -302,6 +313,15 @@ class Pump:
         elif feed.fetch_offset < offsets.log_start:
             feed.writer.skip(offsets.log_start)
             feed.go_on_where_the_writer_is()
+
+    async def _offsets(self, feed: Feed) -> PartitionOffsets | None:
+        try:
+            return (await self._client.offsets([feed.key]))[feed.key]
+        except KafkaTemporaryError as error:
+            self._note_trouble([feed], error)
+        except KafkaError as error:
+            feed.error = error
+        return None
 
     def _note_trouble(self, feeds: Iterable[Feed], error: ArchiverError) -> None:
         now_s = self._clock()

@@ -6,7 +6,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ import archiver.job
 import archiver.pump
 from archiver.errors import KafkaTemporaryError, NotWholeError, StrangerError, UsageError
 from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
+from archiver.kafka.client import KafkaClient, PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
 from archiver.pump import PartitionReport
 from archiver.store import Body, S3Store
@@ -413,6 +413,33 @@ def test_a_recreated_topic_begins_a_life(broker: Broker, topic: str, site: Archi
     assert (report.error, report.source.life, report.from_offset, report.position) == (None, 1, 0, 8)
     assert [row.offset for row in read_partitions(site.bucket, topic)[0]] == list(range(20))
     assert [row.offset for row in read_partitions(site.bucket, f"{topic}@1")[0]] == list(range(8))
+
+
+@pytest.mark.parametrize("keeps_lying", [False, True])
+def test_an_end_that_goes_away_ends_the_partition(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, keeps_lying: bool
+) -> None:
+    create(broker_41, topic)
+    send(broker_41, topic, 20)
+    real, calls = KafkaClient.offsets, []
+
+    async def offsets(
+        client: KafkaClient, wanted: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], PartitionOffsets]:
+        calls.append(1)
+        more = 5 if keeps_lying or len(calls) == 1 else 0
+        return {
+            which: replace(found, last_stable=found.last_stable + more, high_watermark=found.high_watermark + more)
+            for which, found in (await real(client, wanted)).items()
+        }
+
+    monkeypatch.setattr(KafkaClient, "offsets", offsets)
+    monkeypatch.setattr(archiver.pump, "PATIENCE_S", 1.0)
+    (report,) = site.back_up(broker_41.bootstrap, topic).values()
+    assert (report.position, report.written.records) == (20, 20)
+    assert report.error is not None
+    assert report.error.exit_code == (4 if keeps_lying else 3)
+    assert ("offset 20" if keeps_lying else "offset 25") in str(report.error)
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.1.1"])
