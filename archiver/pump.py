@@ -1,6 +1,7 @@
 """The loop of a backup: one fetch at a time per broker, one task at a time per partition, bounded bytes between them."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ from archiver.kafka.client import KafkaClient, OpenTransaction, PartitionOffsets
 from archiver.kafka.fetch import UNKNOWN_EPOCH, Divergence, Fetched, FetchProblem, FetchTarget, fetch
 from archiver.segment import PartitionSource
 from archiver.writer import Fetch, PartitionWriter, Written, epoch_of
+
+log = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
 
@@ -376,7 +379,11 @@ class Pump:
     async def _in_thread(self, feed: Feed, work: Callable[[], None]) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, work)
-        except ArchiverError as error:
+        except Exception as error:
+            if not isinstance(error, ArchiverError):
+                log.debug("%s: unexpected", feed.writer.source, exc_info=error)
+                what = f"{feed.writer.source}: unexpected {type(error).__name__}: {error}; please report it, with --verbose"
+                error = ArchiverError(what)
             feed.error = error
             self._held_bytes -= sum(len(item.records) for item in feed.queue)
             feed.queue.clear()

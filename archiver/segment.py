@@ -5,6 +5,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -70,7 +71,8 @@ class FinishedSegment:
 
     def open_body(self) -> "SegmentBody":
         """Open the whole object for reading; the caller closes it."""
-        return SegmentBody(self.header, self.blocks)
+        with _in_spool(self.blocks):
+            return SegmentBody(self.header, self.blocks)
 
     def discard(self) -> None:
         """Delete the local file: the object is durable, or will be cut again."""
@@ -137,6 +139,17 @@ class _Coverage:
     holes: list[Hole] = field(default_factory=list)
 
 
+@contextmanager
+def _in_spool(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TemporaryError(
+            f"{path}: {error.strerror or error}; make room, or name another directory in backup.spool.dir. Kafka still has"
+            " the records"
+        ) from error
+
+
 class OpenSegment:
     """Rows of one partition on their way into one object.
 
@@ -151,10 +164,9 @@ class OpenSegment:
         self._blocks = BlockEncoder(
             topic=source.topic, partition=source.partition, codec=limits.codec, level=limits.level, sync=self._sync
         )
-        handle, name = tempfile.mkstemp(
-            prefix=f"{source.topic}+{source.partition}-{base}-", suffix=".blocks", dir=spool
-        )
-        os.close(handle)
+        with _in_spool(spool):  # without the topic's name: it may be as long as a file's name may be
+            handle, name = tempfile.mkstemp(prefix=f"{source.partition}-{base}-", suffix=".blocks", dir=spool)
+            os.close(handle)
         self._file = Path(name)
         self._file_bytes = 0
         self._uncompressed = 0
@@ -241,7 +253,10 @@ class OpenSegment:
         self._uncompressed += self._blocks.pending_bytes
         block = self._blocks.flush()
         self._sha256.update(block)
-        with self._file.open("ab") as file:  # buffered: a raw write may take a part and not say so
+        with (
+            _in_spool(self._file),
+            self._file.open("ab") as file,
+        ):  # buffered: a raw write may take a part and not say so
             file.write(block)
         self._file_bytes += len(block)
 
@@ -250,7 +265,9 @@ class OpenSegment:
         if not self.records:
             raise ValueError(f"{self.source}: there is no segment without a record")
         self._flush_block()
-        if self._file.stat().st_size != self._file_bytes:
+        with _in_spool(self._file):
+            written_bytes = self._file.stat().st_size
+        if written_bytes != self._file_bytes:
             raise TemporaryError(f"{self._file}: is not what was written to it; Kafka still has the records")
         facts = self._facts()
         header = encode_header(self._limits.codec, self._sync, facts.to_header())

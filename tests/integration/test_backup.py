@@ -1,6 +1,7 @@
 """`backup --until-end` against real brokers and a real S3: where it ends, what it keeps, and what goes wrong beside it."""
 
 import asyncio
+import errno
 import logging
 import random
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -413,6 +415,35 @@ def test_a_recreated_topic_begins_a_life(broker: Broker, topic: str, site: Archi
     assert (report.error, report.source.life, report.from_offset, report.position) == (None, 1, 0, 8)
     assert [row.offset for row in read_partitions(site.bucket, topic)[0]] == list(range(20))
     assert [row.offset for row in read_partitions(site.bucket, f"{topic}@1")[0]] == list(range(8))
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("odd")], ids=repr)
+def test_what_goes_wrong_beside_the_store_ends_one_partition(
+    broker_41: Broker, site: ArchiveSite, topic: str, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    create(broker_41, topic, 3)
+    for partition in range(3):
+        send(broker_41, topic, 10, partition)
+    real = Path.open
+
+    def open_or_not(path: Path, mode: str = "r", **options: Any) -> IO[Any]:  # noqa: ANN401 - as Path.open
+        if path.name.startswith("1-0-") and mode == "ab":
+            raise fault
+        return real(path, mode, **options)
+
+    monkeypatch.setattr(Path, "open", open_or_not)
+    reports = site.back_up(broker_41.bootstrap, topic)
+    errors = errors_of(reports)
+    assert errors.keys() == {(topic, 1)}
+    error = reports[topic, 1].error
+    assert error is not None
+    if isinstance(fault, OSError):
+        assert error.exit_code == 4
+        assert all(part in str(error) for part in ("1-0-", "No space left", "backup.spool.dir"))
+    else:
+        assert error.exit_code == 1
+        assert all(part in str(error) for part in (f"{topic}-1", "RuntimeError", "odd"))
+    assert read_partitions(site.bucket, topic).keys() == {0, 2}
 
 
 @pytest.mark.parametrize("keeps_lying", [False, True])

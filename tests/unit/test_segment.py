@@ -16,10 +16,10 @@ from archiver.codec.compression import BlockCodec
 from archiver.errors import TemporaryError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.frame import Frame
-from archiver.segment import MOST_HOLES, FinishedSegment, SegmentLimits
+from archiver.segment import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
 from tests.support.frames import avro_of, digest_of, frame_of
 from tests.support.records import Rec, generate
-from tests.support.segments import NO_LIMIT, RECORDS, content_of, open_segment, read, written
+from tests.support.segments import NO_LIMIT, RECORDS, SOURCE, content_of, open_segment, read, written
 
 # --- facts
 
@@ -224,3 +224,14 @@ def test_a_spool_file_that_someone_touched_is_noticed(tmp_path: Path) -> None:
         with pytest.raises(TemporaryError, match="is not what was written"):
             segment.finish()
         segment.discard()
+
+
+def test_the_longest_topic_name_has_a_spool_file(tmp_path: Path) -> None:
+    segment = OpenSegment(replace(SOURCE, topic="x" * 249), 0, NO_LIMIT, tmp_path)
+    assert segment.append(frame_of(RECORDS), 0) == len(RECORDS)
+    assert content_of(segment.finish())
+
+
+def test_a_spool_that_is_gone_is_temporary_and_named(tmp_path: Path) -> None:
+    with pytest.raises(TemporaryError, match=r"gone: No such file.*backup\.spool\.dir"):
+        open_segment(tmp_path / "gone")
