@@ -45,7 +45,7 @@ def test_what_was_sent_is_what_is_stored(broker: Broker, topic: str) -> None:
         batch = build_batch([b"a", b"b"], producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=0)
         assert (await produce(client, topic, 0, memoryview(batch), 10_000)).outcome is Outcome.DONE
         target = FetchTarget(topic=topic, topic_id="", partition=0, offset=0)
-        (row,) = await fetch(client, 1, [target], max_bytes=9999, partition_bytes=9999, max_wait_ms=99, min_bytes=1)
+        (row,) = await fetch(client, 1, [target], max_bytes=9999, partition_bytes=9999, max_wait_ms=5000, min_bytes=1)
         ((base, last, stored),) = batches_in(row.records)
         assert (base, last) == (0, 1)
         assert stored[16:] == batch[16:]  # from the magic on: base offset and leader epoch are the broker's
