@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeVar, get_origin
@@ -59,6 +60,25 @@ def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, e
     return amount
 
 
+def parse_start(text: str | int) -> str | int:
+    """`earliest`, `latest`, or a time: ISO 8601 with a zone, or milliseconds since the epoch."""
+    plain = str(text).strip()
+    return plain if plain in {"earliest", "latest"} else parse_time_ms(plain)
+
+
+def parse_time_ms(text: str) -> int:
+    """`2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused."""
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a time like 2026-11-20T14:00:00Z") from error
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no zone; write 2026-11-20T14:00:00Z or +02:00")
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+
+
 def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)
@@ -70,6 +90,8 @@ def _compiles(pattern: str) -> str:
 Size = Annotated[int, BeforeValidator(parse_size_bytes)]
 Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
 Pattern = Annotated[str, AfterValidator(_compiles)]
+# "earliest", "latest", or milliseconds since the epoch
+Start = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 KafkaProperties = Mapping[str, str]
 
@@ -158,6 +180,9 @@ class TopicsConfig(Section):
         default=(), description="full-match regular expressions (Python); none: no topic"
     )
     exclude: tuple[Pattern, ...] = Field(default=(), description="the same; exclude wins")
+    refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
+        default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
+    )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
         """The included names, sorted. Names that begin with `__` are included only where spelled out."""
@@ -197,9 +222,43 @@ CODEC_LEVELS: Final[Mapping[Codec, range]] = {"zstandard": range(1, 23), "deflat
 DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 
 
+class Protocol(StrEnum):
+    """How members of the group share partitions."""
+
+    CLASSIC = "classic"  # cooperative-sticky; every broker has it
+    CONSUMER = "consumer"  # KIP-848; brokers from 4.0
+
+
+class GroupPositions(StrEnum):
+    """How the positions of consumer groups are kept."""
+
+    AUTO = "auto"  # as topic where it may be read, else as snapshot
+    TOPIC = "topic"  # __consumer_offsets, archived like any topic
+    SNAPSHOT = "snapshot"  # asked for on an interval, kept as control facts
+    OFF = "off"
+
+
 class BackupConfig(Section):
     """How topics become segments."""
 
+    group: Text = Field(
+        default="archiver", description="consumer group of all instances that share this archive's work"
+    )
+    group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
+    session_timeout_ms: Annotated[Duration, Field(ge=1000)] = Field(
+        default=45_000,
+        validation_alias="session-timeout",
+        description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",
+    )
+    start: Start = Field(
+        default="earliest",
+        description="where a topic begins that has no archive yet: earliest, latest, or a time with its zone",
+    )
+    rate_bytes: Size = Field(default=0, validation_alias="rate", description="bytes fetched per second; 0: no limit")
+    groups: GroupPositions = Field(default=GroupPositions.AUTO, description="auto, topic, snapshot or off")
+    groups_interval_ms: Annotated[Duration, Field(ge=1000)] = Field(
+        default=60_000, validation_alias="groups-interval", description="between snapshots of group positions"
+    )
     segment: SegmentConfig = SegmentConfig()
     codec: Codec = Field(default="zstandard", description="of Avro blocks")
     codec_level: int | None = Field(
@@ -230,6 +289,19 @@ class BackupConfig(Section):
         raise ValueError(f"codec.level {self.codec_level} of {self.codec} is not in {levels[0]}..{levels[-1]}")
 
 
+class MetricsConfig(Section):
+    """What a running backup tells of itself over HTTP: /metrics, /healthz, /readyz."""
+
+    listen: Text | None = Field(default=None, description="host:port; absent: no endpoint")
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, listen: str | None) -> str | None:
+        if listen is not None and not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}", listen):
+            raise ValueError(f"{listen!r} is not like 0.0.0.0:9404")
+        return listen
+
+
 class ArchiverConfig(Section):
     """archive.yaml."""
 
@@ -237,6 +309,7 @@ class ArchiverConfig(Section):
     storage: StorageConfig
     topics: TopicsConfig = TopicsConfig()
     backup: BackupConfig = BackupConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
 
 class TargetConfig(Section):
@@ -306,6 +379,11 @@ def _reason(item: Mapping[str, object]) -> str:
     context = item.get("ctx")
     cause = context.get("error") if isinstance(context, dict) else None
     return str(cause or item["msg"])
+
+
+def failpoint() -> str:
+    """$ARCHIVER_FAILPOINT: where a test has this process killed (archiver.failpoints)."""
+    return os.environ.get("ARCHIVER_FAILPOINT", "")
 
 
 def prefer_loopback() -> None:

@@ -85,9 +85,11 @@ def test_full_configuration_names_every_key(tmp_path: Path) -> None:
     unset = {
         f"{section}.{name}"
         for section, model in (
+            ("archive", config),
             ("storage", config.storage),
             ("topics", config.topics),
             ("backup", config.backup),
+            ("metrics", config.metrics),
             ("segment", config.backup.segment),
             ("spool", config.backup.spool),
         )
