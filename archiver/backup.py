@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from archiver.control import Life, settle_topic
+from archiver.control import TopicFact, settle_topic
 from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, UsageError
 from archiver.inventory import ArchivedEnd, position_of
 from archiver.kafka.admin import KafkaAdmin
@@ -69,7 +69,7 @@ async def _open_feeds(
     configs = await KafkaAdmin(request.kafka).topic_configs([topic.name for topic in topics])
     archive = request.archive
 
-    def settle(topic: TopicDescription) -> Life:
+    def settle(topic: TopicDescription) -> TopicFact:
         return settle_topic(
             archive.store,
             archive.layout,
@@ -80,12 +80,16 @@ async def _open_feeds(
             configs=configs[topic.name],
         )
 
-    lives = await asyncio.gather(*(loop.run_in_executor(pool, settle, topic) for topic in topics))
+    facts = await asyncio.gather(*(loop.run_in_executor(pool, settle, topic) for topic in topics))
     sources = [
         PartitionSource(
-            topic=topic.name, partition=number, life=life.life, topic_id=topic.topic_id, cluster_id=cluster_id
+            topic=topic.name,
+            partition=number,
+            life=fact.life_of_partition(topic.topic_id, number).life,
+            topic_id=topic.topic_id,
+            cluster_id=cluster_id,
         )
-        for topic, life in zip(topics, lives, strict=True)
+        for topic, fact in zip(topics, facts, strict=True)
         for number in topic.partitions
     ]
 

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StrangerError, TemporaryError
 from archiver.layout import Layout
@@ -72,14 +72,63 @@ def _read(store: ObjectStore, key: str) -> Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Where a partition's log was cut back: what lies below is the parent life's. The epoch of the record before it, or -1."""
+
+    offset: int
+    leader_epoch: int = -1
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.leader_epoch < -1:
+            raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One history of a topic; `parent` and `branch` of a log that was cut back."""
+    """One history of a topic. One with a parent holds only the partitions whose logs were cut back: those in `branches`."""
 
     life: int
     topic_id: str
-    leader_epoch: int = -1
     parent: int | None = None
-    branch: int | None = None
+    branches: Mapping[int, Branch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.parent is None) != (not self.branches):
+            raise ValueError(f"life {self.life} has parent {self.parent} and {len(self.branches)} branches")
+
+    def holds(self, partition: int) -> bool:
+        return self.parent is None or partition in self.branches
+
+    def to_json(self) -> Fact:
+        return {
+            "life": self.life,
+            "topic_id": self.topic_id,
+            "parent": self.parent,
+            "branches": {
+                str(partition): {"offset": branch.offset, "leader_epoch": branch.leader_epoch}
+                for partition, branch in sorted(self.branches.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, fact: Fact) -> "Life":
+        return cls(
+            life=fact["life"],
+            topic_id=fact["topic_id"],
+            parent=fact["parent"],
+            branches={
+                int(partition): Branch(offset=branch["offset"], leader_epoch=branch["leader_epoch"])
+                for partition, branch in fact.get("branches", {}).items()
+            },
+        )
+
+
+class Stretch(NamedTuple):
+    """Offsets of a partition that one life holds; `until_offset` is exclusive, None: to its end."""
+
+    life: int
+    from_offset: int
+    until_offset: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +144,42 @@ class TopicFact:
     def __post_init__(self) -> None:
         if not self.lives or [life.life for life in self.lives] != list(range(len(self.lives))):
             raise ValueError(f"the lives of {self.topic} are not numbered from 0: {[life.life for life in self.lives]}")
+        for life in self.lives:
+            for partition in life.branches:
+                before = self._holder(life.topic_id, partition, life.life)
+                if before is None or before.life != life.parent:
+                    raise ValueError(f"life {life.life} of {self.topic}-{partition} is no branch of life {life.parent}")
 
     @property
     def current(self) -> Life:
+        """The newest life; some partitions may still live in an earlier one of the same topic id."""
         return self.lives[-1]
 
-    def life_of(self, topic_id: str) -> Life | None:
-        """Return the newest life of a topic id."""
-        return next((life for life in reversed(self.lives) if life.topic_id == topic_id), None)
+    def life_of_partition(self, topic_id: str, partition: int) -> Life:
+        """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known."""
+        found = self._holder(topic_id, partition, len(self.lives))
+        if found is None:
+            raise KeyError(topic_id)
+        return found
+
+    def lineage(self, life: int, partition: int) -> list[Stretch]:
+        """Tell which life holds which offsets of a partition, as seen when `life` was the newest; root first."""
+        stretches: list[Stretch] = []
+        until: int | None = None
+        holder = self._holder(self.lives[life].topic_id, partition, life + 1)
+        while holder is not None:
+            branch = holder.branches.get(partition)
+            start = 0 if branch is None else branch.offset
+            if until is None or start < until:  # else it was itself cut back to below its own beginning
+                stretches.append(Stretch(holder.life, start, until))
+                until = start
+            holder = None if holder.parent is None else self.lives[holder.parent]
+        return stretches[::-1]
+
+    def _holder(self, topic_id: str, partition: int, below: int) -> Life | None:
+        """Return the newest life of a topic id, below a number, that holds a partition."""
+        earlier = reversed(self.lives[:below])
+        return next((life for life in earlier if life.topic_id == topic_id and life.holds(partition)), None)
 
     def to_fact(self) -> Fact:
         return {
@@ -111,16 +188,7 @@ class TopicFact:
             "cluster_id": self.cluster_id,
             "partitions": self.partitions,
             "configs": dict(self.configs),
-            "lives": [
-                {
-                    "life": life.life,
-                    "topic_id": life.topic_id,
-                    "leader_epoch": life.leader_epoch,
-                    "parent": life.parent,
-                    "branch": life.branch,
-                }
-                for life in self.lives
-            ],
+            "lives": [life.to_json() for life in self.lives],
         }
 
     @classmethod
@@ -131,24 +199,14 @@ class TopicFact:
                 isinstance(fact["partitions"], int) and fact["partitions"] > 0 and isinstance(fact["configs"], dict)
             ):
                 raise ValueError(f"partitions {fact['partitions']!r}, configs {fact['configs']!r}")  # noqa: TRY301
-            lives = tuple(
-                Life(
-                    life=life["life"],
-                    topic_id=life["topic_id"],
-                    leader_epoch=life["leader_epoch"],
-                    parent=life["parent"],
-                    branch=life["branch"],
-                )
-                for life in fact["lives"]
-            )
             return cls(
                 topic=fact["topic"],
                 cluster_id=fact["cluster_id"],
                 partitions=fact["partitions"],
                 configs=fact["configs"],
-                lives=lives,
+                lives=tuple(Life.from_json(life) for life in fact["lives"]),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact lacks {error}") from error
         except ValueError as error:
             raise CorruptSegmentError(
@@ -188,11 +246,11 @@ def settle_topic(
     cluster_id: str,
     partitions: int,
     configs: Mapping[str, str],
-) -> Life:
-    """Write down what the topic is now, if that is news, and return the life of this topic id.
+) -> TopicFact:
+    """Write down what the topic is now, if that is news, and return what is known then, this topic id included.
 
     Another topic id is a recreated topic: a new life without a parent. Another cluster is refused. Who still sees the
-    topic of an earlier life gets that life, and writes down nothing: topic ids do not come back.
+    topic of an earlier life finds its lives, and writes down nothing: topic ids do not come back.
     """
 
     def decide(latest: Fact | None) -> Fact | None:
@@ -204,7 +262,7 @@ def settle_topic(
             )
         lives = () if known is None else known.lives
         if lives and not lives[-1].topic_id:  # the brokers were upgraded to a version that has topic ids
-            lives = (*lives[:-1], replace(lives[-1], topic_id=topic_id))
+            lives = tuple(life if life.topic_id else replace(life, topic_id=topic_id) for life in lives)
         if topic_id not in {life.topic_id for life in lives}:
             lives = (*lives, Life(life=len(lives), topic_id=topic_id))
         wanted = TopicFact(topic=topic, cluster_id=cluster_id, partitions=partitions, configs=configs, lives=lives)
@@ -212,7 +270,47 @@ def settle_topic(
         return None if known == wanted or is_old_news else wanted.to_fact()
 
     settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
-    life = None if settled is None else settled.life_of(topic_id)
-    if life is None:
+    if settled is None or topic_id not in {life.topic_id for life in settled.lives}:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
-    return life
+    return settled
+
+
+def settle_branch(
+    store: ObjectStore, layout: Layout, *, topic: str, topic_id: str, partition: int, parent: int, branch: Branch
+) -> tuple[int, Branch]:
+    """Write down that a partition's log was cut back, and return the life in which it goes on, and where that begins.
+
+    When another instance has already branched this partition off that parent, its branch holds. The newest life takes
+    the partition in if it can; else one begins. A topic id that another one has followed is refused: its log is gone.
+    """
+
+    def decide(latest: Fact | None) -> Fact | None:
+        known = _parse_topic(layout, topic, latest)
+        if known is None or known.current.topic_id != topic_id:
+            raise StrangerError(f"{topic}: topic id {topic_id} is not the current one; the topic was created again")
+        if _branch_off(known, topic_id, partition, parent) is not None:
+            return None
+        present = known.life_of_partition(topic_id, partition)
+        if present.life != parent:
+            raise ValueError(f"{topic}-{partition} lives in life {present.life}, and never did in life {parent}")
+        *earlier, newest = known.lives
+        if newest.parent == parent and partition not in newest.branches:
+            lives = (*earlier, replace(newest, branches={**newest.branches, partition: branch}))
+        else:
+            begun = Life(life=len(known.lives), topic_id=topic_id, parent=parent, branches={partition: branch})
+            lives = (*known.lives, begun)
+        return replace(known, lives=lives).to_fact()
+
+    settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
+    found = None if settled is None else _branch_off(settled, topic_id, partition, parent)
+    if found is None:
+        raise CorruptSegmentError(f"{topic}: no control fact after one was written")
+    return found
+
+
+def _branch_off(fact: TopicFact, topic_id: str, partition: int, parent: int) -> tuple[int, Branch] | None:
+    """Return the life that a partition went on in after `parent`, and its branch; None if it still lives there."""
+    for life in fact.lives:
+        if (life.topic_id, life.parent) == (topic_id, parent) and partition in life.branches:
+            return life.life, life.branches[partition]
+    return None

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.control import Fact, Life, TopicFact, append_fact, facts, latest_fact, read_topic, settle_topic
+from archiver.control import (
+    Branch,
+    Fact,
+    Life,
+    Stretch,
+    TopicFact,
+    append_fact,
+    facts,
+    latest_fact,
+    read_topic,
+    settle_branch,
+    settle_topic,
+)
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreTemporaryError, StrangerError, TemporaryError
 from archiver.layout import Layout
 from archiver.store import Body
@@ -147,17 +159,31 @@ def test_a_newer_fact_is_refused_by_name() -> None:
 
 # --- topics
 
-lives_of = st.lists(
-    st.tuples(st.text(max_size=22), st.integers(-1, 99), st.none() | st.integers(0, 2**63 - 1)), min_size=1, max_size=5
-).map(
-    lambda rows: tuple(
-        Life(life=number, topic_id=topic_id, leader_epoch=epoch, parent=None if branch is None else 0, branch=branch)
-        for number, (topic_id, epoch, branch) in enumerate(rows)
-    )
-)
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Life, ...]:
+    """Lives as settle_topic and settle_branch begin them: recreated now and then, some partitions cut back in between."""
+    lives = [Life(life=0, topic_id="T0")]
+    for number in range(1, draw(st.integers(1, 6))):
+        if draw(st.integers(0, 3)) == 0:
+            lives.append(Life(life=number, topic_id=f"T{number}"))
+            continue
+        topic_id = lives[-1].topic_id
+        known = TopicFact(topic="t", cluster_id="c", partitions=3, configs={}, lives=tuple(lives))
+        first = draw(st.integers(0, 2))
+        parent = known.life_of_partition(topic_id, first).life
+        beside = [nr for nr in range(3) if nr != first and known.life_of_partition(topic_id, nr).life == parent]
+        cut = [first, *(nr for nr in beside if draw(st.booleans()))]
+        branches = {nr: Branch(offset=draw(st.integers(0, 12)), leader_epoch=draw(st.integers(-1, 9))) for nr in cut}
+        lives.append(Life(life=number, topic_id=topic_id, parent=parent, branches=branches))
+    return tuple(lives)
 
 
-@given(lives_of, st.dictionaries(st.text(), st.text(), max_size=4))
+def fact_of(*lives: Life, partitions: int = 3, **configs: str) -> TopicFact:
+    return TopicFact(topic="t", cluster_id="c", partitions=partitions, configs=configs, lives=lives)
+
+
+@given(histories(), st.dictionaries(st.text(), st.text(), max_size=4))
 def test_a_topic_comes_back_from_json(lives: tuple[Life, ...], configs: dict[str, str]) -> None:
     fact = TopicFact(topic="t", cluster_id="c", partitions=3, configs=configs, lives=lives)
     assert TopicFact.from_fact(json.loads(json.dumps(fact.to_fact()))) == fact
@@ -165,32 +191,72 @@ def test_a_topic_comes_back_from_json(lives: tuple[Life, ...], configs: dict[str
 
 
 def test_the_json_of_a_topic_is_the_one_of_the_format() -> None:
-    lives = (Life(life=0, topic_id="A"), Life(life=1, topic_id="A", leader_epoch=4, parent=0, branch=77))
-    fact = TopicFact(topic="t", cluster_id="c", partitions=2, configs={"k": "v"}, lives=lives)
-    assert fact.to_fact() == {
+    cut = Life(life=1, topic_id="A", parent=0, branches={10: Branch(offset=95, leader_epoch=3), 2: Branch(offset=0)})
+    assert fact_of(Life(life=0, topic_id="A"), cut, k="v").to_fact() == {
         "format": 1,
         "topic": "t",
         "cluster_id": "c",
-        "partitions": 2,
+        "partitions": 3,
         "configs": {"k": "v"},
         "lives": [
-            {"life": 0, "topic_id": "A", "leader_epoch": -1, "parent": None, "branch": None},
-            {"life": 1, "topic_id": "A", "leader_epoch": 4, "parent": 0, "branch": 77},
+            {"life": 0, "topic_id": "A", "parent": None, "branches": {}},
+            {
+                "life": 1,
+                "topic_id": "A",
+                "parent": 0,
+                "branches": {"2": {"offset": 0, "leader_epoch": -1}, "10": {"offset": 95, "leader_epoch": 3}},
+            },
         ],
     }
 
 
-@pytest.mark.parametrize("lives", [[], None, ["x"], [{}], [{"life": 0}]])
+def test_a_fact_from_before_branches_is_read() -> None:
+    life = {"life": 0, "topic_id": "A", "leader_epoch": -1, "parent": None, "branch": None}
+    fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": [life]}
+    assert TopicFact.from_fact(fact).lives == (Life(life=0, topic_id="A"),)
+
+
+ROOT = {"life": 0, "topic_id": "A", "parent": None}
+CHILD = {"life": 1, "topic_id": "A", "parent": 0, "branches": {"0": {"offset": 95, "leader_epoch": 3}}}
+GRANDCHILD = {**CHILD, "life": 2, "parent": 1}
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [
+        [],
+        None,
+        ["x"],
+        [{}],
+        [{"life": 0}],
+        [{**ROOT, "branches": CHILD["branches"]}],
+        [ROOT, {**CHILD, "branches": {}}],
+        [ROOT, {**CHILD, "branches": []}],
+        [ROOT, {**CHILD, "branches": {"x": {"offset": 95, "leader_epoch": 3}}}],
+        [ROOT, {**CHILD, "branches": {"0": {"offset": -1, "leader_epoch": 3}}}],
+        [ROOT, {**CHILD, "branches": {"0": {"offset": 95}}}],
+        [ROOT, {**CHILD, "topic_id": "B"}],
+        [ROOT, {**CHILD, "parent": 1}],
+        [ROOT, CHILD, {**GRANDCHILD, "parent": 0}],  # two children of one parent for one partition
+        [ROOT, CHILD, {**GRANDCHILD, "branches": {"1": {"offset": 5, "leader_epoch": 3}}}],
+    ],
+)
 def test_a_topic_that_cannot_be_is_corrupt(lives: object) -> None:
     fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": lives}
     with pytest.raises(CorruptSegmentError, match="a topic's control fact"):
         TopicFact.from_fact(fact)
 
 
-def settle(store: MemoryStore, topic_id: str = "A", cluster_id: str = "c", partitions: int = 3, **configs: str) -> Life:
+def settle(
+    store: MemoryStore, topic_id: str = "A", cluster_id: str = "c", partitions: int = 3, **configs: str
+) -> TopicFact:
     return settle_topic(
         store, LAYOUT, topic="t", topic_id=topic_id, cluster_id=cluster_id, partitions=partitions, configs=configs
     )
+
+
+def life_in(store: MemoryStore, topic_id: str = "A", partitions: int = 3, partition: int = 0) -> int:
+    return settle(store, topic_id, partitions=partitions).life_of_partition(topic_id, partition).life
 
 
 def lives_in(store: MemoryStore) -> list[str]:
@@ -202,7 +268,7 @@ def lives_in(store: MemoryStore) -> list[str]:
 def test_the_first_life_is_number_zero_and_is_written_once() -> None:
     store = MemoryStore()
     assert read_topic(store, LAYOUT, "t") is None
-    assert settle(store) == settle(store) == Life(life=0, topic_id="A")
+    assert settle(store) == settle(store) == fact_of(Life(life=0, topic_id="A"))
     assert len(store.objects) == 1
 
 
@@ -210,7 +276,7 @@ def test_new_partitions_and_configs_are_news_of_the_same_life() -> None:
     store = MemoryStore()
     settle(store)
     settle(store, partitions=4)
-    assert settle(store, partitions=4, k="v").life == 0
+    assert settle(store, partitions=4, k="v").current.life == 0
     known = read_topic(store, LAYOUT, "t")
     assert known is not None
     assert (known.partitions, known.configs, len(store.objects)) == (4, {"k": "v"}, 3)
@@ -219,7 +285,7 @@ def test_new_partitions_and_configs_are_news_of_the_same_life() -> None:
 def test_a_recreated_topic_begins_a_life_without_a_parent() -> None:
     store = MemoryStore()
     settle(store, "A")
-    assert settle(store, "B") == Life(life=1, topic_id="B", parent=None, branch=None)
+    assert settle(store, "B").current == Life(life=1, topic_id="B", parent=None)
     assert lives_in(store) == ["A", "B"]
 
 
@@ -228,8 +294,8 @@ def test_who_still_sees_the_earlier_topic_stays_in_its_life() -> None:
     store = MemoryStore()
     settle(store, "A")
     settle(store, "B", partitions=9)
-    assert settle(store, "A", partitions=1).life == 0
-    assert settle(store, "B", partitions=9).life == 1
+    assert life_in(store, "A", partitions=1) == 0
+    assert life_in(store, "B", partitions=9) == 1
     assert lives_in(store) == ["A", "B"]
     assert len(store.objects) == 2
 
@@ -239,12 +305,12 @@ def test_two_writers_of_a_recreated_topic_begin_one_life() -> None:
     settle(store, "A")
     start = threading.Barrier(4)
 
-    def write(_: int) -> Life:
+    def write(_: int) -> int:
         start.wait()
-        return settle(store, "B")
+        return life_in(store, "B")
 
     with ThreadPoolExecutor(4) as pool:
-        assert {life.life for life in pool.map(write, range(4))} == {1}
+        assert set(pool.map(write, range(4))) == {1}
     assert lives_in(store) == ["A", "B"]
 
 
@@ -258,5 +324,136 @@ def test_another_cluster_is_refused() -> None:
 
 def test_a_settled_topic_survives_a_lost_answer() -> None:
     store = LossyStore(raises=False)
-    assert settle(store) == Life(life=0, topic_id="A")
+    assert settle(store) == fact_of(Life(life=0, topic_id="A"))
     assert len(store.objects) == 1
+
+
+def test_an_upgrade_to_topic_ids_names_all_lives() -> None:
+    store = MemoryStore()
+    settle(store, "")
+    cut(store, 0, 0, 95, topic_id="")
+    assert {life.topic_id for life in settle(store, "A").lives} == {"A"}
+    assert life_in(store, "A") == 1
+
+
+# --- logs that were cut back
+
+
+def cut(store: MemoryStore, partition: int, parent: int, offset: int, epoch: int = 3, topic_id: str = "A") -> int:
+    """Branch off, and return the life; the branch that was asked for is the one that holds."""
+    asked = Branch(offset=offset, leader_epoch=epoch)
+    life, held = settle_branch(
+        store, LAYOUT, topic="t", topic_id=topic_id, partition=partition, parent=parent, branch=asked
+    )
+    assert held == asked
+    return life
+
+
+def test_one_election_that_cuts_many_logs_makes_one_life() -> None:
+    store = MemoryStore()
+    settle(store, partitions=50)
+    assert {cut(store, partition, 0, 95 + partition) for partition in range(49)} == {1}
+    known = read_topic(store, LAYOUT, "t")
+    assert known is not None
+    assert known.life_of_partition("A", 7) == known.current
+    assert known.lineage(1, 7) == [(0, 0, 102), (1, 102, None)]
+    assert known.life_of_partition("A", 49).life == 0
+    assert known.lineage(1, 49) == [Stretch(0, 0, None)]
+    assert known.lineage(0, 7) == [(0, 0, None)]
+    assert life_in(store, partitions=50, partition=7) == 1
+
+
+def test_a_life_takes_in_a_partition_once_and_only_from_its_own_parent() -> None:
+    store = MemoryStore()
+    settle(store)
+    assert [cut(store, 0, 0, 95), cut(store, 0, 1, 99), cut(store, 1, 0, 50)] == [1, 2, 3]
+    assert cut(store, 2, 0, 40) == 3
+    assert cut(store, 0, 2, 120) == 4
+    known = read_topic(store, LAYOUT, "t")
+    assert known is not None
+    assert known.lineage(4, 0) == [(0, 0, 95), (1, 95, 99), (2, 99, 120), (4, 120, None)]
+    assert known.lineage(3, 0) == [(0, 0, 95), (1, 95, 99), (2, 99, None)]  # it lived on beside life 3
+    assert known.lineage(4, 2) == [(0, 0, 40), (3, 40, None)]
+
+
+def test_a_life_that_was_cut_back_to_below_its_beginning_contributes_nothing() -> None:
+    store = MemoryStore()
+    settle(store)
+    cut(store, 0, 0, 95)
+    cut(store, 0, 1, 60)
+    cut(store, 1, 0, 95)
+    cut(store, 1, 3, 0)
+    known = read_topic(store, LAYOUT, "t")
+    assert known is not None
+    assert known.lineage(2, 0) == [(0, 0, 60), (2, 60, None)]
+    assert known.lineage(4, 1) == [(4, 0, None)]
+
+
+@given(histories())
+def test_every_offset_is_held_by_the_newest_life_that_reaches_it(lives: tuple[Life, ...]) -> None:
+    fact = fact_of(*lives)
+    for newest in lives:
+        for partition in range(3):
+            stretches = fact.lineage(newest.life, partition)
+            family = [life for life in lives[: newest.life + 1] if life.topic_id == newest.topic_id]
+            for offset in range(20):
+                holders = [
+                    life.life
+                    for life in family
+                    if life.holds(partition) and (life.parent is None or life.branches[partition].offset <= offset)
+                ]
+                found = [
+                    life for life, start, until in stretches if start <= offset and (until is None or offset < until)
+                ]
+                assert found == holders[-1:]
+            assert [life for life, _, _ in stretches] == sorted(life for life, _, _ in stretches)
+    assert fact.lineage(len(lives) - 1, 0)[-1].life == fact.life_of_partition(lives[-1].topic_id, 0).life
+
+
+def test_who_comes_second_gets_the_branch_that_holds() -> None:
+    store = MemoryStore()
+    settle(store)
+    start = threading.Barrier(4)
+
+    def write(number: int) -> tuple[int, Branch]:
+        start.wait()
+        mine = Branch(offset=90 + number, leader_epoch=number)
+        return settle_branch(store, LAYOUT, topic="t", topic_id="A", partition=0, parent=0, branch=mine)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(write, range(4)))
+    assert len(set(found)) == 1
+    assert (found[0][0], len(store.objects)) == (1, 2)
+    cut(store, 0, 1, 100)  # one that slept through the next cut is sent through the lives one by one
+    assert write_late(store) == found[0]
+    assert len(store.objects) == 3
+
+
+def write_late(store: MemoryStore) -> tuple[int, Branch]:
+    return settle_branch(store, LAYOUT, topic="t", topic_id="A", partition=0, parent=0, branch=Branch(offset=5))
+
+
+def test_a_branch_survives_a_lost_answer() -> None:
+    store = LossyStore(raises=False)
+    settle(store)
+    assert cut(store, 0, 0, 95) == 1
+    raising = LossyStore(raises=True)
+    raising.objects.update(store.objects)
+    with pytest.raises(StoreTemporaryError):
+        cut(raising, 1, 0, 96)
+    assert cut(raising, 1, 0, 96) == 1
+    assert len(raising.objects) == 3
+
+
+def test_a_branch_of_what_is_not_there_is_refused() -> None:
+    store = MemoryStore()
+    with pytest.raises(StrangerError, match="topic id A is not the current one"):
+        cut(store, 0, 0, 95)
+    settle(store, "A")
+    settle(store, "B")
+    with pytest.raises(StrangerError, match="t: topic id A is not the current one; the topic was created again"):
+        cut(store, 0, 0, 95)
+    with pytest.raises(ValueError, match="t-0 lives in life 1, and never did in life 0"):
+        cut(store, 0, 0, 95, topic_id="B")
+    with pytest.raises(KeyError):
+        fact_of(Life(life=0, topic_id="A")).life_of_partition("B", 0)
