@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test test-long demo bench
+.PHONY: help setup check test test-long docs demo bench
 
 BIN := .venv/bin
 SETUP_INPUTS := pyproject.toml constraints.txt $(wildcard infra/*.sh)
@@ -22,6 +22,9 @@ test: .venv/.set-up-test ## every test, small counts; needs Python and a JDK; AR
 
 test-long: .venv/.set-up-test ## the full counts too
 	$(BIN)/pytest --long $(ARGS)
+
+docs: .venv/.set-up-test ## the generated pages, written anew
+	$(BIN)/python -c 'from pathlib import Path; from archiver.metrics import metrics_page; Path("docs/metrics.md").write_text(metrics_page(), encoding="utf-8")'
 
 demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
 	$(BIN)/archiver demo $(ARGS)

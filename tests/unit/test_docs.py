@@ -11,6 +11,7 @@ from archiver.cli import _parser
 from archiver.config import load_config, load_target
 from archiver.errors import ArchiverError
 from archiver.kafka.settings import KafkaSettings
+from archiver.metrics import METRICS, metrics_page
 from tests.support.brokers import REPOSITORY
 
 PAGES = ("README.md", "docs/operations.md")
@@ -109,3 +110,12 @@ def test_links_lead_somewhere(page: str) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(page))
     missing = [target for target in targets if not ((REPOSITORY / page).parent / target).exists()]
     assert missing == []
+
+
+def test_metrics_page_is_made_of_the_declarations() -> None:
+    assert text_of("docs/metrics.md") == metrics_page(), "make docs"
+
+
+def test_alarms_name_metrics_that_exist() -> None:
+    named = set(re.findall(r"archiver_[a-z_]+", text_of("docs/metrics.md")))
+    assert named == {metric.name for metric in METRICS}
