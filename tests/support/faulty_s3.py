@@ -1,10 +1,13 @@
-"""A proxy in front of an S3 endpoint that fails the next requests as it is told."""
+"""A proxy in front of an S3 endpoint that fails the next requests as it is told, or some of all requests as the weather goes."""
 
 import http.client
+import random
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -30,6 +33,7 @@ class Fault(Enum):
     CUT_DOWNLOAD = auto()  # the client gets half of the body
     DENIED_BY_KEY = auto()  # a delete is answered 200, with an error for its key
     OVERWRITE = auto()  # If-None-Match is dropped: only for stores that do not check signatures
+    LATE = auto()  # the client's connection ends without an answer, and the store does it a while later
 
 
 _ANSWERS = {
@@ -41,8 +45,44 @@ _ANSWERS = {
 }
 
 
+# About one request in eight. A put meets any of these, a request without a body only those that need none.
+BAD_WEATHER: Mapping[Fault, float] = {
+    Fault.SLOW_DOWN: 0.025,
+    Fault.INTERNAL_ERROR: 0.025,
+    Fault.HANG: 0.01,
+    Fault.REFUSE: 0.015,
+    Fault.CUT_UPLOAD: 0.025,
+    Fault.LOSE_ANSWER: 0.03,
+    Fault.LATE: 0.025,
+}
+_OF_A_PUT = frozenset({Fault.CUT_UPLOAD, Fault.LOSE_ANSWER, Fault.LATE})
+
+
+@dataclass(slots=True)
+class Weather:
+    """Faults by chance, from a seed. `met` counts what it did."""
+
+    seed: int
+    chances: Mapping[Fault, float] = field(default_factory=lambda: BAD_WEATHER)
+    hang_s: float = 1.5  # then the connection ends: that, and not the client's patience, bounds the test
+    met: Counter[Fault] = field(default_factory=Counter)
+    _rng: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(self.seed)
+
+    def draw(self, method: str) -> Fault | None:
+        """The fault of the next request."""
+        at = self._rng.random()
+        for fault, chance in self.chances.items():
+            at -= chance
+            if at < 0:
+                return None if fault in _OF_A_PUT and method != "PUT" else fault
+        return None
+
+
 class FaultyS3:
-    """Passes everything on until `failing` says otherwise. `requests` counts by method what was asked of it."""
+    """Passes everything on until `failing` or `weather` says otherwise. `requests` counts by method what was asked of it."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = urlsplit(upstream)
@@ -51,6 +91,8 @@ class FaultyS3:
         self._method = ""
         self._left = 0
         self._ended = threading.Event()
+        self._closed = threading.Event()
+        self._weather: Weather | None = None
         self.requests: dict[str, int] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -72,6 +114,11 @@ class FaultyS3:
         finally:
             self._end_fault()
 
+    def set_weather(self, weather: Weather | None) -> None:
+        """Bad weather from now on; None: fair."""
+        with self._lock:
+            self._weather = weather
+
     def _end_fault(self) -> None:
         with self._lock:
             self._fault, self._left = None, 0
@@ -84,18 +131,27 @@ class FaultyS3:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.set_weather(None)
         self._end_fault()
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
-    def _take(self, method: str) -> Fault | None:
+    def _take(self, method: str) -> tuple[Fault | None, Callable[[], object]]:
+        """The fault that a request meets, and how long to wait where it hangs."""
         with self._lock:
             self.requests[method] = self.requests.get(method, 0) + 1
-            if method != self._method or self._left == 0:
-                return None
-            self._left -= 1
-            return self._fault
+            if self._fault is not None and method == self._method and self._left > 0:
+                self._left -= 1
+                return self._fault, self._ended.wait
+            weather = self._weather
+            if weather is None:
+                return None, self._ended.wait
+            fault = weather.draw(method)
+            if fault is not None:
+                weather.met[fault] += 1
+            return fault, lambda: self._closed.wait(weather.hang_s)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         proxy = self
@@ -120,21 +176,37 @@ class FaultyS3:
         return Handler
 
     def _answer(self, client: BaseHTTPRequestHandler) -> None:
-        fault = self._take(client.command)
+        fault, hang = self._take(client.command)
         if fault is Fault.REFUSE:
             _hang_up(client)
             return
-        body = client.rfile.read(int(client.headers.get("Content-Length", "0")))
-        if fault in _ANSWERS:
+        length = int(client.headers.get("Content-Length", "0"))
+        body = client.rfile.read(length)
+        if len(body) < length:  # the client died
+            _hang_up(client)
+        elif fault in _ANSWERS:
             _send_error(client, *_ANSWERS[fault])
         elif fault is Fault.HANG:
-            self._ended.wait()
+            hang()
             _hang_up(client)
+        elif fault is Fault.LATE:
+            with suppress(OSError):
+                _hang_up(client)
+            hang()
+            self._upload_late(client, body)
         elif fault is Fault.CUT_UPLOAD:
             self._upload_half(client, body)
             _hang_up(client)
         else:
             self._pass_on(client, body, fault)
+
+    def _upload_late(self, client: BaseHTTPRequestHandler, body: bytes) -> None:
+        upstream = self._connect()
+        with suppress(OSError):  # nobody is left to tell
+            headers = self._headers(client, None) | {"Content-Length": str(len(body))}
+            upstream.request(client.command, client.path, body=body, headers=headers)
+            upstream.getresponse().read()
+        upstream.close()
 
     def _headers(self, client: BaseHTTPRequestHandler, fault: Fault | None) -> dict[str, str]:
         dropped = _OF_THE_HOP | ({_UNCONDITIONAL} if fault is Fault.OVERWRITE else set())

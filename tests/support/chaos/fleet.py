@@ -1,0 +1,184 @@
+"""Members of a backup's group: processes of the installed command, and what may be done to them."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.brokers import Bucket
+from tests.support.chaos.group import Cluster, wait_until
+from tests.support.round_trip import COMMAND, environment_of
+
+STOP_S = 15.0  # promised: SIGTERM returns within
+_DEATH_S = 45.0  # a failpoint is met within: a member starts in 2 s, and joins after a session timeout at worst
+_JOIN_S = 40.0
+_TAIL_LINES = 25
+
+
+class MemberError(AssertionError):
+    """A member did what it must not."""
+
+
+class Member:
+    """One process with a session, a spool and a log of its own."""
+
+    def __init__(self, name: str, folder: Path, config: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.ended_by_us = False
+        self._log = folder / f"{name}.log"
+        spool = folder / f"{name}-spool"
+        spool.mkdir()
+        path = folder / f"{name}.yaml"
+        kafka = {**config["kafka"], "client.id": name}
+        backup = {**config["backup"], "spool": {"dir": str(spool)}}
+        path.write_text(yaml.safe_dump({**config, "kafka": kafka, "backup": backup}))
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(COMMAND), "backup", "--verbose", "-c", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=dict(environment),
+                start_new_session=True,
+            )
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code; MemberError when it does not end in time."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise MemberError(f"{self.name} has not ended after {timeout_s:g} s:\n{self.tail()}") from error
+
+    def tail(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return "\n".join(f"  {self.name}| {line}" for line in lines[-_TAIL_LINES:])
+
+
+class Fleet:
+    """All members there ever were. A member that ends without being told to is an error."""
+
+    def __init__(
+        self, cluster: Cluster, bucket: Bucket, folder: Path, config: Mapping[str, Any], overlay: Path | None = None
+    ) -> None:
+        self.cluster = cluster
+        self.kills = 0
+        self._folder = folder
+        self._config = config
+        self._environment = environment_of(bucket)
+        if overlay is not None:
+            self._environment["PYTHONPATH"] = str(overlay)
+        self._members: list[Member] = []
+
+    @property
+    def live(self) -> list[Member]:
+        return [member for member in self._members if member.returncode is None]
+
+    def start(self, failpoint: str = "") -> Member:
+        environment = {**self._environment, "ARCHIVER_FAILPOINT": failpoint}
+        member = Member(f"member-{len(self._members)}", self._folder, self._config, environment)
+        self._members.append(member)
+        return member
+
+    def keep(self, count: int) -> None:
+        """As many members as this; the newest leave, new ones join."""
+        while len(self.live) > count:
+            self.terminate(self.live[-1])
+        while len(self.live) < count:
+            self.start()
+
+    def wait_known(self, member: Member) -> None:
+        """Until the group's coordinator has heard of it."""
+        self._wait(f"{member.name} is in the group", lambda: member.name in self.cluster.view().assigned)
+
+    def wait_assigned(self, member: Member) -> None:
+        """Until the group's coordinator says that it has partitions."""
+        self._wait(f"{member.name} has partitions", lambda: bool(self.cluster.partitions_of(member.name)))
+
+    def wait_settled(self) -> None:
+        """Until the group consists of the live members, and each has partitions."""
+
+        def is_settled() -> bool:
+            view = self.cluster.view()
+            having = {name for name, partitions in view.assigned.items() if partitions}
+            return view.is_stable and having == set(view.assigned) == {member.name for member in self.live}
+
+        self._wait("the group is stable, with the live members alone", is_settled)
+
+    def _wait(self, what: str, reached: Callable[[], bool]) -> None:
+        def looked() -> bool:
+            self.check()
+            return reached()
+
+        wait_until(what, looked, _JOIN_S)
+
+    def kill(self, member: Member) -> None:
+        member.ended_by_us = True
+        member.signal(signal.SIGKILL)
+        member.wait(STOP_S)
+        self.kills += 1
+
+    def wait_killed(self, member: Member) -> None:
+        """Until an armed failpoint has killed it."""
+        member.ended_by_us = True
+        code = member.wait(_DEATH_S)
+        if code != -signal.SIGKILL:
+            raise MemberError(f"{member.name} ended with {code}, not at its failpoint:\n{member.tail()}")
+        self.kills += 1
+
+    def interrupt(self, member: Member) -> None:
+        member.ended_by_us = True
+        member.signal(signal.SIGTERM)
+
+    def terminate(self, member: Member) -> float:
+        """SIGTERM: it returns in time, with 0. The seconds it took."""
+        begun = time.monotonic()
+        self.interrupt(member)
+        code = member.wait(STOP_S)
+        if code != 0:
+            raise MemberError(f"{member.name} ended with {code} after SIGTERM:\n{member.tail()}")
+        return time.monotonic() - begun
+
+    def terminate_all(self) -> None:
+        """All at once, as a deployment is scaled to nothing."""
+        leaving = self.live
+        for member in leaving:
+            self.interrupt(member)
+        for member in leaving:
+            code = member.wait(STOP_S)
+            if code != 0:
+                raise MemberError(f"{member.name} ended with {code} after SIGTERM:\n{member.tail()}")
+
+    def freeze(self, member: Member) -> None:
+        member.signal(signal.SIGSTOP)
+
+    def thaw(self, member: Member) -> None:
+        member.signal(signal.SIGCONT)
+
+    def check(self) -> None:
+        for member in self._members:
+            if member.returncode is not None and not member.ended_by_us:
+                raise MemberError(f"{member.name} ended with {member.returncode}, told by nobody:\n{member.tail()}")
+
+    def tails(self) -> str:
+        """What the last ones said."""
+        recent = self.live + [member for member in self._members[-4:] if member.returncode is not None]
+        return "\n".join(member.tail() for member in recent)
+
+    def end(self) -> None:
+        """At the end of a test, however it went."""
+        for member in self.live:
+            os.kill(member._process.pid, signal.SIGKILL)
+            member._process.wait()

@@ -1,0 +1,92 @@
+"""The cluster as its administrator sees it: who has which partitions, what was committed, and how to disturb both."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+_REQUEST_S = 15.0
+_POLL_S = 0.1
+
+
+class NotReachedError(AssertionError):
+    """Something did not come about in time."""
+
+
+def wait_until(what: str, reached: Callable[[], bool], timeout_s: float = 30.0, poll_s: float = _POLL_S) -> None:
+    """Look again and again; NotReachedError names what was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        if time.monotonic() > deadline:
+            raise NotReachedError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(poll_s)
+
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A consumer group at one moment: partitions by client id."""
+
+    is_stable: bool
+    is_empty: bool
+    assigned: Mapping[str, frozenset[Partition]]
+
+
+class Cluster:
+    """One cluster and one group in it. Answers also while the broker is away: then there is nothing to see."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self.bootstrap = bootstrap
+        self.group = group
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
+        self._admin.create_topics([new])[topic].result(_REQUEST_S)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        self._admin.create_partitions([NewPartitions(topic, total)])[topic].result(_REQUEST_S)
+
+    def view(self) -> GroupView:
+        """Nothing assigned when the coordinator does not answer."""
+        try:
+            future = self._admin.describe_consumer_groups([self.group], request_timeout=5)[self.group]
+            found = future.result(_REQUEST_S)
+        except (KafkaException, TimeoutError):
+            return GroupView(False, False, {})
+        assigned = {
+            member.client_id: frozenset((one.topic, one.partition) for one in member.assignment.topic_partitions)
+            for member in found.members
+        }
+        is_empty = found.state in {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
+        return GroupView(found.state == ConsumerGroupState.STABLE, is_empty, assigned)
+
+    def partitions_of(self, client_id: str) -> frozenset[Partition]:
+        return self.view().assigned.get(client_id, frozenset())
+
+    def ends(self, partitions: Mapping[str, int]) -> dict[Partition, int]:
+        """The high watermarks."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(topic, nr): latest for topic, count in partitions.items() for nr in range(count)}
+        futures = self._admin.list_offsets(asked, request_timeout=_REQUEST_S)
+        return {(one.topic, one.partition): future.result(_REQUEST_S).offset for one, future in futures.items()}
+
+    def commit(self, offsets: Mapping[Partition, int], metadata: str = "") -> None:
+        """Overwrite what the group committed. The broker allows it only while the group has no members."""
+        rows = [TopicPartition(topic, nr, offset, metadata) for (topic, nr), offset in offsets.items()]
+        request = [ConsumerGroupTopicPartitions(self.group, rows)]
+        answer = self._admin.alter_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
+        for row in answer.topic_partitions:
+            if row.error is not None:
+                raise KafkaException(row.error)
+
+    def committed(self) -> dict[Partition, tuple[int, str]]:
+        request = [ConsumerGroupTopicPartitions(self.group)]
+        answer = self._admin.list_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
+        return {(row.topic, row.partition): (row.offset, row.metadata or "") for row in answer.topic_partitions}
