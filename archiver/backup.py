@@ -2,22 +2,26 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from archiver.control import TopicFact, settle_topic
-from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, UsageError
-from archiver.inventory import ArchivedEnd, position_of
-from archiver.kafka.admin import KafkaAdmin
+from archiver.control import TopicFact
+from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, StoppedError, UsageError
+from archiver.feed import Feed, PartitionReport, TopicPartition
 from archiver.kafka.client import KafkaClient, PartitionOffsets, TopicDescription
 from archiver.kafka.settings import KafkaSettings
-from archiver.pump import Feed, PartitionReport, Pump, cut_back
+from archiver.opening import EARLIEST, Opener, Start
+from archiver.pump import Pump
 from archiver.segment import PartitionSource
-from archiver.writer import Archive, PartitionWriter, refuse_stranger
+from archiver.shutdown import unless_stopped
+from archiver.workers import Workers
+from archiver.writer import Archive, Written
 
 log = logging.getLogger(__name__)
+
+_TELL_EVERY_S = 0.2
+# For puts to end after a signal; the whole program shall be gone after 15 s.
+STOP_S = 9.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +32,15 @@ class BackupRequest:
     select_topics: Callable[[Iterable[str]], Sequence[str]]
     archive: Archive
     memory_bytes: int
+    rate_bytes: int = 0
+    start: Start = EARLIEST
+
+
+Notice = Callable[[Sequence[PartitionReport]], None]
 
 
 async def back_up_until_end(
-    request: BackupRequest, notice: Callable[[Sequence[PartitionReport]], None] = lambda _: None
+    request: BackupRequest, pool: Workers, stop: asyncio.Event, notice: Notice = lambda _: None
 ) -> list[PartitionReport]:
     """Archive every partition of the selected topics up to its last stable offset of now.
 
@@ -39,18 +48,16 @@ async def back_up_until_end(
     """
     async with KafkaClient(request.kafka) as client:
         topics = await _selected(client, request)
-        with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 2, thread_name_prefix="writer") as pool:
-            feeds = await _open_feeds(client, topics, request, pool)
-            pump = Pump(
-                client,
-                feeds,
-                pool=pool,
-                memory_bytes=request.memory_bytes,
-                clock=request.archive.clock,
-                notice=notice,
-            )
-            await pump.run()
-            return [feed.report() for feed in feeds]
+        opener = Opener(
+            client,
+            archive=request.archive,
+            pool=pool,
+            cluster_id=await client.cluster_id(),
+            start=request.start,
+        )
+        run = _Run(client, opener, request, pool)
+        await unless_stopped(stop, run.open(topics))
+        return await run.until_end(stop, notice)
 
 
 async def _selected(client: KafkaClient, request: BackupRequest) -> list[TopicDescription]:
@@ -61,100 +68,132 @@ async def _selected(client: KafkaClient, request: BackupRequest) -> list[TopicDe
     return [described[name] for name in names]
 
 
-async def _open_feeds(
-    client: KafkaClient, topics: Sequence[TopicDescription], request: BackupRequest, pool: ThreadPoolExecutor
-) -> list[Feed]:
-    loop = asyncio.get_running_loop()
-    cluster_id = await client.cluster_id()
-    configs = await KafkaAdmin(request.kafka).topic_configs([topic.name for topic in topics])
-    archive = request.archive
+class _Run:
+    """The partitions of one backup: those that run, and the reports of those that have ended."""
 
-    def settle(topic: TopicDescription) -> TopicFact:
-        return settle_topic(
-            archive.store,
-            archive.layout,
-            topic=topic.name,
-            topic_id=topic.topic_id,
-            cluster_id=cluster_id,
-            partitions=len(topic.partitions),
-            configs=configs[topic.name],
+    def __init__(self, client: KafkaClient, opener: Opener, request: BackupRequest, pool: Workers) -> None:
+        self._client = client
+        self._opener = opener
+        self._request = request
+        self._pool = pool
+        self._opened: list[Feed] = []
+        self._reports: dict[TopicPartition, PartitionReport] = {}
+
+    # --- begin
+
+    async def open(self, topics: Sequence[TopicDescription]) -> None:
+        settled = await self._opener.settle(topics)
+        partitions = [(topic, number) for topic in topics for number in topic.partitions]
+        known = [(topic, number) for topic, number in partitions if topic.name in settled.facts]
+        offsets, refused = await self._client.offsets_known([(topic.name, number) for topic, number in known])
+        for topic, number in partitions:
+            error = settled.refused.get(topic.name) or refused.get((topic.name, number))
+            if error is not None:
+                self._report_unopened(topic, number, error)
+        await asyncio.gather(
+            *(
+                self._open_one(topic, number, settled.facts[topic.name], offsets[topic.name, number])
+                for topic, number in known
+                if (topic.name, number) in offsets
+            )
         )
 
-    facts = await asyncio.gather(*(loop.run_in_executor(pool, settle, topic) for topic in topics))
-    sources = [
-        PartitionSource(
-            topic=topic.name,
-            partition=number,
-            life=fact.life_of_partition(topic.topic_id, number).life,
-            topic_id=topic.topic_id,
-            cluster_id=cluster_id,
-        )
-        for topic, fact in zip(topics, facts, strict=True)
-        for number in topic.partitions
-    ]
-
-    def position(source: PartitionSource) -> ArchivedEnd | NotWholeError:
+    async def _open_one(self, topic: TopicDescription, number: int, fact: TopicFact, ends: PartitionOffsets) -> None:
         try:
-            return _own_end(archive, source)
-        except NotWholeError as error:
-            return error
+            feed = await self._opener.open(fact, topic.topic_id, number, end_offset=ends.last_stable)
+        except ArchiverError as error:
+            self._report_unopened(topic, number, error)
+            return
+        position = feed.writer.position
+        if position > ends.high_watermark:
+            await self._branch_off(feed)
+            return
+        if position < ends.log_start:
+            feed.writer.skip(ends.log_start)
+            feed.go_on_where_the_writer_is()
+        if ends.last_stable < ends.high_watermark:
+            await self._name_open_transactions(feed, ends.last_stable)
+        self._opened.append(feed)
 
-    positions = await asyncio.gather(*(loop.run_in_executor(pool, position, source) for source in sources))
-    offsets = await client.offsets([(source.topic, source.partition) for source in sources])
-    feeds = [
-        _open_feed(source, at, offsets[source.topic, source.partition], archive)
-        for source, at in zip(sources, positions, strict=True)
-    ]
-    for feed in feeds:
-        await _name_open_transactions(client, feed, offsets[feed.key])
-    return feeds
-
-
-def _own_end(archive: Archive, source: PartitionSource) -> ArchivedEnd:
-    end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition)
-    if end.key:
-        refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
-    return end
-
-
-def _open_feed(
-    source: PartitionSource, found: ArchivedEnd | NotWholeError, offsets: PartitionOffsets, archive: Archive
-) -> Feed:
-    end = found if isinstance(found, ArchivedEnd) else ArchivedEnd()
-    position = end.next
-    writer = PartitionWriter(source, position, archive, end.leader_epoch)
-    feed = Feed(
-        writer=writer,
-        end_offset=offsets.last_stable,
-        topic_id=source.topic_id,
-        from_offset=position,
-        fetch_offset=position,
-        fetched_epoch=end.leader_epoch,
-    )
-    if isinstance(found, NotWholeError):
-        feed.error = found
-    elif position > offsets.high_watermark:
-        feed.error = cut_back(source, position, offsets)
-    elif position < offsets.log_start:
-        writer.skip(offsets.log_start)
-        feed.go_on_where_the_writer_is()
-    return feed
-
-
-async def _name_open_transactions(client: KafkaClient, feed: Feed, offsets: PartitionOffsets) -> None:
-    if offsets.last_stable >= offsets.high_watermark:
-        return
-    topic, partition = feed.key
-    try:
-        feed.open_transactions = tuple(await client.open_transactions(topic, partition))
-    except (KafkaError, KafkaTemporaryError) as error:
-        log.warning("%s: who holds back the last stable offset is not known: %s", feed.writer.source, error)
-    for transaction in feed.open_transactions:
-        log.warning(
-            "%s: an open transaction holds the end back at offset %d: producer id %d%s, begun at offset %d",
-            feed.writer.source,
-            offsets.last_stable,
-            transaction.producer_id,
-            f" ({transaction.transactional_id})" if transaction.transactional_id else "",
-            transaction.start_offset,
+    def _report_unopened(self, topic: TopicDescription, number: int, error: ArchiverError) -> None:
+        source = PartitionSource(topic=topic.name, partition=number, life=0, topic_id=topic.topic_id, cluster_id="")
+        self._reports[topic.name, number] = PartitionReport(
+            source=source,
+            from_offset=0,
+            position=0,
+            end_offset=0,
+            written=Written(),
+            open_transactions=(),
+            error=error,
         )
+
+    async def _name_open_transactions(self, feed: Feed, last_stable: int) -> None:
+        topic, partition = feed.key
+        try:
+            feed.open_transactions = tuple(await self._client.open_transactions(topic, partition))
+        except (KafkaError, KafkaTemporaryError) as error:
+            log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
+        for transaction in feed.open_transactions:
+            log.warning(
+                "%s: an open transaction holds the end back at offset %d: producer id %d%s, begun at offset %d",
+                feed.source,
+                last_stable,
+                transaction.producer_id,
+                f" ({transaction.transactional_id})" if transaction.transactional_id else "",
+                transaction.start_offset,
+            )
+
+    async def _branch_off(self, feed: Feed) -> None:
+        """The log was cut back under the archive, or under this run: go on in a child life, up to the end of now."""
+        try:
+            branched = await self._opener.branch_off(feed)
+            branched.end_offset = (await self._client.offsets([feed.key]))[feed.key].last_stable
+        except ArchiverError as error:
+            self._reports[feed.key] = replace(feed.report(), error=error)
+        else:
+            self._opened.append(branched)
+
+    # --- go on
+
+    async def until_end(self, stop: asyncio.Event, notice: Notice) -> list[PartitionReport]:
+        request = self._request
+        async with Pump(
+            self._client,
+            pool=self._pool,
+            memory_bytes=request.memory_bytes,
+            rate_bytes=request.rate_bytes,
+            clock=request.archive.clock,
+            ledger=request.archive.ledger,
+            on_tick=request.archive.vigil.beat,
+        ) as pump:
+            teller = asyncio.create_task(self._tell(pump, notice))
+            try:
+                await unless_stopped(stop, self._run_all(pump))
+            except StoppedError:
+                # Flush what is held; what is not durable in time is dropped, because the archive is the checkpoint.
+                await pump.close(list(pump.feeds.values()), STOP_S)
+                request.archive.given_up.set()
+                raise
+            finally:
+                teller.cancel()
+        return [self._reports[key] for key in sorted(self._reports)]
+
+    async def _run_all(self, pump: Pump) -> None:
+        running = 0
+        while self._opened or running:
+            while self._opened:
+                pump.add(self._opened.pop())
+                running += 1
+            await self._settle_end(await pump.next_ended())
+            running -= 1
+
+    async def _settle_end(self, feed: Feed) -> None:
+        if isinstance(feed.error, CutBackError):
+            await self._branch_off(feed)
+        else:
+            self._reports[feed.key] = feed.report()
+
+    async def _tell(self, pump: Pump, notice: Notice) -> None:
+        while True:
+            notice([*self._reports.values(), *(feed.report() for feed in pump.feeds.values())])
+            await asyncio.sleep(_TELL_EVERY_S)

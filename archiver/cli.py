@@ -14,7 +14,7 @@ from archiver.errors import ArchiverError, NotWholeError
 
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
-    from archiver.pump import PartitionReport
+    from archiver.feed import PartitionReport
 
 # Objects between two looks for garbage. Python's 700 took 6 % of a backup's CPU: imports and record work make no cycles.
 _GARBAGE_THRESHOLD = 100_000

@@ -245,11 +245,11 @@ def settle_topic(
     topic_id: str,
     cluster_id: str,
     partitions: int,
-    configs: Mapping[str, str],
+    configs: Mapping[str, str] | None,
 ) -> TopicFact:
     """Write down what the topic is now, if that is news, and return what is known then, this topic id included.
 
-    Another topic id is a recreated topic: a new life without a parent. Another cluster is refused. Who still sees the
+    `configs` None: they cannot be read, and stay as known. Another topic id is a recreated topic: a new life without a parent. Another cluster is refused. Who still sees the
     topic of an earlier life finds its lives, and writes down nothing: topic ids do not come back.
     """
 
@@ -265,7 +265,14 @@ def settle_topic(
             lives = tuple(life if life.topic_id else replace(life, topic_id=topic_id) for life in lives)
         if topic_id not in {life.topic_id for life in lives}:
             lives = (*lives, Life(life=len(lives), topic_id=topic_id))
-        wanted = TopicFact(topic=topic, cluster_id=cluster_id, partitions=partitions, configs=configs, lives=lives)
+        known_configs = {} if known is None else known.configs
+        wanted = TopicFact(
+            topic=topic,
+            cluster_id=cluster_id,
+            partitions=partitions,
+            configs=known_configs if configs is None else configs,
+            lives=lives,
+        )
         is_old_news = wanted.current.topic_id != topic_id
         return None if known == wanted or is_old_news else wanted.to_fact()
 

@@ -23,10 +23,21 @@ class NotWholeError(ArchiverError):
 
 
 class TemporaryError(ArchiverError):
-    """It may work when tried again."""
+    """It may work when tried again. `cause` is a word for metrics: a code or a class name, never free text."""
 
     exit_code = 4
     retriable = True
+
+    def __init__(self, message: str, *, cause: str = "") -> None:
+        super().__init__(message)
+        self.cause = cause or type(self).__name__
+
+
+class StoppedError(TemporaryError):
+    """A signal came before the end."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted; what is in the archive is whole, run the same command again")
 
 
 class CorruptBatchError(NotWholeError):
@@ -66,6 +77,14 @@ class KafkaError(ArchiverError):
 
 class KafkaTemporaryError(TemporaryError):
     """The broker did not do it now; metadata may have to be read again."""
+
+
+class CutBackError(NotWholeError):
+    """The broker's log no longer goes on from what was read of it: it lost records, and may have others there now."""
+
+
+class TopicGoneError(KafkaError):
+    """The topic was deleted, and perhaps created again: another one has its name."""
 
 
 class StrangerError(NotWholeError):

@@ -16,6 +16,7 @@ class HoleCause(StrEnum):
     """Why offsets inside a coverage were not there to be read."""
 
     EXPIRED = "expired"  # the log start had moved past the position
+    BEFORE_START = "before-start"  # the backup was told to begin later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

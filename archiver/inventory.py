@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.layout import Layout, SegmentKey
-from archiver.store import ListedObject, ObjectStore
+from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 HEADS_AT_ONCE = 16
 
@@ -30,10 +30,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The records of a segment at or above an offset."""
+    """The records of a segment at or above an offset, and below another if there is one."""
 
     segment: Segment
     from_offset: int
+    until_offset: int | None = None
+
+    @property
+    def next(self) -> int:
+        """Where the reading ends."""
+        return self.segment.facts.next if self.until_offset is None else self.until_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +77,36 @@ class PartitionInventory:
             readable=tuple(
                 replace(reading, from_offset=max(reading.from_offset, offset))
                 for reading in self.readable
-                if reading.segment.facts.next > offset
+                if reading.next > offset
             ),
             shadowed=self.shadowed,
-            gaps=tuple(gap for gap in self.gaps if gap.last_offset >= offset),
+            gaps=tuple(
+                replace(gap, first_offset=max(gap.first_offset, offset))
+                for gap in self.gaps
+                if gap.last_offset >= offset
+            ),
         )
+
+    def until_offset(self, offset: int) -> "PartitionInventory":
+        """Leave out what lies at or above an offset; what is missing up to there is a gap."""
+        readable = tuple(_cut(reading, offset) for reading in self.readable if reading.from_offset < offset)
+        end = readable[-1].next if readable else 0
+        gaps = tuple(gap for gap in self.gaps if gap.last_offset < end)
+        if end < offset:
+            gaps += (Gap(first_offset=end, last_offset=offset - 1),)
+        return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps)
+
+    def then(self, later: "PartitionInventory") -> "PartitionInventory":
+        """Go on with what another life holds from the end of this one."""
+        return PartitionInventory(
+            readable=self.readable + later.readable,
+            shadowed=self.shadowed + later.shadowed,
+            gaps=self.gaps + later.gaps,
+        )
+
+
+def _cut(reading: Reading, offset: int) -> Reading:
+    return replace(reading, until_offset=offset) if reading.next > offset else reading
 
 
 EMPTY = PartitionInventory(readable=(), shadowed=(), gaps=())
@@ -104,6 +135,31 @@ class Inventory:
             if (damage.key.topic, damage.key.life) == (topic, life):
                 found.setdefault(damage.key.partition, []).append(damage.message)
         return found
+
+    def numbers_of(self, topic: str, lives: Iterable[int]) -> set[int]:
+        """Return the partitions of which any of these lives has an object."""
+        wanted = {(topic, life) for life in lives}
+        found = {number for life in wanted for number in self.partitions.get(life, ())}
+        return found | {
+            damage.key.partition for damage in self.damaged if (damage.key.topic, damage.key.life) in wanted
+        }
+
+    def join(
+        self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
+    ) -> tuple[PartitionInventory, list[str]]:
+        """Join what lives hold of a partition, each (life, from, until); and tell what is wrong with their objects."""
+        joined, damaged = EMPTY, list[str]()
+        for life, start, until in lineage:
+            part = self.partitions.get((topic, life), {}).get(partition, EMPTY)
+            part = part if until is None else part.until_offset(until)
+            joined = joined.then(part.from_offset(start))
+            damaged += [
+                damage.message
+                for damage in self.damaged
+                if (damage.key.topic, damage.key.life, damage.key.partition) == (topic, life, partition)
+                and (until is None or damage.key.base < until)
+            ]
+        return joined, damaged
 
 
 def arrange(segments: Iterable[Segment]) -> PartitionInventory:
@@ -196,14 +252,39 @@ class ArchivedEnd:
     cluster_id: str = ""
     key: str = ""  # of the newest segment
 
+    @classmethod
+    def of(cls, facts: SegmentFacts, key: str) -> "ArchivedEnd":
+        return cls(
+            next=facts.next,
+            leader_epoch=facts.leader_epoch,
+            topic_id=facts.topic_id,
+            cluster_id=facts.cluster_id,
+            key=key,
+        )
 
-def position_of(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int) -> ArchivedEnd:
+
+def position_of(
+    store: ObjectStore, layout: Layout, topic: str, life: int, partition: int, newest_base: int | None = None
+) -> ArchivedEnd:
     """Return where a writer goes on: the end of the coverage, with one HEAD, or two beside a merged segment.
 
     The last plain segment tells; a merged one tells by its name, so an old writer's segment inside it moves nothing back.
+    `newest_base` is a hint, the base of the newest segment as far as someone knew: it spares the listing of what lies
+    before it, and a listing that contradicts it wins.
     """
+    if newest_base is None:
+        return _last_end(store, layout, store.list(layout.partition_prefix(topic, life, partition)))
+    hinted = layout.segment_key(SegmentKey(topic=topic, life=life, partition=partition, base=newest_base))
+    later = _last_end(store, layout, store.list(layout.partition_prefix(topic, life, partition), start_after=hinted))
+    if later.key:
+        return later
+    found = store.head(hinted)
+    return position_of(store, layout, topic, life, partition) if found is None else _end_from(hinted, found)
+
+
+def _last_end(store: ObjectStore, layout: Layout, listed: Iterable[ListedObject]) -> ArchivedEnd:
     merged_next, widest_merged, last_plain = 0, "", ""
-    for item in store.list(layout.partition_prefix(topic, life, partition)):
+    for item in listed:
         key = layout.parse_segment(item.key)
         if key is None:
             continue
@@ -217,14 +298,11 @@ def position_of(store: ObjectStore, layout: Layout, topic: str, life: int, parti
 
 
 def _end_of(store: ObjectStore, key: str) -> ArchivedEnd:
-    info = store.head(key)
+    return _end_from(key, store.head(key))
+
+
+def _end_from(key: str, info: ObjectInfo | None) -> ArchivedEnd:
     facts = facts_from_metadata(info.metadata, key) if info is not None else None
     if facts is None:
         raise CorruptSegmentError(f"{key}: the newest segment has no facts; move it away, and look who wrote it")
-    return ArchivedEnd(
-        next=facts.next,
-        leader_epoch=facts.leader_epoch,
-        topic_id=facts.topic_id,
-        cluster_id=facts.cluster_id,
-        key=key,
-    )
+    return ArchivedEnd.of(facts, key)

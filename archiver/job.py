@@ -7,8 +7,10 @@ import math
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +20,17 @@ from archiver.browse import read_archive
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, KafkaProperties, StorageConfig
 from archiver.errors import UsageError
+from archiver.feed import PartitionReport
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
-from archiver.pump import PartitionReport
+from archiver.observe import NO_LEDGER, Ledger
 from archiver.restore import RestorePlan, check_restore_id, default_restore_id, is_wanted, parse_renames, plan_restore
 from archiver.segment import SegmentLimits
+from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.store import open_store, probe_put_if_absent
+from archiver.vigil import Vigil
+from archiver.workers import Workers
 from archiver.writer import Archive
 
 if TYPE_CHECKING:
@@ -39,32 +45,55 @@ def run_backup(
     config: ArchiverConfig, notice: Callable[[Sequence[PartitionReport]], None]
 ) -> tuple[list[PartitionReport], float]:
     """Archive up to the end of now. Returns one report a partition, and the seconds it took."""
+    started_s = time.monotonic()
+
+    async def run() -> list[PartitionReport]:
+        stop = stop_on_signals()
+        with _workers() as pool, _spool(config.backup.spool.dir) as spool:
+            request = await unless_stopped(stop, _request(config, spool, NO_LEDGER, pool))
+            return await back_up_until_end(request, pool, stop, notice)
+
+    return asyncio.run(run()), time.monotonic() - started_s
+
+
+@contextmanager
+def _workers() -> Iterator[Workers]:
+    workers = Workers((os.cpu_count() or 1) + 2, "writer")
+    try:
+        yield workers
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+
+
+async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Workers) -> BackupRequest:
+    """Open the archive, and see that it can be written to without harm."""
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
+    kafka = KafkaSettings.parse(config.kafka)
     store, prefix = open_store(config.storage)
     layout = Layout(prefix)
-    probe_put_if_absent(store, layout)
-    spool = _make_spool(config.backup.spool.dir)
+    await asyncio.get_running_loop().run_in_executor(pool, lambda: probe_put_if_absent(store, layout))
     gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
-    started_s = time.monotonic()
-    try:
-        request = BackupRequest(
-            kafka=KafkaSettings.parse(config.kafka),
-            select_topics=config.topics.select,
-            archive=Archive(
-                store=store,
-                layout=layout,
-                limits=_limits(config),
-                age_s=config.backup.segment.age_ms / 1000 or math.inf,
-                spool=spool,
-                clock=time.monotonic,
-                sleep=time.sleep,  # noqa: TID251 - the one place that gives the real clock
-            ),
-            memory_bytes=config.backup.memory_bytes,
-        )
-        return asyncio.run(back_up_until_end(request, notice)), time.monotonic() - started_s
-    finally:
-        shutil.rmtree(spool, ignore_errors=True)
+    backup = config.backup
+    return BackupRequest(
+        kafka=kafka,
+        select_topics=config.topics.select,
+        archive=Archive(
+            store=store,
+            layout=layout,
+            limits=_limits(config),
+            age_s=backup.segment.age_ms / 1000 or math.inf,
+            spool=spool,
+            clock=time.monotonic,
+            # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
+            vigil=Vigil(backup.session_timeout_ms / 2000),
+            ledger=ledger,
+            given_up=threading.Event(),
+        ),
+        memory_bytes=backup.memory_bytes,
+        rate_bytes=backup.rate_bytes,
+        start=backup.start,
+    )
 
 
 def _limits(config: ArchiverConfig) -> SegmentLimits:
@@ -75,6 +104,15 @@ def _limits(config: ArchiverConfig) -> SegmentLimits:
         codec=BlockCodec(backup.codec),
         level=backup.level,
     )
+
+
+@contextmanager
+def _spool(directory: Path | None) -> Iterator[Path]:
+    spool = _make_spool(directory)
+    try:
+        yield spool
+    finally:
+        shutil.rmtree(spool, ignore_errors=True)
 
 
 def _make_spool(directory: Path | None) -> Path:

@@ -98,6 +98,13 @@ class Layout:
         except ValueError:
             return None
 
+    def base_of(self, key: str) -> int:
+        """Return the base that a segment's key names."""
+        parsed = self.parse_segment(key)
+        if parsed is None:
+            raise ValueError(f"not a segment's key: {key}")
+        return parsed.base
+
     @staticmethod
     def parse_topic_directory(name: str) -> tuple[str, int] | None:
         """Parse `<topic>` or `<topic>@<life>`; None for anything else."""

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from archiver.feed import PartitionReport
     from archiver.holdings import Holding
     from archiver.job import RestoreResult
-    from archiver.pump import PartitionReport
     from archiver.spark.restore import TopicReport
 
 

@@ -2,197 +2,236 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
 
 from archiver.codec.batch import position_after, whole_batches
-from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, NotWholeError
-from archiver.kafka.client import KafkaClient, OpenTransaction, PartitionOffsets
-from archiver.kafka.fetch import UNKNOWN_EPOCH, Divergence, Fetched, FetchProblem, FetchTarget, fetch
-from archiver.segment import PartitionSource
-from archiver.writer import Fetch, PartitionWriter, Written, epoch_of
+from archiver.errors import (
+    ArchiverError,
+    CorruptBatchError,
+    CutBackError,
+    KafkaError,
+    KafkaTemporaryError,
+    TemporaryError,
+    TopicGoneError,
+)
+from archiver.feed import Feed, TopicPartition
+from archiver.kafka.client import AbsentError, KafkaClient, PartitionOffsets
+from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
+from archiver.observe import Ledger
+from archiver.workers import Workers
+from archiver.writer import Fetch, epoch_of
 
 log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
-
 # About 4 MB a partition is the best measured size; larger answers were slower.
-PARTITION_BYTES = 4 * 1024 * 1024
-ANSWER_BYTES = 16 * 1024 * 1024
-_FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
+PARTITION_BYTES: Final = 4 * 1024 * 1024
+ANSWER_BYTES: Final = 16 * 1024 * 1024
 _LONGEST_WAIT_MS = 500
 _PAUSE_S = 0.2
-_TELL_EVERY_S = 0.2
+_LONGEST_PAUSE_S = 3.0
+_TICK_S = 0.5
+_ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
 PATIENCE_S = 300.0  # without any progress of a partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionReport:
-    """What became of one partition."""
-
-    source: PartitionSource
-    from_offset: int
-    position: int
-    end_offset: int
-    written: Written
-    open_transactions: tuple[OpenTransaction, ...]
-    error: ArchiverError | None
-
-
-@dataclass(slots=True)
-class Feed:
-    """One partition between fetch and writer."""
-
-    writer: PartitionWriter
-    end_offset: int
-    topic_id: str
-    from_offset: int
-    fetch_offset: int
-    fetched_epoch: int = UNKNOWN_EPOCH  # of the last batch before fetch_offset
-    open_transactions: tuple[OpenTransaction, ...] = ()
-    queue: deque[Fetch] = field(default_factory=deque)
-    working: bool = False
-    starving: bool = False  # an empty answer although its end is ahead: next time it goes first
-    finished: bool = False
-    trouble_since_s: float | None = None
-    error: ArchiverError | None = None
-
-    @property
-    def key(self) -> TopicPartition:
-        return self.writer.source.topic, self.writer.source.partition
-
-    @property
-    def wants_more(self) -> bool:
-        return self.error is None and self.fetch_offset < self.end_offset and len(self.queue) < _FETCHES_AHEAD
-
-    def go_on_where_the_writer_is(self) -> None:
-        self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
-
-    def report(self) -> PartitionReport:
-        return PartitionReport(
-            source=self.writer.source,
-            from_offset=self.from_offset,
-            position=self.writer.position,
-            end_offset=self.end_offset,
-            written=self.writer.written,
-            open_transactions=self.open_transactions,
-            error=self.error,
-        )
-
-
-def cut_back(source: PartitionSource, position: int, offsets: PartitionOffsets) -> NotWholeError:
-    return NotWholeError(
-        f"{source}: the archive reaches offset {position}, the log ends at {offsets.high_watermark}: the log was cut back,"
-        " or the topic was created again. What is archived is kept; archive this topic under a new prefix"
-    )
-
-
-def parted(source: PartitionSource, position: int, epoch: int, diverging: Divergence | None) -> NotWholeError:
-    since = f", and since offset {diverging.end_offset} it is another" if diverging else ""
-    return NotWholeError(
-        f"{source}: the archive reaches offset {position} with leader epoch {epoch}; the log there is not the one that was"
-        f" archived{since}: the log was cut back. What is archived is kept; archive this topic under a new prefix"
-    )
-
-
 class Pump:
-    """The loop: one fetch at a time per broker, one task at a time per partition, a bounded number of bytes between them."""
+    """Takes feeds at any time, and gives each one back when it has ended: `async with`, `add`, `next_ended`, `close`."""
 
     def __init__(
         self,
         client: KafkaClient,
-        feeds: Sequence[Feed],
         *,
-        pool: ThreadPoolExecutor,
+        pool: Workers,
         memory_bytes: int,
+        rate_bytes: int = 0,
         clock: Callable[[], float],
-        notice: Callable[[Sequence[PartitionReport]], None],
+        ledger: Ledger,
+        on_tick: Callable[[], None] = lambda: None,
+        on_durable: Callable[[Feed], None] = lambda _: None,
     ) -> None:
+        self.feeds: dict[TopicPartition, Feed] = {}
         self._client = client
-        self._feeds = {feed.key: feed for feed in feeds}
         self._clock = clock
         self._pool = pool
-        self._notice = notice
+        self._ledger = ledger
+        self._on_tick = on_tick
+        self._on_durable = on_durable
         # Decompressed and encoded, a fetch takes about four times its size.
         self._most_held_bytes = max(memory_bytes // 4, ANSWER_BYTES)
         self._held_bytes = 0
-        self._fetches: dict[int, asyncio.Task[None]] = {}
+        self._rate_bytes = rate_bytes
+        self._fetch_again_at_s = 0.0  # by the rate
+        self._changed = asyncio.Event()
+        self._ended: asyncio.Queue[Feed | None] = asyncio.Queue()
+        self._broken: list[asyncio.Task[None]] = []
+        self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._work: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._absent_since_s: dict[str, float] = {}
         self._turn = 0
-        self._told_at_s = clock()
 
-    async def run(self) -> None:
-        try:
-            while not all(feed.finished for feed in self._feeds.values()):
-                self._start_work()
-                await self._start_fetches()
-                running = [*self._fetches.values(), *self._work]
-                if running:
-                    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                else:
-                    await asyncio.sleep(_PAUSE_S)
-                self._collect()
-                self._tell()
-        finally:
-            for task in self._fetches.values():
-                task.cancel()
-            await asyncio.gather(*self._fetches.values(), *self._work, return_exceptions=True)
-            for feed in self._feeds.values():
+    async def __aenter__(self) -> Self:
+        self._loops = [self._loop(self._tick()), self._loop(self._lead())]
+        return self
+
+    def _loop(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """A task that never ends by itself: if it does, who waits for feeds is told the defect."""
+
+        def note_end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                self._broken.append(task)
+                self._ended.put_nowait(None)
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(note_end)
+        return task
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [*self._loops, *self._fetchers.values(), *self._work]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for feed in self.feeds.values():
+            if not feed.working:
                 feed.writer.discard()
 
-    def _tell(self) -> None:
-        if self._clock() - self._told_at_s >= _TELL_EVERY_S:
-            self._told_at_s = self._clock()
-            self._notice([feed.report() for feed in self._feeds.values()])
+    # --- feeds come and go
 
-    def _collect(self) -> None:
-        for node, task in list(self._fetches.items()):
-            if task.done():
-                del self._fetches[node]
-                task.result()
-        for work in [task for task in self._work if task.done()]:
-            self._work.discard(work)
-            work.result()
+    def add(self, feed: Feed) -> None:
+        self.feeds[feed.key] = feed
+        self._advance(feed)
+
+    async def next_ended(self) -> Feed:
+        """Wait for a feed that has come to its end, or to an error; it is no longer among `feeds`. Closed ones are not told."""
+        feed = await self._ended.get()
+        if feed is None:
+            await asyncio.gather(*(task for task in self._broken))
+            raise RuntimeError("a loop of the pump ended")
+        return feed
+
+    async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> None:
+        """Flush what is held, drop what is not archived yet, end. What is not done in time is abandoned: Kafka still has it."""
+        closing = list(feeds)
+        for feed in closing:
+            feed.closing = True
+            self._advance(feed)
+        waits = [asyncio.create_task(feed.ended.wait()) for feed in closing]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+        for feed in closing:
+            self._forget(feed)
+
+    def drop(self, feed: Feed) -> None:
+        """Somebody else has the partition already: nothing more is put on purpose, and nobody waits."""
+        feed.closing = feed.dropped = True
+        self._forget(feed)
+        self._advance(feed)
+
+    def _forget(self, feed: Feed) -> None:
+        if self.feeds.get(feed.key) is feed:
+            del self.feeds[feed.key]
+
+    def _end(self, feed: Feed) -> None:
+        self._forget(feed)
+        feed.ended.set()
+        if not feed.closing:
+            self._ended.put_nowait(feed)
+        self._stir()
+
+    # --- the loops
+
+    def _stir(self) -> None:
+        self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _tick(self) -> None:
+        while True:
+            now_s = self._clock()
+            for feed in list(self.feeds.values()):
+                if feed.writer.is_due:
+                    self._advance(feed)
+                feed.note_pending(now_s)
+            self._on_tick()
+            await asyncio.sleep(_TICK_S)
+
+    async def _lead(self) -> None:
+        """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
+        pause_s = _PAUSE_S
+        while True:
+            for node in {node for feed in self.feeds.values() if (node := self._node_of(feed)) is not None}:
+                if node not in self._fetchers:
+                    self._fetchers[node] = self._loop(self._serve(node))
+            leaderless = [feed for feed in self.feeds.values() if feed.wants_more and self._node_of(feed) is None]
+            if leaderless and not await self._find_leaders(leaderless):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            elif not leaderless:
+                pause_s = _PAUSE_S
+                await self._change()
+
+    async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
+        """Whether any was found."""
+        try:
+            refused = await self._client.learn_leaders([feed.key for feed in feeds])
+        except KafkaTemporaryError as error:
+            self._note_trouble(feeds, error, "leader")
+            return False
+        for feed in feeds:
+            why = refused.get(feed.key)
+            if why is None:
+                self._absent_since_s.pop(feed.key[0], None)
+            elif isinstance(why, AbsentError):
+                self._note_absent(feed, why)
+            elif isinstance(why, KafkaTemporaryError):
+                self._note_trouble([feed], why, "leader")
+            else:
+                self._fail(feed, why)
+        self._stir()
+        return len(refused) < len(feeds)
+
+    def _note_absent(self, feed: Feed, error: AbsentError) -> None:
+        since_s = self._absent_since_s.setdefault(feed.key[0], self._clock())
+        if self._clock() - since_s > _ABSENT_S:
+            self._fail(feed, TopicGoneError(str(error)))
+
+    def _node_of(self, feed: Feed) -> int | None:
+        return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
 
     # --- fetch
 
-    async def _start_fetches(self) -> None:
+    async def _serve(self, node: int) -> None:
+        """Fetch from one broker, for as long as there is something to fetch."""
+        while True:
+            feeds = self._hungry(node)
+            if feeds:
+                await self._keep_to_the_rate()
+                await self._fetch(node, self._in_turn(feeds))
+            else:
+                await self._change()
+
+    def _hungry(self, node: int) -> list[Feed]:
         if self._held_bytes >= self._most_held_bytes:
-            return
-        waiting = [feed for feed in self._feeds.values() if feed.wants_more]
-        by_node: dict[int, list[Feed]] = {}
-        for feed, node in await self._led(waiting):
-            by_node.setdefault(node, []).append(feed)
-        for node, feeds in by_node.items():
-            if node not in self._fetches:
-                self._fetches[node] = asyncio.create_task(self._fetch(node, self._in_turn(feeds)))
+            return []
+        now_s = self._clock()
+        return [
+            feed
+            for feed in self.feeds.values()
+            if feed.wants_more and feed.not_before_s <= now_s and self._node_of(feed) == node
+        ]
 
-    async def _led(self, waiting: Sequence[Feed]) -> list[tuple[Feed, int]]:
-        """Find leaders for all at once; when that fails, topic by topic, so that a topic in trouble stops only itself."""
-        try:
-            return await self._led_together(waiting)
-        except (KafkaError, KafkaTemporaryError):
-            by_topic: dict[str, list[Feed]] = {}
-            for feed in waiting:
-                by_topic.setdefault(feed.key[0], []).append(feed)
-            found = await asyncio.gather(*(self._led_if_well(feeds) for feeds in by_topic.values()))
-            return [row for rows in found for row in rows]
-
-    async def _led_together(self, feeds: Sequence[Feed]) -> list[tuple[Feed, int]]:
-        leaders = await self._client.leaders([feed.key for feed in feeds]) if feeds else {}
-        return [(feed, leaders[feed.key]) for feed in feeds]
-
-    async def _led_if_well(self, feeds: Sequence[Feed]) -> list[tuple[Feed, int]]:
-        try:
-            return await self._led_together(feeds)
-        except KafkaTemporaryError as error:  # the client has paused and asked again before it gave up
-            self._note_trouble(feeds, error)
-        except KafkaError as error:
-            for feed in feeds:
-                feed.error = error
-        return []
+    async def _keep_to_the_rate(self) -> None:
+        wait_s = self._fetch_again_at_s - self._clock()
+        if self._rate_bytes and wait_s > 0:
+            await asyncio.sleep(wait_s)
 
     def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
         """Rotate, and put first who got nothing last time: a large batch behind a busy partition would starve."""
@@ -204,7 +243,7 @@ class Pump:
         targets = [
             FetchTarget(
                 topic=feed.key[0],
-                topic_id=feed.topic_id,
+                topic_id=feed.source.topic_id,
                 partition=feed.key[1],
                 offset=feed.fetch_offset,
                 last_fetched_epoch=feed.fetched_epoch,
@@ -223,168 +262,264 @@ class Pump:
             )
         except KafkaTemporaryError as error:
             for feed in feeds:
-                self._client.forget_leaders(feed.key[0])
-            self._note_trouble(feeds, error)
-            await asyncio.sleep(_PAUSE_S)
+                self._look_elsewhere(feed)
+            self._note_trouble(feeds, error, "fetch")
             return
         except KafkaError as error:
             for feed in feeds:
-                feed.error = error
+                self._fail(feed, error)
             return
         for place, (feed, target, answer) in enumerate(zip(feeds, targets, answers, strict=True)):
-            if feed.fetch_offset == target.offset:
-                await self._accept(feed, answer, first=place == 0)
+            if feed.fetch_offset == target.offset and feed.wants_more:
+                self._accept(feed, answer, first=place == 0)
 
-    async def _accept(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
+    def _accept(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
+        feed.hear(answer, self._clock())
         if answer.error is not None:
-            await self._face(feed, answer)
+            self._face(feed, answer)
         elif len(answer.records):
             feed.starving = False
             feed.trouble_since_s = None
             self._enqueue(feed, answer)
+        elif answer.preferred_replica >= 0:
+            feed.replica = answer.preferred_replica
+            self._stir()  # that one may have no fetcher yet
         elif first and answer.last_stable_offset >= feed.end_offset:
             # Served first and still nothing: compaction left no batch between here and the end.
-            feed.fetch_offset, feed.fetched_epoch = feed.end_offset, UNKNOWN_EPOCH
+            feed.pass_over(feed.end_offset)
+            self._advance(feed)
         else:
-            if first and feed.starving:
-                await self._look_for_the_end(feed, answer)
-            feed.starving = True
+            self._note_emptiness(feed, answer, first=first)
 
-    async def _look_for_the_end(self, feed: Feed, answer: Fetched) -> None:
-        """Served first, twice, and nothing came although the end is ahead: it may have gone away under us."""
-        source = feed.writer.source
-        what = f"{source}: nothing comes at offset {feed.fetch_offset}, though the end was {feed.end_offset}; look at its leader"
-        self._note_trouble([feed], KafkaTemporaryError(what))
-        if answer.high_watermark >= feed.end_offset:
-            return
-        # A new leader may know less of the end at first; asked for offsets, it says so.
-        offsets = await self._offsets(feed)
-        if offsets is not None and offsets.high_watermark < feed.end_offset:
-            feed.error = NotWholeError(
-                f"{source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
-                f" {offsets.high_watermark}: the log was cut back. What is archived is kept; archive this topic under a new"
-                " prefix"
-            )
+    def _note_emptiness(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
+        if first and feed.starving and feed.has_end:
+            self._spawn_when_idle(feed, self._look_for_the_end)
+        feed.starving = feed.has_end or answer.last_stable_offset > feed.fetch_offset
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
         position = feed.fetch_offset
         try:
             batches, whole = whole_batches(answer.records, position)
         except CorruptBatchError as error:
-            feed.error = CorruptBatchError(f"{feed.writer.source}: {error}")
+            self._fail(feed, CorruptBatchError(f"{feed.source}: {error}"))
             return
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
-        feed.queue.append(Fetch(position=position, records=answer.records[: len(whole)], aborted=answer.aborted))
+        records = answer.records[: len(whole)]
+        feed.queue.append(
+            Fetch(position=position, records=records, aborted=answer.aborted, by_topic_id=answer.by_topic_id)
+        )
         self._held_bytes += len(whole)
+        self._ledger.fetched(feed.key[0], len(whole))
+        if self._rate_bytes:
+            begin_s = max(self._fetch_again_at_s, self._clock())
+            self._fetch_again_at_s = begin_s + len(whole) / self._rate_bytes
+        self._advance(feed)
 
-    async def _face(self, feed: Feed, answer: Fetched) -> None:
-        source = feed.writer.source
+    # --- what may be wrong with a partition
+
+    def _face(self, feed: Feed, answer: Fetched) -> None:
+        source = feed.source
         match answer.error:
             case FetchProblem.NOT_LEADER | FetchProblem.TEMPORARY:
-                self._client.forget_leaders(source.topic)
-                self._note_trouble([feed], KafkaTemporaryError(f"{source}: broker error {answer.error_code}"))
-                await asyncio.sleep(_PAUSE_S)
+                self._look_elsewhere(feed)
+                error = KafkaTemporaryError(f"{source}: broker error {answer.error_code}", cause=answer.error.name)
+                self._note_trouble([feed], error, "fetch")
             case FetchProblem.THROTTLED:
                 # The client waits before it sends the next one. A batch larger than the quota's window never comes.
-                error = KafkaTemporaryError(
-                    f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
-                )
-                self._note_trouble([feed], error)
+                what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
+                self._note_trouble([feed], KafkaTemporaryError(what, cause=answer.error.name), "fetch")
+            case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
+                self._look_elsewhere(feed)  # a follower may know less than the leader
             case FetchProblem.OFFSET_OUT_OF_RANGE:
-                await self._leave_the_gap(feed)
+                self._spawn_when_idle(feed, self._leave_the_gap)
             case FetchProblem.DIVERGING_EPOCH:
-                feed.error = parted(source, feed.fetch_offset, feed.fetched_epoch, answer.diverging)
+                self._fail(feed, self._parted(feed))
             case FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
-                feed.error = KafkaError(f"{source}: the topic was deleted during the backup; what is archived is kept")
+                self._spawn_when_idle(feed, self._look_for_the_topic)
             case FetchProblem.DENIED:
-                feed.error = KafkaError(f"{source}: may not be read; grant READ on the topic")
+                self._fail(feed, KafkaError(f"{source}: may not be read; grant READ on the topic"))
             case _:
-                feed.error = KafkaError(
-                    f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}"
-                )
+                what = f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}"
+                self._fail(feed, KafkaError(what))
+
+    def _parted(self, feed: Feed) -> CutBackError:
+        return CutBackError(
+            f"{feed.source}: the archive reaches offset {feed.fetch_offset}, and the log there is not the one that was"
+            " archived: the log was cut back"
+        )
+
+    async def _look_for_the_end(self, feed: Feed) -> None:
+        """Served first, twice, and nothing came although the end is ahead: it may have gone away under us."""
+        what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}, though the end was {feed.end_offset}; look at its leader"
+        self._note_trouble([feed], KafkaTemporaryError(what, cause="EMPTY"), "fetch")
+        # A new leader may know less of the end at first; asked for offsets, it says so.
+        offsets = await self._offsets(feed)
+        if offsets is not None and offsets.high_watermark < feed.end_offset:
+            self._fail(
+                feed,
+                CutBackError(
+                    f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
+                    f" {offsets.high_watermark}: the log was cut back. What is archived is kept"
+                ),
+            )
+
+    async def _look_for_the_topic(self, feed: Feed) -> None:
+        """A broker that does not know the topic may be behind; when the metadata agree with it, the topic is gone."""
+        topic = feed.key[0]
+        try:
+            found = (await self._client.describe_topics([topic])).get(topic)
+        except KafkaTemporaryError as error:
+            self._note_trouble([feed], error, "fetch")
+            return
+        except KafkaError as error:
+            self._fail(feed, error)
+            return
+        if found is None:
+            self._note_absent(feed, AbsentError(f"{feed.source}: the topic was deleted; what is archived is kept"))
+            self._wait_a_little(feed)
+        elif found.topic_id != feed.source.topic_id:
+            what = f"{feed.source}: the topic was deleted, and created again; what is archived is kept"
+            self._fail(feed, TopicGoneError(what))
+        else:
+            self._note_trouble([feed], KafkaTemporaryError(f"{feed.source}: unknown to its leader"), "fetch")
 
     async def _leave_the_gap(self, feed: Feed) -> None:
         """Kafka no longer has our position: below the log start it is a hole, above the end the log was cut back."""
         offsets = await self._offsets(feed)
-        if offsets is None or feed.working or feed.queue:
-            return  # what is under way comes first; the next fetch asks again
-        if feed.fetch_offset > offsets.high_watermark:
-            feed.error = cut_back(feed.writer.source, feed.fetch_offset, offsets)
-        elif feed.fetch_offset >= offsets.log_start and offsets.leader_epoch < feed.fetched_epoch:
-            # In range and refused: the log has never heard of the epoch that we have read.
-            feed.error = parted(feed.writer.source, feed.fetch_offset, feed.fetched_epoch, None)
-        elif feed.fetch_offset < offsets.log_start:
+        if offsets is None:
+            return
+        if feed.fetch_offset < offsets.log_start:
             feed.writer.skip(offsets.log_start)
             feed.go_on_where_the_writer_is()
+        elif feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
+            # Above the end; or in range and refused: the log has never heard of the epoch that we have read.
+            self._fail(feed, self._parted(feed))
+        else:
+            what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
+            self._note_trouble([feed], KafkaTemporaryError(what, cause="OUT_OF_RANGE"), "fetch")
 
     async def _offsets(self, feed: Feed) -> PartitionOffsets | None:
         try:
             return (await self._client.offsets([feed.key]))[feed.key]
         except KafkaTemporaryError as error:
-            self._note_trouble([feed], error)
+            self._note_trouble([feed], error, "fetch")
         except KafkaError as error:
-            feed.error = error
+            self._fail(feed, error)
         return None
 
-    def _note_trouble(self, feeds: Iterable[Feed], error: ArchiverError) -> None:
+    def _look_elsewhere(self, feed: Feed) -> None:
+        if feed.replica is None:
+            self._client.forget_leaders(feed.key[0])
+        feed.replica = None
+
+    def _note_trouble(self, feeds: Iterable[Feed], error: TemporaryError, effect: str) -> None:
         now_s = self._clock()
+        self._ledger.retried(effect, error.cause)
         for feed in feeds:
             feed.trouble_since_s = now_s if feed.trouble_since_s is None else feed.trouble_since_s
             if now_s - feed.trouble_since_s > PATIENCE_S:
-                feed.error = error
+                self._fail(feed, error)
+            else:
+                self._wait_a_little(feed)
+
+    def _wait_a_little(self, feed: Feed) -> None:
+        """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""
+        lasted_s = self._clock() - (feed.trouble_since_s or self._clock())
+        pause_s = min(max(_PAUSE_S, lasted_s / 4), _LONGEST_PAUSE_S)
+        feed.not_before_s = self._clock() + pause_s
+        asyncio.get_running_loop().call_later(pause_s + 0.001, self._stir)
+
+    def _fail(self, feed: Feed, error: ArchiverError) -> None:
+        feed.error = error
+        self._advance(feed)
 
     # --- archive
 
-    def _start_work(self) -> None:
-        for feed in self._feeds.values():
-            if feed.working or feed.finished:
-                continue
-            if feed.queue:
-                self._spawn(feed, self._take(feed, feed.queue.popleft()))
-            elif feed.error is not None or feed.fetch_offset >= feed.end_offset:
-                self._spawn(feed, self._finish(feed))
+    def _advance(self, feed: Feed) -> None:
+        """Begin what is next for a partition; one thing at a time. What was fetched before an error is archived."""
+        if feed.working or feed.ended.is_set():
+            return
+        if feed.closing:
+            self._drop_queue(feed)
+        if feed.queue:
+            self._spawn(feed, self._take)
+        elif feed.closing or feed.error is not None or feed.is_at_end:
+            self._spawn(feed, self._finish)
+        elif feed.writer.is_due:
+            self._spawn(feed, self._flush)
+        else:
+            self._stir()
 
-    def _spawn(self, feed: Feed, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
+        async def run() -> None:
+            try:
+                await work(feed)
+            finally:
+                feed.working = False
+            self._tell_durable(feed)
+            self._advance(feed)
+
         feed.working = True
-        self._work.add(asyncio.create_task(work))
+        task = asyncio.create_task(run())
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
 
-    async def _take(self, feed: Feed, item: Fetch) -> None:
+    def _tell_durable(self, feed: Feed) -> None:
+        if feed.writer.newest_base != feed.told_base and not feed.dropped:
+            feed.told_base = feed.writer.newest_base
+            self._on_durable(feed)
+
+    def _spawn_when_idle(self, feed: Feed, look: Callable[[Feed], Coroutine[None, None, None]]) -> None:
+        """Look into a trouble, if nothing else is under way; else the next fetch meets the trouble again."""
+        if feed.working or feed.queue:
+            self._wait_a_little(feed)
+        else:
+            self._spawn(feed, look)
+
+    async def _take(self, feed: Feed) -> None:
+        item = feed.queue.popleft()
         try:
             await self._in_thread(feed, lambda: feed.writer.take(item))
         finally:
             self._held_bytes -= len(item.records)
-            feed.working = False
-        if feed.writer.position < item.position or (not feed.queue and feed.writer.position != feed.fetch_offset):
-            self._restart(feed)
+        self._follow(feed)
 
-    def _restart(self, feed: Feed) -> None:
-        """Another writer was there first: fetch again from where it ended."""
-        feed.go_on_where_the_writer_is()
+    async def _flush(self, feed: Feed) -> None:
+        await self._in_thread(feed, feed.writer.flush)
+        self._follow(feed)
+
+    def _follow(self, feed: Feed) -> None:
+        """Go on where the writer is, when another one was there first."""
+        if not feed.queue and feed.writer.position != feed.fetch_offset:
+            feed.go_on_where_the_writer_is()
 
     async def _finish(self, feed: Feed) -> None:
         """Put what is held; before that, take over the position where compaction left nothing up to the end."""
 
         def flush() -> None:
-            if feed.error is None:
+            if feed.is_at_end and feed.error is None:
                 feed.writer.pass_over(feed.fetch_offset)
             feed.writer.flush()
 
-        await self._in_thread(feed, flush)
-        feed.working = False
-        if feed.error is None and feed.writer.position < feed.end_offset:
-            self._restart(feed)
+        await self._in_thread(feed, feed.writer.discard if feed.dropped else flush)
+        self._tell_durable(feed)
+        if not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
+            feed.go_on_where_the_writer_is()
         else:
-            feed.finished = True
+            self._end(feed)
 
     async def _in_thread(self, feed: Feed, work: Callable[[], None]) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except Exception as error:
             if not isinstance(error, ArchiverError):
-                log.debug("%s: unexpected", feed.writer.source, exc_info=error)
-                what = f"{feed.writer.source}: unexpected {type(error).__name__}: {error}; please report it, with --verbose"
+                log.debug("%s: unexpected", feed.source, exc_info=error)
+                what = f"{feed.source}: unexpected {type(error).__name__}: {error}; please report it, with --verbose"
                 error = ArchiverError(what)
             feed.error = error
-            self._held_bytes -= sum(len(item.records) for item in feed.queue)
-            feed.queue.clear()
+            self._drop_queue(feed)
             feed.writer.discard()
+
+    def _drop_queue(self, feed: Feed) -> None:
+        self._held_bytes -= sum(len(item.records) for item in feed.queue)
+        feed.queue.clear()

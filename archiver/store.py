@@ -245,7 +245,7 @@ class S3Store:
                 f"{where}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile or role"
             )
         if isinstance(error, _BROKEN_WIRE) and not isinstance(error, SSLError):
-            return StoreTemporaryError(f"{where}: {operation}: {error}")
+            return StoreTemporaryError(f"{where}: {operation}: {error}", cause=type(error).__name__)
         return StoreError(f"{where}: {operation}: {error}")
 
     def _failure(self, operation: str, key: str, status: int, answer: Mapping[str, Any]) -> ArchiverError:
@@ -254,7 +254,7 @@ class S3Store:
         code = answer.get("Code", "")
         said = f"the store answered {code}{f' ({status})' if status else ''}: {answer.get('Message', '')}"
         if code in _TEMPORARY_CODES or status >= 500 or status == 429:
-            return StoreTemporaryError(f"{where}: {operation}: {said}")
+            return StoreTemporaryError(f"{where}: {operation}: {said}", cause=code or str(status))
         if code == "NoSuchBucket":
             return StoreError(f"bucket {self._bucket} does not exist; create it, or correct storage.url")
         if code in _REFUSED_CREDENTIALS:

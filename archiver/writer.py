@@ -1,5 +1,6 @@
 """One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,10 +9,14 @@ from archiver.codec.batch import DecodedBatches, decode_batches, whole_batches
 from archiver.codec.batch_kernels import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.frame import Longs
+from archiver.failpoints import reach
+from archiver.frame import Column, Frame, Longs
+from archiver.inventory import ArchivedEnd, position_of
 from archiver.layout import Layout, SegmentKey
+from archiver.observe import Ledger
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore
+from archiver.vigil import Vigil
 
 # A put is repeated for this long before the partition gives up; Kafka keeps the records meanwhile.
 PUT_PATIENCE_S = 300.0
@@ -26,6 +31,7 @@ class Fetch:
     position: int
     records: memoryview
     aborted: tuple[tuple[int, int], ...] = ()
+    by_topic_id: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +56,10 @@ class Archive:
     age_s: float
     spool: Path
     clock: Callable[[], float]
-    sleep: Callable[[float], None]
+    vigil: Vigil
+    ledger: Ledger
+    # Set when nobody waits for a put any more: what is held is dropped, and Kafka still has it.
+    given_up: threading.Event
 
 
 def epoch_of(batches: Longs) -> int:
@@ -77,18 +86,43 @@ class PartitionWriter:
     """Takes fetches in order and makes segments of them. Not for two threads at once.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
+    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of what a broker
+    served by name, where nothing else tells.
     """
 
-    def __init__(self, source: PartitionSource, position: int, archive: Archive, leader_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        source: PartitionSource,
+        end: ArchivedEnd,
+        archive: Archive,
+        *,
+        written: Written | None = None,
+        confirm: Callable[[], None] = lambda: None,
+    ) -> None:
         self.source = source
-        self.position = position
-        self.leader_epoch = leader_epoch  # of the last batch before the position; -1: not known
-        self.written = Written()
+        self.position = end.next
+        self.leader_epoch = end.leader_epoch  # of the last batch before the position; -1: not known
+        self.written = written or Written()
+        self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
+        self.newest_base = archive.layout.base_of(end.key) if end.key else None
         self._archive = archive
+        self._confirm = confirm
+        self._is_by_name = False
+        self._silences = archive.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
-        self._base = position
+        self._base = end.next
         self._waiting_holes: list[Hole] = []
+
+    @property
+    def durable_position(self) -> int:
+        """Everything below it is in the archive, or is nothing that could be."""
+        return self.position if self._open is None else self._base
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the open segment is as old as one may be."""
+        return self._open is not None and self._is_old()
 
     def take(self, fetch: Fetch) -> None:
         """Archive one fetch. One that does not begin at the position is ignored: it was asked for before the position moved.
@@ -97,6 +131,7 @@ class PartitionWriter:
         """
         if fetch.position != self.position:
             return
+        self._is_by_name |= not fetch.by_topic_id
         rest, aborted, broken = fetch.records, fetch.aborted, None
         while len(rest):
             try:
@@ -116,7 +151,7 @@ class PartitionWriter:
         frame, row = decoded.frame, 0
         left_bytes = decoded.source_bytes
         while row < len(frame):
-            segment = self._segment()
+            segment = self._segment(frame, row)
             after = segment.append(frame, row)
             share = left_bytes * (after - row) // (len(frame) - row)
             left_bytes -= share
@@ -133,9 +168,9 @@ class PartitionWriter:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
         return True
 
-    def skip(self, first_kept_offset: int) -> None:
-        """Go on at the log start: what lies below it is gone from Kafka, and becomes a hole."""
-        hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=HoleCause.EXPIRED)
+    def skip(self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED) -> None:
+        """Go on behind what cannot be had; it becomes a hole."""
+        hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
@@ -164,12 +199,17 @@ class PartitionWriter:
         """Drop what is held: the archive is the checkpoint."""
         if self._open is not None:
             self._open.discard()
-            self._open = None
+            self._close()
 
-    def _segment(self) -> OpenSegment:
+    def _close(self) -> None:
+        self._open, self.oldest_held_ms = None, None
+
+    def _segment(self, frame: Frame, row: int) -> OpenSegment:
+        """The open segment, or a new one that will begin with this row."""
         if self._open is None:
             self._open = OpenSegment(self.source, self._base, self._archive.limits, self._archive.spool)
             self._opened_at_s = self._archive.clock()
+            self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:
                 self._open.note_hole(hole)
         return self._open
@@ -182,20 +222,45 @@ class PartitionWriter:
         if self._open is None:
             raise ValueError(f"{self.source}: no segment is open")
         finished = self._open.finish()  # 1. close: the body and its facts are whole
-        self._open = None
+        self._close()
+        reach("segment.closed")
         try:
-            created = self._put_patiently(finished)  # 2. put: from here on it is durable, under one name
+            end = self._taken_over() or self._put_or_find_winner(finished)  # 2. put: from here on it is durable
         finally:
             finished.discard()
+        reach("segment.put")
+        ours = end.next == finished.facts.next
+        self._base, self.newest_base = end.next, self._archive.layout.base_of(end.key)  # 3. only now the position counts
+        if not ours:
+            self.position, self.leader_epoch = end.next, end.leader_epoch
+        self._waiting_holes.clear()
+        reach("position.counted")
+        return ours
+
+    def _taken_over(self) -> ArchivedEnd | None:
+        """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
+        if self._is_by_name:
+            self._confirm()
+        silences = self._archive.vigil.silences
+        if silences == self._silences:
+            return None
+        source = self.source
+        end = position_of(self._archive.store, self._archive.layout, source.topic, source.life, source.partition)
+        self._silences = silences
+        return end if end.next > self._base else None
+
+    def _put_or_find_winner(self, finished: FinishedSegment) -> ArchivedEnd:
+        """Put; the end of the archive then, which is another writer's when that one was first."""
+        started_s = self._archive.clock()
+        created = self._put_patiently(finished)
         facts = finished.facts if created else self._winner(finished)
         if facts.sha256 == finished.facts.sha256:  # also when the answer to our own put was lost
-            self._count(finished)
-        ours = facts.next == finished.facts.next
-        self._base = facts.next  # 3. only now the position counts
-        if not ours:
-            self.position, self.leader_epoch = facts.next, facts.leader_epoch
-        self._waiting_holes.clear()
-        return ours
+            self._count(finished, self._archive.clock() - started_s)
+            return ArchivedEnd.of(facts, self._key(facts.base))
+        self._archive.ledger.retried("put", "overtaken")
+        # Whoever was first may be far ahead by now.
+        source, archive = self.source, self._archive
+        return position_of(archive.store, archive.layout, source.topic, source.life, source.partition, facts.base)
 
     def _put_patiently(self, finished: FinishedSegment) -> bool:
         archive, key = self._archive, self._key(finished.facts.base)
@@ -205,11 +270,11 @@ class PartitionWriter:
             try:
                 with finished.open_body() as body:
                     return archive.store.put_if_absent(key, body, finished.facts.to_metadata())
-            except StoreTemporaryError:  # the outcome is unknown: the same put again tells
-                if archive.clock() + pause_s > give_up_at_s:
-                    raise
+            except StoreTemporaryError as error:  # the outcome is unknown: the same put again tells
                 self.written.put_retries += 1
-                archive.sleep(pause_s)
+                archive.ledger.retried("put", error.cause)
+                if archive.clock() + pause_s > give_up_at_s or archive.given_up.wait(pause_s):
+                    raise
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _winner(self, finished: FinishedSegment) -> SegmentFacts:
@@ -228,10 +293,20 @@ class PartitionWriter:
         key = SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
         return self._archive.layout.segment_key(key)
 
-    def _count(self, finished: FinishedSegment) -> None:
-        written, facts = self.written, finished.facts
+    def _count(self, finished: FinishedSegment, seconds: float) -> None:
+        written, facts, ledger = self.written, finished.facts, self._archive.ledger
         written.records += facts.records
         written.payload_bytes += facts.bytes
         written.stored_bytes += finished.size
         written.segments += 1
         written.holes.extend(facts.holes)
+        ledger.put(
+            self.source.topic,
+            records=facts.records,
+            payload_bytes=facts.bytes,
+            stored_bytes=finished.size,
+            seconds=seconds,
+        )
+        for hole in facts.holes:
+            ledger.hole(self.source.topic, cause=hole.cause, offsets=hole.last_offset - hole.first_offset + 1)
+

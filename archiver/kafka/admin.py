@@ -27,6 +27,8 @@ BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+# What topics have told, and why others have not.
+_Told = tuple[dict[str, dict[str, str]], dict[str, KafkaError | KafkaTemporaryError]]
 
 
 class KafkaAdmin:
@@ -65,11 +67,15 @@ class KafkaAdmin:
 
     async def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The configs that were set on each topic itself; what it has from the cluster is left out."""
+        return _all_or_raise(await self._configs(names, own=True))
+
+    async def topic_configs_known(self, names: Iterable[str]) -> _Told:
+        """The same of those topics that tell, and why the others do not."""
         return await self._configs(names, own=True)
 
     async def effective_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """All configs of each topic, wherever they come from."""
-        return await self._configs(names, own=False)
+        return _all_or_raise(await self._configs(names, own=False))
 
     async def alter_topic_configs(
         self, name: str, *, set_to: Mapping[str, str] | None = None, delete: Iterable[str] = ()
@@ -85,19 +91,25 @@ class KafkaAdmin:
         what = f"configs of topic {name} could not be set"
         await self._one(self._admin.incremental_alter_configs([resource]), what)
 
-    async def _configs(self, names: Iterable[str], *, own: bool) -> dict[str, dict[str, str]]:
+    async def _configs(self, names: Iterable[str], *, own: bool) -> _Told:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         if not resources:
-            return {}
+            return {}, {}
         found: dict[str, dict[str, str]] = {}
+        refused: dict[str, KafkaError | KafkaTemporaryError] = {}
         for resource, future in self._admin.describe_configs(resources).items():
-            entries = await self._settle(future, f"configs of topic {resource.name} could not be read")
-            found[str(resource.name)] = {
+            name = str(resource.name)
+            try:
+                entries = await self._settle(future, f"configs of topic {name} could not be read")
+            except (KafkaError, KafkaTemporaryError) as error:
+                refused[name] = error
+                continue
+            found[name] = {
                 entry.name: entry.value
                 for entry in entries.values()
                 if entry.value is not None and (not own or entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
             }
-        return found
+        return found, refused
 
     async def _is_served(self, name: str) -> bool:
         """Metadata names leaders before they serve: with 500 partitions here seconds before. So ask them for their ends."""
@@ -137,6 +149,13 @@ class KafkaAdmin:
             return await asyncio.wrap_future(future)
         except KafkaException as error:
             raise _error(error, what) from error
+
+
+def _all_or_raise(told: _Told) -> dict[str, dict[str, str]]:
+    found, refused = told
+    for error in refused.values():
+        raise error
+    return found
 
 
 def _error(error: KafkaException, what: str) -> KafkaError | KafkaTemporaryError:

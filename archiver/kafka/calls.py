@@ -1,7 +1,7 @@
 """The small requests: metadata, offsets, producers, transactions. Fetch and Produce stand beside what uses them."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archiver.kafka.wire import Call, Reader, Writer
@@ -152,6 +152,53 @@ def _read_listed(answer: Reader) -> list[ListedOffset]:
     return [
         ListedOffset(topic=topic, partition=partition, error_code=error, offset=offset, leader_epoch=epoch)
         for partition, error, _timestamp, offset, epoch in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    """One partition's answer: the largest epoch up to the one asked for, and where it ends; both -1: not known."""
+
+    topic: str
+    partition: int
+    error_code: int
+    leader_epoch: int
+    end_offset: int
+
+
+_EPOCH_WANTED = struct.Struct(">iii")  # partition, current leader epoch, epoch
+_EPOCH_ENDED = struct.Struct(">hiiq")  # error, partition, epoch, end offset
+
+
+class OffsetForLeaderEpochCall(Call[list[EpochEnd]]):
+    """Where an epoch of leadership ends in the leader's log: {(topic, partition): epoch}. Only leaders answer."""
+
+    api_key = 23
+    lowest = highest = 3
+    flexible_from = 4
+
+    def __init__(self, epochs: Mapping[tuple[str, int], int]) -> None:
+        self._epochs = epochs
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.int32(-1)  # replica_id: a consumer
+        out.count(len(self._epochs))
+        for (topic, partition), epoch in self._epochs.items():
+            out.text(topic)
+            out.count(1)
+            out.raw(_EPOCH_WANTED.pack(partition, -1, epoch))
+
+    def read(self, answer: Reader, version: int) -> list[EpochEnd]:  # noqa: ARG002 one version
+        self.throttle_ms = answer.int32()
+        return [end for topic in answer.array(lambda: _read_epoch_ends(answer)) for end in topic]
+
+
+def _read_epoch_ends(answer: Reader) -> list[EpochEnd]:
+    topic = answer.text()
+    rows = answer.array(lambda: answer.unpack(_EPOCH_ENDED))
+    return [
+        EpochEnd(topic=topic, partition=partition, error_code=error, leader_epoch=epoch, end_offset=offset)
+        for error, partition, epoch, offset in rows
     ]
 
 

@@ -14,7 +14,7 @@ import aiokafka.conn
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError as AiokafkaError
 
-from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka import calls
 from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.settings import KafkaSettings
@@ -27,6 +27,7 @@ _ATTEMPTS = 6  # with pauses that double from retry.backoff.ms: 3 s by default, 
 
 Value = TypeVar("Value")
 TopicPartition = tuple[str, int]
+Refusal = KafkaError | KafkaTemporaryError
 
 
 class Lane(IntEnum):
@@ -83,7 +84,7 @@ class KafkaClient:
         self._sleep = sleep
         self._clock = clock
         self._muted_until_s: dict[tuple[int, Lane], float] = {}
-        self._leaders: dict[TopicPartition, int] = {}
+        self._leaders: dict[str, dict[int, int]] = {}
         self._connected: AIOKafkaClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -119,7 +120,8 @@ class KafkaClient:
             raw: RawAnswer = await self._client.send(node_id, call, group=lane)
         except (AiokafkaError, OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
-            raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}") from error
+            cause = type(error).__name__
+            raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}", cause=cause) from error
         try:
             answer: Answer = raw.read()
         except MalformedAnswerError as error:
@@ -149,18 +151,27 @@ class KafkaClient:
 
     async def describe_topics(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
         """Topics by name, all that this user may see for None; names that do not exist are left out. Always asks."""
+        found, refused = await self._describe(names)
+        for error in refused.values():
+            raise error
+        return found
+
+    async def _describe(self, names: Iterable[str] | None) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
+        """What is known of each topic, and why nothing is known of the others."""
         metadata = await self.send_any(calls.MetadataCall(None if names is None else sorted(set(names))))
         if not metadata.brokers <= set(self._nodes()):
             await self._learn_brokers()
         found: dict[str, TopicDescription] = {}
+        refused: dict[str, Refusal] = {}
         for topic in metadata.topics:
             self.forget_leaders(topic.name)
             if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if topic.error_code:
-                raise broker_error(topic.error_code, f"topic {topic.name}")
+                refused[topic.name] = broker_error(topic.error_code, f"topic {topic.name}")
+                continue
             leaders = {row.partition: row.leader for row in topic.partitions if row.leader >= 0}
-            self._leaders.update({(topic.name, partition): node for partition, node in leaders.items()})
+            self._leaders.setdefault(topic.name, {}).update(leaders)
             found[topic.name] = TopicDescription(
                 name=topic.name,
                 topic_id=topic.topic_id,
@@ -168,71 +179,136 @@ class KafkaClient:
                 leaders=leaders,
                 is_internal=topic.is_internal,
             )
-        return found
+        return found, refused
 
-    async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The broker that leads each partition, from memory as far as known; call forget_leaders when one has moved."""
-        wanted = list(partitions)
-        return await self.persist(lambda: self._leaders_once(wanted))
+    def known_leader(self, topic: str, partition: int) -> int | None:
+        """The broker that leads a partition, from memory."""
+        return self._leaders.get(topic, {}).get(partition)
 
-    async def _leaders_once(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
-        unknown = {topic for topic, partition in wanted if (topic, partition) not in self._leaders}
-        found = await self.describe_topics(unknown) if unknown else {}
-        for topic, partition in wanted:
-            if (topic, partition) not in self._leaders:
-                raise _leaderless(topic, partition, found.get(topic))
-        return {which: self._leaders[which] for which in wanted}
+    async def learn_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Refusal]:
+        """Ask once for the leaders that are not known. Returns those that have none now, and why."""
+        wanted = [which for which in partitions if self.known_leader(*which) is None]
+        if not wanted:
+            return {}
+        found, refused = await self._describe({topic for topic, _ in wanted})
+        return {
+            (topic, partition): refused.get(topic) or _leaderless(topic, partition, found.get(topic))
+            for topic, partition in wanted
+            if self.known_leader(topic, partition) is None
+        }
 
     async def leader(self, topic: str, partition: int) -> int:
-        return (await self.leaders([(topic, partition)]))[topic, partition]
+        """The broker that leads a partition, from memory as far as known; forget_leaders when it has moved."""
+        return await self.persist(lambda: self._leader_once(topic, partition))
+
+    async def _leader_once(self, topic: str, partition: int) -> int:
+        for error in (await self.learn_leaders([(topic, partition)])).values():
+            raise error
+        return self._leaders[topic][partition]
 
     def forget_leaders(self, topic: str) -> None:
-        """The next `leaders` asks for this topic again."""
-        for which in [known for known in self._leaders if known[0] == topic]:
-            del self._leaders[which]
+        """The next look for a leader asks for this topic again."""
+        self._leaders.pop(topic, None)
 
     # --- offsets and transactions
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
-        """Begin and ends of partitions: three requests to each leader, in an order that keeps them consistent."""
-        wanted = list(partitions)
-        return await self.persist(lambda: self._offsets_once(wanted))
+        """Begin and ends of partitions; the first that cannot be told is raised."""
+        found, refused = await self.offsets_known(partitions)
+        for error in refused.values():
+            raise error
+        return found
 
-    async def _offsets_once(self, wanted: list[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
+    async def offsets_known(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
+        """Begin and ends of those partitions that tell, and why the others do not."""
+        found: dict[TopicPartition, PartitionOffsets] = {}
+        refused: dict[TopicPartition, Refusal] = {}
+        left = set(partitions)
+
+        async def once() -> None:
+            some, refused_now = await self._offsets_once(left)
+            found.update(some)
+            refused.clear()
+            refused.update(refused_now)
+            left.difference_update(some)
+            for error in refused_now.values():
+                if isinstance(error, KafkaTemporaryError):
+                    raise error
+
+        # Who is still refused after the last attempt stands in `refused`.
+        with contextlib.suppress(KafkaError, KafkaTemporaryError):
+            await self.persist(once)
+        refused |= {which: self._unreachable() for which in left - refused.keys()}
+        return found, {which: _final(error) for which, error in refused.items()}
+
+    async def _offsets_once(
+        self, wanted: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
+        refused = await self.learn_leaders(wanted)
         by_node: dict[int, list[TopicPartition]] = defaultdict(list)
-        for which, node_id in (await self._leaders_once(wanted)).items():
-            by_node[node_id].append(which)
+        for topic, partition in set(wanted) - refused.keys():
+            by_node[self._leaders[topic][partition]].append((topic, partition))
         answers = await asyncio.gather(*(self._offsets_of(node, which) for node, which in by_node.items()))
-        return {which: offsets for answer in answers for which, offsets in answer.items()}
+        found: dict[TopicPartition, PartitionOffsets] = {}
+        for some, not_told in answers:
+            found |= some
+            refused |= not_told
+        return found, refused
 
-    async def _offsets_of(self, node_id: int, wanted: list[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
-        # Each of the three only grows, so that what is asked later cannot be below what was asked before.
-        start = await self._list_offsets(node_id, wanted, calls.EARLIEST, calls.READ_UNCOMMITTED)
-        stable = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_COMMITTED)
-        end = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_UNCOMMITTED)
-        return {
-            which: PartitionOffsets(
+    async def _offsets_of(
+        self, node_id: int, wanted: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
+        """Three requests to a leader, in an order that keeps them consistent: each of the three only grows."""
+        try:
+            start = await self._list_offsets(node_id, wanted, calls.EARLIEST, calls.READ_UNCOMMITTED)
+            stable = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_COMMITTED)
+            end = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_UNCOMMITTED)
+        except KafkaTemporaryError as error:
+            for topic, _ in wanted:
+                self.forget_leaders(topic)
+            return {}, dict.fromkeys(wanted, error)
+        found: dict[TopicPartition, PartitionOffsets] = {}
+        refused: dict[TopicPartition, Refusal] = {}
+        for which in wanted:
+            code = next((rows[which].error_code for rows in (start, stable, end) if rows[which].error_code), 0)
+            if code:
+                self.forget_leaders(which[0])
+                refused[which] = broker_error(code, f"offsets of {which[0]}[{which[1]}] from broker {node_id}")
+                continue
+            found[which] = PartitionOffsets(
                 log_start=start[which].offset,
                 last_stable=stable[which].offset,
                 high_watermark=end[which].offset,
                 leader_epoch=end[which].leader_epoch,
             )
-            for which in wanted
-        }
+        return found, refused
 
     async def _list_offsets(
-        self, node_id: int, wanted: list[TopicPartition], timestamp: int, isolation_level: int
+        self, node_id: int, wanted: Iterable[TopicPartition], timestamp: int, isolation_level: int
     ) -> dict[TopicPartition, calls.ListedOffset]:
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in wanted:
             by_topic[topic].append(partition)
         call = calls.ListOffsetsCall(by_topic, timestamp=timestamp, isolation_level=isolation_level)
-        listed = {(row.topic, row.partition): row for row in await self.send(node_id, call)}
-        for (topic, partition), row in listed.items():
+        return {(row.topic, row.partition): row for row in await self.send(node_id, call)}
+
+    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The first offset whose record is at or after a time; the end of the log when there is none."""
+
+        async def once() -> int:
+            node_id = await self._leader_once(topic, partition)
+            asked = [(topic, partition)]
+            row = (await self._list_offsets(node_id, asked, timestamp_ms, calls.READ_UNCOMMITTED))[topic, partition]
+            if row.offset < 0 and not row.error_code:
+                row = (await self._list_offsets(node_id, asked, calls.LATEST, calls.READ_COMMITTED))[topic, partition]
             if row.error_code:
                 self.forget_leaders(topic)
                 raise broker_error(row.error_code, f"offsets of {topic}[{partition}] from broker {node_id}")
-        return listed
+            return row.offset
+
+        return await self.persist(once)
 
     async def open_transactions(self, topic: str, partition: int) -> list[OpenTransaction]:
         """The transactions that are open in a partition, oldest first."""
@@ -257,7 +333,7 @@ class KafkaClient:
 
     async def _producers(self, topic: str, partition: int) -> Sequence[calls.ActiveProducer]:
         async def once() -> Sequence[calls.ActiveProducer]:
-            node_id = (await self._leaders_once([(topic, partition)]))[topic, partition]
+            node_id = await self._leader_once(topic, partition)
             answer = await self.send(node_id, calls.DescribeProducersCall(topic, partition))
             if answer.error_code:
                 self.forget_leaders(topic)
@@ -311,8 +387,13 @@ class KafkaClient:
             pause *= 2
         try:
             return await once()
-        except _AbsentError as error:
-            raise KafkaError(str(error)) from error
+        except AbsentError as error:
+            raise _final(error) from error
+
+
+def _final(error: Refusal) -> Refusal:
+    """What is still absent after every attempt does not exist."""
+    return TopicGoneError(str(error)) if isinstance(error, AbsentError) else error
 
 
 class _NoTopics(frozenset[str]):
@@ -324,13 +405,13 @@ class _NoTopics(frozenset[str]):
         return True
 
 
-class _AbsentError(KafkaTemporaryError):
+class AbsentError(KafkaTemporaryError):
     """No such topic or partition: may be too new to be known everywhere."""
 
 
 def _leaderless(topic: str, partition: int, description: TopicDescription | None) -> KafkaTemporaryError:
     if description is None:
-        return _AbsentError(f"topic {topic} does not exist, or this user may not describe it")
+        return AbsentError(f"topic {topic} does not exist, or this user may not describe it")
     if partition not in description.partitions:
-        return _AbsentError(f"topic {topic} has {len(description.partitions)} partitions, and no {partition}")
+        return AbsentError(f"topic {topic} has {len(description.partitions)} partitions, and no {partition}")
     return KafkaTemporaryError(f"{topic}[{partition}] has no leader; are its brokers up?")

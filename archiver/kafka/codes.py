@@ -112,4 +112,6 @@ def broker_error(code: int, doing: str, detail: str = "") -> KafkaError | KafkaT
     """The error for a code; `doing` says what was asked of whom, `detail` is the broker's own message."""
     hint = _NEXT_STEP.get(Code(code)) if code in _KNOWN else None
     message = f"{doing}: {code_text(code)}" + (f", {detail}" if detail else "") + (f"; {hint}" if hint else "")
-    return KafkaTemporaryError(message) if code in TEMPORARY else KafkaError(message)
+    if code in TEMPORARY:
+        return KafkaTemporaryError(message, cause=Code(code).name)
+    return KafkaError(message)

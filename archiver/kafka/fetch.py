@@ -71,6 +71,7 @@ class Fetched:
     by_topic_id: bool
     error: FetchProblem | None
     error_code: int = 0
+    preferred_replica: int = -1  # a follower in our rack to read from instead
     diverging: Divergence | None = None
 
 
@@ -95,6 +96,7 @@ async def fetch(
         partition_bytes=partition_bytes,
         max_wait_ms=min(max_wait_ms, limit_ms),
         min_bytes=min_bytes,
+        rack=client.settings.client_rack,
     )
     error_code, answers = await client.send(node_id, call, lane=Lane.FETCH)
     if error_code:
@@ -145,6 +147,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         partition_bytes: int,
         max_wait_ms: int,
         min_bytes: int,
+        rack: str = "",
     ) -> None:
         self.highest = BY_TOPIC_ID if all(target.topic_id for target in targets) else BY_NAME
         self._targets = targets
@@ -152,6 +155,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         self._partition_bytes = partition_bytes
         self._max_wait_ms = max_wait_ms
         self._min_bytes = min_bytes
+        self._rack = rack
 
     def write(self, out: Writer, version: int) -> None:
         header = (-1, self._max_wait_ms, self._min_bytes, self._max_bytes, READ_COMMITTED, 0, -1)
@@ -164,7 +168,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         for targets in topics:
             self._write_topic(out, version, targets)
         out.count(0)  # forgotten topics: of sessions
-        out.text("")  # rack: always the leader
+        out.text(self._rack)
         out.tags()
 
     def _write_topic(self, out: Writer, version: int, targets: list[FetchTarget]) -> None:
@@ -200,7 +204,7 @@ def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
     partition, error_code, high_watermark, last_stable_offset, log_start_offset = answer.unpack(_ANSWERED)
     aborted_count = answer.count()
     aborted = tuple(_read_aborted(answer) for _ in range(aborted_count)) if aborted_count > 0 else ()
-    answer.int32()  # preferred_read_replica: only with a rack
+    preferred_replica = answer.int32()
     records = answer.blob()
     tags = answer.tags()
     diverging = _read_divergence(tags.get(_DIVERGING_TAG))
@@ -213,6 +217,7 @@ def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
         last_stable_offset=last_stable_offset,
         log_start_offset=log_start_offset,
         by_topic_id=by_topic_id,
+        preferred_replica=preferred_replica,
         error=FetchProblem.DIVERGING_EPOCH if diverging else problem_of(error_code),
         error_code=error_code,
         diverging=diverging,

@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient
 import archiver.job
 import archiver.pump
 from archiver.errors import KafkaTemporaryError, NotWholeError, StrangerError, UsageError
+from archiver.feed import PartitionReport
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient, PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
-from archiver.pump import PartitionReport
 from archiver.store import Body, S3Store
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.examples import EAGER_CLEANER, until_stable
@@ -447,35 +447,41 @@ def test_what_goes_wrong_beside_the_store_ends_one_partition(
 
 
 @pytest.mark.parametrize("keeps_lying", [False, True])
-def test_an_end_that_goes_away_ends_the_partition(
+def test_an_end_that_goes_away_under_a_run(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, keeps_lying: bool
 ) -> None:
+    """What is archived agrees with the log all the same: its life goes on, up to the end of now."""
     create(broker_41, topic)
     send(broker_41, topic, 20)
-    real, calls = KafkaClient.offsets, []
+    real, calls = KafkaClient.offsets_known, []
 
-    async def offsets(
+    async def offsets_known(
         client: KafkaClient, wanted: Iterable[tuple[str, int]]
-    ) -> dict[tuple[str, int], PartitionOffsets]:
+    ) -> tuple[dict[tuple[str, int], PartitionOffsets], Any]:
         calls.append(1)
         more = 5 if keeps_lying or len(calls) == 1 else 0
-        return {
-            which: replace(found, last_stable=found.last_stable + more, high_watermark=found.high_watermark + more)
-            for which, found in (await real(client, wanted)).items()
+        found, refused = await real(client, wanted)
+        later = {
+            which: replace(one, last_stable=one.last_stable + more, high_watermark=one.high_watermark + more)
+            for which, one in found.items()
         }
+        return later, refused
 
-    monkeypatch.setattr(KafkaClient, "offsets", offsets)
+    monkeypatch.setattr(KafkaClient, "offsets_known", offsets_known)
     monkeypatch.setattr(archiver.pump, "PATIENCE_S", 1.0)
     (report,) = site.back_up(broker_41.bootstrap, topic).values()
-    assert (report.position, report.written.records) == (20, 20)
-    assert report.error is not None
-    assert report.error.exit_code == (4 if keeps_lying else 3)
-    assert ("offset 20" if keeps_lying else "offset 25") in str(report.error)
+    assert (report.source.life, report.position, report.written.records) == (0, 20, 20)
+    if keeps_lying:
+        assert report.error is not None
+        assert report.error.exit_code == 4
+        assert "offset 20" in str(report.error)
+    else:
+        assert (report.error, report.end_offset) == (None, 20)
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.1.1"])
-def test_a_log_that_was_cut_back_and_has_grown_again_is_noticed(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, version: str
+def test_a_log_that_was_cut_back_and_has_grown_again_begins_a_life(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = new_broker(version)
     create(broker, topic, 2)
@@ -490,12 +496,14 @@ def test_a_log_that_was_cut_back_and_has_grown_again_is_noticed(
     for partition in range(2):
         send(broker, topic, 150, partition)
     reports = site.back_up(broker.bootstrap, topic)
-    errors = errors_of(reports)
-    assert errors.keys() == {(topic, 0)}
-    assert isinstance(reports[topic, 0].error, NotWholeError)
-    assert all(part in errors[topic, 0] for part in (f"{topic}-0", "offset 100", "cut back", "new prefix"))
+    assert errors_of(reports) == {}
+    assert {number: report.source.life for (_, number), report in reports.items()} == {0: 1, 1: 0}
+    (alarm,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert all(part in alarm for part in (f"{topic}-0", "offset 0", "cut back", "life 1"))
     after = read_partitions(site.bucket, topic)
     assert (after[0], len(after[1])) == (before[0], 250)
+    assert {number: len(rows) for number, rows in read_partitions(site.bucket, f"{topic}@1").items()} == {0: 150}
+    assert errors_of(site.back_up(broker.bootstrap, topic)) == {}
     assert {one.metadata["archiver-leader-epoch"] for one in read_segments(site.bucket, topic) if one.base < 100} == {
         "0"
     }

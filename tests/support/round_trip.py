@@ -14,8 +14,8 @@ import yaml
 
 import archiver.spark.restore
 from archiver.config import ArchiverConfig
+from archiver.feed import PartitionReport
 from archiver.job import RestoreResult, run_backup, run_restore_job
-from archiver.pump import PartitionReport
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from tests.support.brokers import Bucket
 

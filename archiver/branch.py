@@ -1,0 +1,109 @@
+"""Where the archive of a partition and the broker's log part, after the log was cut back.
+
+Why it may be asked so, and what the answers mean: docs/decisions/0007-a-life-for-a-log-that-was-cut-back.md
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from archiver.control import Branch, Stretch
+from archiver.errors import NotWholeError
+from archiver.facts import facts_from_metadata
+from archiver.kafka.calls import EpochEnd, OffsetForLeaderEpochCall
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.codes import broker_error
+from archiver.layout import Layout
+from archiver.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Archived:
+    """That the archive holds the log up to `next`, and that its last batch is of this epoch; -1: not known."""
+
+    next: int
+    leader_epoch: int
+
+
+async def find_branch(
+    client: KafkaClient,
+    store: ObjectStore,
+    layout: Layout,
+    *,
+    topic: str,
+    partition: int,
+    lineage: Sequence[Stretch],
+    log_start: int,
+) -> Branch:
+    """Find the offset below which archive and log agree, as far as the broker can tell. Mostly one HEAD and one request.
+
+    `lineage` is that of the life in which the partition was archived so far. The branch may lie below where this life
+    began, and never above the end of the log. The caller must know that the topic id is still the same.
+    """
+    our_end = 0
+    highest_known: int | None = None  # of the epochs that we have asked about or below
+    async for archived in _newest_first(store, layout, topic, partition, lineage):
+        our_end = max(our_end, archived.next)
+        epoch = archived.leader_epoch
+        if epoch < 0 or (highest_known is not None and epoch > highest_known):
+            continue
+        answer = await _end_of_epoch(client, topic, partition, epoch)
+        if answer.leader_epoch == epoch:
+            agreed = Branch(offset=min(answer.end_offset, archived.next), leader_epoch=epoch)
+            return _not_below_log_start(agreed, log_start, our_end)
+        # The broker has no epoch between its answer and what was asked; an undefined answer rules out the asked one only.
+        highest_known = answer.leader_epoch if answer.leader_epoch >= 0 else epoch - 1
+    return _not_below_log_start(Branch(offset=0), log_start, our_end)
+
+
+def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch:
+    """What the log no longer has, nobody can archive again: there the archive's own records hold."""
+    lowest = min(log_start, our_end)
+    return branch if branch.offset >= lowest else Branch(offset=lowest)
+
+
+async def _newest_first(
+    store: ObjectStore, layout: Layout, topic: str, partition: int, lineage: Sequence[Stretch]
+) -> AsyncIterator[_Archived]:
+    """Walk back through the segments of a partition, one HEAD at a time. Damaged ones tell nothing and are passed over."""
+    for stretch in reversed(lineage):
+        until = stretch.until_offset
+        for key in await asyncio.to_thread(_keys_newest_first, store, layout, topic, partition, stretch):
+            archived = await asyncio.to_thread(_look_at, store, key)
+            if archived is not None:
+                yield (
+                    archived
+                    if until is None or archived.next <= until
+                    else _Archived(next=until, leader_epoch=archived.leader_epoch)
+                )
+
+
+def _keys_newest_first(store: ObjectStore, layout: Layout, topic: str, partition: int, stretch: Stretch) -> list[str]:
+    found: list[tuple[int, str]] = []
+    for item in store.list(layout.partition_prefix(topic, stretch.life, partition)):
+        key = layout.parse_segment(item.key)
+        if key is not None and (stretch.until_offset is None or key.base < stretch.until_offset):
+            # A merged segment reaches up to its next; a plain one goes beyond its base, how far is not in its name.
+            found.append((key.base if key.next is None else key.next - 1, item.key))
+    return [key for _, key in sorted(found, reverse=True)]
+
+
+def _look_at(store: ObjectStore, key: str) -> _Archived | None:
+    info = store.head(key)
+    try:
+        facts = None if info is None else facts_from_metadata(info.metadata, key)
+    except NotWholeError:
+        return None
+    return None if facts is None else _Archived(next=facts.next, leader_epoch=facts.leader_epoch)
+
+
+async def _end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: int) -> EpochEnd:
+    async def once() -> EpochEnd:
+        node_id = await client.leader(topic, partition)
+        (answer,) = await client.send(node_id, OffsetForLeaderEpochCall({(topic, partition): epoch}))
+        if answer.error_code:
+            client.forget_leaders(topic)
+            raise broker_error(answer.error_code, f"epoch {epoch} of {topic}[{partition}] from broker {node_id}")
+        return answer
+
+    return await client.persist(once)

@@ -1,0 +1,123 @@
+"""One partition between fetch and writer: where it is, what waits, and what became of it."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from archiver.errors import ArchiverError
+from archiver.kafka.client import OpenTransaction
+from archiver.kafka.fetch import UNKNOWN_EPOCH, Fetched
+from archiver.segment import PartitionSource
+from archiver.writer import Fetch, PartitionWriter, Written
+
+TopicPartition = tuple[str, int]
+
+NO_END: Final = 2**63 - 1  # of a feed that goes on for ever
+_FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """What became of one partition."""
+
+    source: PartitionSource
+    from_offset: int
+    position: int
+    end_offset: int
+    written: Written
+    open_transactions: tuple[OpenTransaction, ...]
+    error: ArchiverError | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Feed:
+    """One partition on its way; the event loop's alone, except that one worker at a time has its writer."""
+
+    writer: PartitionWriter
+    end_offset: int = NO_END
+    from_offset: int = field(init=False)
+    fetch_offset: int = field(init=False)
+    fetched_epoch: int = field(init=False)  # of the last batch before fetch_offset
+    queue: deque[Fetch] = field(default_factory=deque)
+    working: bool = False
+    starving: bool = False  # an empty answer although its end is ahead: next time it goes first
+    closing: bool = False  # flush what is held, drop what waits, end
+    dropped: bool = False  # somebody else has the partition: drop what is held, too
+    told_base: int | None = field(init=False)  # of the newest segment that was told to be durable
+    replica: int | None = None  # a follower that the leader sent us to
+    not_before_s: float = 0.0  # no fetch before that: the last one was refused
+    trouble_since_s: float | None = None
+    high_watermark: int | None = None
+    last_stable: int | None = None
+    pending_since_s: float | None = None  # since when something is known to be there and is not durable
+    held_back_since_s: float | None = None  # since when the last stable offset stands still below the end
+    open_transactions: tuple[OpenTransaction, ...] = ()
+    error: ArchiverError | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.from_offset = self.writer.position
+        self.told_base = self.writer.newest_base
+        self.go_on_where_the_writer_is()
+
+    @property
+    def source(self) -> PartitionSource:
+        return self.writer.source
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.source.topic, self.source.partition
+
+    @property
+    def wants_more(self) -> bool:
+        return (
+            self.error is None
+            and not self.closing
+            and self.fetch_offset < self.end_offset
+            and len(self.queue) < _FETCHES_AHEAD
+        )
+
+    @property
+    def has_end(self) -> bool:
+        return self.end_offset != NO_END
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.fetch_offset >= self.end_offset
+
+    def go_on_where_the_writer_is(self) -> None:
+        self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
+
+    def pass_over(self, offset: int) -> None:
+        """Compaction left no batch up to there."""
+        self.fetch_offset, self.fetched_epoch = offset, UNKNOWN_EPOCH
+
+    def hear(self, answer: Fetched, now_s: float) -> None:
+        """Note where the log ends, and since when something is behind it."""
+        if answer.high_watermark < 0:
+            return
+        if answer.last_stable_offset == answer.high_watermark:
+            self.held_back_since_s = None
+            self.open_transactions = ()
+        elif self.held_back_since_s is None or answer.last_stable_offset != self.last_stable:
+            self.held_back_since_s = now_s
+        self.high_watermark, self.last_stable = answer.high_watermark, answer.last_stable_offset
+        self.note_pending(now_s)
+
+    def note_pending(self, now_s: float) -> None:
+        if self.last_stable is None or self.writer.durable_position >= self.last_stable:
+            self.pending_since_s = None
+        elif self.pending_since_s is None:
+            self.pending_since_s = now_s
+
+    def report(self) -> PartitionReport:
+        return PartitionReport(
+            source=self.source,
+            from_offset=self.from_offset,
+            position=self.writer.position,
+            end_offset=self.end_offset,
+            written=self.writer.written,
+            open_transactions=self.open_transactions,
+            error=self.error,
+        )

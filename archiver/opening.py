@@ -1,0 +1,256 @@
+"""A partition's way into a backup: settle its topic, read where its archive ends, make a feed of it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
+
+from archiver.branch import find_branch
+from archiver.control import (
+    FORMAT,
+    Branch,
+    Fact,
+    Life,
+    TopicFact,
+    append_fact,
+    latest_fact,
+    read_topic,
+    settle_branch,
+    settle_topic,
+)
+from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TemporaryError, TopicGoneError
+from archiver.facts import HoleCause
+from archiver.failpoints import reach
+from archiver.feed import NO_END, Feed
+from archiver.inventory import ArchivedEnd, position_of
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.segment import PartitionSource
+from archiver.workers import Workers
+from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+Start = Literal["earliest", "latest"] | int  # or milliseconds since the epoch
+EARLIEST: Final = "earliest"
+_CONFIRM_S = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Settled:
+    """Topics as the archive knows them now, and why it does not know the others."""
+
+    facts: dict[str, TopicFact] = field(default_factory=dict)
+    refused: dict[str, ArchiverError] = field(default_factory=dict)
+
+
+class Opener:
+    """Opens partitions. Safe to use again for a partition at any time: everything is read from archive and cluster."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        archive: Archive,
+        pool: Workers,
+        cluster_id: str,
+        start: Start = EARLIEST,
+    ) -> None:
+        self._client = client
+        self._admin = KafkaAdmin(client.settings)
+        self._archive = archive
+        self._pool = pool
+        self._cluster_id = cluster_id
+        self._start = start
+
+    async def settle(self, topics: Sequence[TopicDescription], *, are_new: bool = False) -> Settled:
+        """Write down what has changed about topics. `are_new`: they came while the backup ran, and begin at their beginning.
+
+        Raises StrangerError when the archive is another cluster's.
+        """
+        found, refused = await self._admin.topic_configs_known([topic.name for topic in topics])
+        settled = Settled()
+
+        async def settle_one(topic: TopicDescription) -> None:
+            error = refused.get(topic.name)
+            if isinstance(error, TemporaryError):
+                settled.refused[topic.name] = error
+                return
+            if error is not None:
+                log.warning("%s; the configs that the archive has of it stay as they are", error)
+            try:
+                if self._start != EARLIEST and not are_new:
+                    await self._note_start(topic)
+                settled.facts[topic.name] = await self._in_thread(self._settle_topic, topic, found.get(topic.name))
+            except StrangerError:
+                raise
+            except ArchiverError as problem:
+                settled.refused[topic.name] = problem
+
+        await asyncio.gather(*map(settle_one, topics))
+        reach("topic.settled")
+        return settled
+
+    def _settle_topic(self, topic: TopicDescription, configs: Mapping[str, str] | None) -> TopicFact:
+        return settle_topic(
+            self._archive.store,
+            self._archive.layout,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            cluster_id=self._cluster_id,
+            partitions=len(topic.partitions),
+            configs=configs,
+        )
+
+    async def open(
+        self,
+        fact: TopicFact,
+        topic_id: str,
+        partition: int,
+        *,
+        end_offset: int = NO_END,
+        newest_base: int | None = None,
+        written: Written | None = None,
+    ) -> Feed:
+        """Read where the archive of a partition ends; `newest_base` is a hint."""
+        life = fact.life_of_partition(topic_id, partition)
+        source = PartitionSource(
+            topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
+        )
+        end = await self._in_thread(self._end_of, source, life, newest_base)
+        confirm = self._confirmation(source, asyncio.get_running_loop())
+        writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
+        if self._start != EARLIEST and end == ArchivedEnd():
+            start = await self._in_thread(self._read_start, source)
+            if start > 0:
+                writer.skip(start, HoleCause.BEFORE_START)
+        reach("position.read")
+        return Feed(writer=writer, end_offset=end_offset)
+
+    def _end_of(self, source: PartitionSource, life: Life, newest_base: int | None) -> ArchivedEnd:
+        archive = self._archive
+        end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition, newest_base)
+        if end.key:
+            refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
+            return end
+        branch = life.branches.get(source.partition)
+        return end if branch is None else ArchivedEnd(next=branch.offset, leader_epoch=branch.leader_epoch)
+
+    # --- a log that was cut back
+
+    async def branch_off(self, feed: Feed) -> Feed:
+        """Go on behind a log that was cut back: in a child life, from where the archive and the log part.
+
+        When they do not, because only what was not archived yet was cut, the life goes on.
+        """
+        source, archive = feed.source, self._archive
+        fact = await self._in_thread(self._read_topic, source)
+        log_start = (await self._client.offsets([feed.key]))[feed.key].log_start
+        branch = await find_branch(
+            self._client,
+            archive.store,
+            archive.layout,
+            topic=source.topic,
+            partition=source.partition,
+            lineage=fact.lineage(source.life, source.partition),
+            log_start=log_start,
+        )
+        life = fact.life_of_partition(source.topic_id, source.partition)
+        end = await self._in_thread(self._end_of, source, life, None)
+        if branch.offset < end.next:
+            fact = await self._in_thread(self._begin_life, source, branch)
+        return await self.open(
+            fact, source.topic_id, source.partition, end_offset=feed.end_offset, written=feed.writer.written
+        )
+
+    def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
+        archive = self._archive
+        life, settled = settle_branch(
+            archive.store,
+            archive.layout,
+            topic=source.topic,
+            topic_id=source.topic_id,
+            partition=source.partition,
+            parent=source.life,
+            branch=branch,
+        )
+        log.error(
+            "%s: the log was cut back: the archive goes on at offset %d as life %d, and keeps all that it has, as life %d."
+            " Look for an unclean election or a lost disk",
+            source,
+            settled.offset,
+            life,
+            source.life,
+        )
+        archive.ledger.branched(source.topic)
+        return self._read_topic(source)
+
+    def _read_topic(self, source: PartitionSource) -> TopicFact:
+        fact = read_topic(self._archive.store, self._archive.layout, source.topic)
+        if fact is None:
+            raise CorruptSegmentError(f"{source.topic}: its control facts are gone; they are never deleted")
+        return fact
+
+    # --- where a topic begins that has no archive
+
+    async def _note_start(self, topic: TopicDescription) -> None:
+        """Write down once where the partitions begin: a backup that is killed before its first put must begin there again."""
+        archive = self._archive
+        if await self._in_thread(read_topic, archive.store, archive.layout, topic.name) is not None:
+            return
+        offsets = await self._start_offsets(topic)
+        fact: Fact = {
+            "format": FORMAT,
+            "topic_id": topic.topic_id,
+            "offsets": {str(partition): offset for partition, offset in sorted(offsets.items())},
+        }
+
+        def append() -> None:
+            append_fact(
+                archive.store, archive.layout, _starts(topic.name), lambda latest: fact if latest is None else None
+            )
+
+        await self._in_thread(append)
+
+    async def _start_offsets(self, topic: TopicDescription) -> dict[int, int]:
+        partitions = [(topic.name, partition) for partition in topic.partitions]
+        if isinstance(self._start, int):
+            at = [await self._client.offset_at(*which, self._start) for which in partitions]
+            return dict(zip(topic.partitions, at, strict=True))
+        offsets = await self._client.offsets(partitions)
+        return {partition: offsets[topic.name, partition].last_stable for partition in topic.partitions}
+
+    def _read_start(self, source: PartitionSource) -> int:
+        fact = latest_fact(self._archive.store, self._archive.layout, _starts(source.topic))
+        if fact is None or fact.get("topic_id") != source.topic_id:
+            return 0
+        return int(fact.get("offsets", {}).get(str(source.partition), 0))
+
+    # --- inside
+
+    def _confirmation(self, source: PartitionSource, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """A check for the writer's thread: that the topic of this name still is the one that the source is."""
+
+        async def topic_id() -> str | None:
+            found = (await self._client.describe_topics([source.topic])).get(source.topic)
+            return None if found is None else found.topic_id
+
+        def confirm() -> None:
+            now = asyncio.run_coroutine_threadsafe(topic_id(), loop).result(_CONFIRM_S)
+            if now != source.topic_id:
+                raise TopicGoneError(
+                    f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived"
+                    " is kept"
+                )
+
+        return confirm
+
+    def _in_thread(self, call: Callable[..., Value], *arguments: object) -> Awaitable[Value]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*arguments))
+
+
+def _starts(topic: str) -> str:
+    return f"starts/{topic}"
+

@@ -1,0 +1,50 @@
+"""Threads for what blocks: codec and puts. They are daemons, so that a store that hangs does not hold the program's end."""
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Value = TypeVar("Value")
+_Job = tuple[Future[Any], Callable[[], Any]]
+
+
+class Workers(Executor):
+    """A fixed number of threads. `concurrent.futures` has none that the interpreter does not wait for at its end."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Value]:
+        future: Future[Value] = Future()
+        self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads when what is queued is done, or at once what has not begun."""
+        while cancel_futures and not self._jobs.empty():
+            job = self._jobs.get()
+            if job is not None:
+                job[0].cancel()
+        for _ in self._threads:
+            self._jobs.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, call = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # noqa: BLE001 - the future carries it to whoever waits
+                    future.set_exception(error)
+            del job, future, call  # a thread that waits must not keep the last job's records in memory
