@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from archiver.codec.arrow import frame_to_arrow
-from archiver.control import TOPICS, TopicFact, read_topic_history
+from archiver.control import TOPICS, Stretch, TopicFact, read_topic_history
 from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Frame
-from archiver.inventory import EMPTY, Inventory, problems_of, read_inventory
+from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
 from archiver.layout import Layout
 from archiver.reader import ObjectPart, read_parts
 from archiver.restore import ArchivedTopic
@@ -55,15 +55,31 @@ def _archived(inventory: Inventory, topic: str, history: Sequence[TopicFact], wa
         raise UsageError(
             f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
         )
+    # What the topic was in that life, not what became of its name later.
+    fact = next((fact for fact in reversed(history) if fact.current.life == life), None)
+    partitions, damaged = _join_lives(inventory, topic, life, fact)
+    joined = {reading.segment.key.life for found in partitions.values() for reading in found.readable}
     return ArchivedTopic(
         topic=topic,
         life=life,
-        # What the topic was in that life, not what became of its name later.
-        fact=next((fact for fact in reversed(history) if fact.current.life == life), None),
-        partitions=inventory.partitions.get((topic, life), {}),
-        damaged=inventory.damage_of(topic, life),
-        other_lives=tuple(sorted(with_records - {life})),
+        fact=fact,
+        partitions=partitions,
+        damaged=damaged,
+        other_lives=tuple(sorted(with_records - joined - {life})),
     )
+
+
+def _join_lives(
+    inventory: Inventory, topic: str, life: int, fact: TopicFact | None
+) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
+    """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""
+    family = {life} if fact is None else {one.life for one in fact.lives if one.topic_id == fact.current.topic_id}
+    partitions: dict[int, PartitionInventory] = {}
+    damaged: dict[int, Sequence[str]] = {}
+    for number in sorted(inventory.numbers_of(topic, family)):
+        lineage = [Stretch(life, 0, None)] if fact is None else fact.lineage(life, number)
+        partitions[number], damaged[number] = inventory.join(topic, number, lineage)
+    return partitions, damaged
 
 
 def read_records(
@@ -81,9 +97,8 @@ def read_records(
         for problem in problems_of(topic.topic, number, inventory, topic.damaged.get(number, ())):
             tell(problem)
         for reading in inventory.readable:
-            part = ObjectPart(object_key=reading.segment.object_key, from_offset=reading.from_offset)
             try:
-                for frame in read_parts(store, topic.topic, number, [part]):
+                for frame in read_parts(store, topic.topic, number, [ObjectPart.of(reading)]):
                     yield from frame_to_values(frame, number)
             except NotWholeError as error:
                 tell(f"{topic.topic}-{number}: {error}")

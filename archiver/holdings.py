@@ -1,7 +1,7 @@
 """What the archive holds, summed up (`ls`): from facts alone, without a body or a kernel."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from archiver.control import TOPICS, TopicFact, read_topic_history
 from archiver.errors import NotWholeError, UsageError
@@ -47,25 +47,49 @@ class Survey:
 
 def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
     """Sum up the archive by topic, or one topic by partition."""
+    wanted = None if topic is None else (lambda name: name == topic)
+    inventory = read_inventory(store, layout, wanted)
+    # The first life begins at 0, whatever the facts say: only topics with others need theirs.
+    named = {name for name, life in inventory.partitions if life} if topic is None else {topic}
+    histories, unreadable = _read_histories(store, layout, sorted(named))
+    inventory = _begin_at_branches(inventory, histories)
     if topic is None:
-        inventory = read_inventory(store, layout)
-        known = store.list_directories(layout.control_prefix(TOPICS))
-        return Survey(
-            holdings=list_topics(inventory, known), strangers=inventory.strangers, problems=_problems(inventory)
-        )
-    inventory = read_inventory(store, layout, lambda name: name == topic)
-    try:
-        shapes, unreadable = _shapes(read_topic_history(store, layout, topic)), []
-    except NotWholeError as error:
-        shapes, unreadable = {}, [str(error)]
-    holdings = list_partitions(inventory, topic, shapes)
-    if not holdings and not unreadable:
-        raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+        holdings = list_topics(inventory, store.list_directories(layout.control_prefix(TOPICS)))
+    else:
+        holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
+        if not holdings and not unreadable:
+            raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
     return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *_problems(inventory)])
 
 
-def _shapes(history: Sequence[TopicFact]) -> dict[int, int]:
-    return {fact.current.life: fact.partitions for fact in history}
+def _read_histories(
+    store: ObjectStore, layout: Layout, topics: Iterable[str]
+) -> tuple[dict[str, list[TopicFact]], list[str]]:
+    histories: dict[str, list[TopicFact]] = {}
+    unreadable: list[str] = []
+    for topic in topics:
+        try:
+            histories[topic] = read_topic_history(store, layout, topic)
+        except NotWholeError as error:
+            unreadable.append(str(error))
+    return histories, unreadable
+
+
+def _shapes(history: Sequence[TopicFact]) -> dict[int, Collection[int]]:
+    return {fact.current.life: fact.current.branches or range(fact.partitions) for fact in history}
+
+
+def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[TopicFact]]) -> Inventory:
+    """Let the partitions of a life that has a parent begin where they were cut back: below it nothing is missing."""
+    partitions = dict(inventory.partitions)
+    lives = [(topic, life) for topic, history in histories.items() for fact in history[-1:] for life in fact.lives]
+    for topic, life in lives:
+        found = dict(partitions.get((topic, life.life), {}))
+        for number in life.branches.keys() & found.keys():
+            found[number] = found[number].from_offset(life.branches[number].offset)
+        if found:
+            partitions[topic, life.life] = found
+    return replace(inventory, partitions=partitions)
 
 
 def _problems(inventory: Inventory) -> list[str]:
@@ -92,15 +116,15 @@ def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
     ]
 
 
-def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, int]) -> list[Holding]:
-    """Sum up each partition of a topic, in all its lives; `shapes` tells how many partitions a life has had."""
+def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Collection[int]]) -> list[Holding]:
+    """Sum up each partition of a topic, in all its lives; `shapes` tells which partitions a life has had."""
     lives = {life for name, life in inventory.partitions if name == topic} | set(shapes)
     lives |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
     rows: list[Holding] = []
     for life in sorted(lives):
         partitions = inventory.partitions.get((topic, life), {})
         damaged = inventory.damage_of(topic, life)
-        for number in sorted({*partitions, *damaged, *range(shapes.get(life, 0))}):
+        for number in sorted({*partitions, *damaged, *shapes.get(life, ())}):
             found = partitions.get(number, EMPTY)
             rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
     return rows

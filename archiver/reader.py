@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from archiver.errors import CorruptSegmentError
 from archiver.facts import facts_from_metadata
 from archiver.frame import Frame
+from archiver.inventory import Reading
 from archiver.segment import read_segment
 from archiver.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPart:
-    """The records of one object at or above an offset."""
+    """The records of one object at or above an offset, and below another if there is one."""
 
     object_key: str
     from_offset: int
+    until_offset: int | None = None
+
+    @classmethod
+    def of(cls, reading: Reading) -> "ObjectPart":
+        return cls(
+            object_key=reading.segment.object_key, from_offset=reading.from_offset, until_offset=reading.until_offset
+        )
 
 
 def read_parts(store: ObjectStore, topic: str, partition: int, parts: Sequence[ObjectPart]) -> Iterator[Frame]:
@@ -38,4 +46,5 @@ def read_parts(store: ObjectStore, topic: str, partition: int, parts: Sequence[O
                 partition=partition,
                 key=part.object_key,
                 from_offset=part.from_offset,
+                until_offset=part.until_offset,
             )

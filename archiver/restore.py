@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from archiver.control import TopicFact
 from archiver.errors import UsageError
-from archiver.inventory import EMPTY, PartitionInventory, problems_of
+from archiver.inventory import EMPTY, PartitionInventory, Reading, problems_of
 from archiver.layout import is_topic_name
 from archiver.reader import ObjectPart
 
@@ -36,7 +36,7 @@ class PartitionPlan:
     partition: int
     parts: tuple[ObjectPart, ...]
     stored_bytes: int
-    records: int  # as the facts have it; an upper bound when a part begins inside its object
+    records: int  # as the facts have it; an upper bound when a part begins or ends inside its object
     selection_digest: str
     problem: str = ""  # why this partition is not restored; the others are
 
@@ -67,14 +67,14 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedTopic:
-    """What the archive has of a topic in one life; `fact` None: nothing is known of its shape."""
+    """What the archive has of a topic in one life, joined with those that it goes on from; `fact` None: its shape is not known."""
 
     topic: str
     life: int
     fact: TopicFact | None
     partitions: Mapping[int, PartitionInventory]
     damaged: Mapping[int, Sequence[str]]  # partition -> what is wrong with its objects
-    other_lives: tuple[int, ...]  # that have records, too
+    other_lives: tuple[int, ...]  # that have records, and of which nothing is joined here
 
 
 def parse_renames(texts: Iterable[str]) -> dict[str, str]:
@@ -135,19 +135,20 @@ def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:
     readings = inventory.readable
     return PartitionPlan(
         partition=number,
-        parts=tuple(
-            ObjectPart(object_key=reading.segment.object_key, from_offset=reading.from_offset) for reading in readings
-        ),
+        parts=tuple(ObjectPart.of(reading) for reading in readings),
         stored_bytes=sum(reading.segment.size for reading in readings),
         records=sum(reading.segment.facts.records for reading in readings),
-        selection_digest=_selection_digest(
-            f"{reading.segment.object_key} {reading.from_offset} {reading.segment.facts.sha256}" for reading in readings
-        ),
+        selection_digest=_selection_digest(readings),
         problem="; ".join(problems_of(topic.topic, number, inventory, topic.damaged.get(number, ()))),
     )
 
 
-def _selection_digest(lines: Iterable[str]) -> str:
+def _selection_digest(readings: Iterable[Reading]) -> str:
+    lines = (
+        f"{reading.segment.object_key} {reading.from_offset} {reading.segment.facts.sha256}"
+        + ("" if reading.until_offset is None else f" {reading.until_offset}")
+        for reading in readings
+    )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -305,9 +305,16 @@ class OpenSegment:
 
 
 def read_segment(
-    content: bytes, facts: SegmentFacts | None, *, topic: str, partition: int, key: str, from_offset: int = 0
+    content: bytes,
+    facts: SegmentFacts | None,
+    *,
+    topic: str,
+    partition: int,
+    key: str,
+    from_offset: int = 0,
+    until_offset: int | None = None,
 ) -> Iterator[Frame]:
-    """Read an object back, checked against its facts; only records at or above from_offset, and no empty frame.
+    """Read an object back, checked against its facts; only records from one offset on and below another, no empty frame.
 
     `facts` are those of the object's metadata; None when it has none: a v1.0 object, which has none at all, or a copy
     that lost them, which still has those of its header. Raises CorruptSegmentError, before the first frame when the
@@ -332,8 +339,10 @@ def read_segment(
             continue
         previous = _check_offsets(frame, previous, key)
         counted += len(frame)
-        if previous >= from_offset:
-            yield frame.rows(_first_at(frame, from_offset), len(frame)) if from_offset > frame.table[0, 0] else frame
+        start = _first_at(frame, from_offset)
+        stop = len(frame) if until_offset is None else _first_at(frame, until_offset)
+        if start < stop:
+            yield frame if stop - start == len(frame) else frame.rows(start, stop)
     if facts is not None and (counted, previous) != (facts.records, facts.last):
         raise CorruptSegmentError(
             f"{key}: {counted} records up to offset {previous}, not {facts.records} up to {facts.last}: the object was cut"

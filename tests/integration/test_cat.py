@@ -10,12 +10,13 @@ import pytest
 import archiver.store
 from archiver.browse import read_archive
 from archiver.cli import main
-from archiver.control import read_topic, settle_topic
+from archiver.control import Branch, read_topic, settle_branch, settle_topic
 from archiver.errors import CorruptSegmentError
 from archiver.layout import Layout, SegmentKey
+from archiver.reader import read_parts
 from archiver.restore import plan_restore
 from archiver.segment import OpenSegment
-from tests.support.frames import frame_of
+from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.records import Rec
 from tests.support.segments import NO_LIMIT, SOURCE, content_of
@@ -34,17 +35,24 @@ class Archive:
         for partition, base in ((3, 0), (3, 10), (3, 20), (4, 0)):
             self.append(spool, partition, base)
 
-    def append(self, spool: Path, partition: int, base: int) -> None:
-        segment = OpenSegment(replace(SOURCE, partition=partition), base, NO_LIMIT, spool)
-        records = [Rec(base + at, 5, 0, b"k", b"v%d" % base) for at in (0, 5)]
+    def append(self, spool: Path, partition: int, base: int, life: int = 0) -> None:
+        segment = OpenSegment(replace(SOURCE, partition=partition, life=life), base, NO_LIMIT, spool)
+        records = [Rec(base + at, 5, 0, b"k", b"life %d" % life) for at in (0, 5)]
         segment.append(frame_of(records), 0)
         segment.cover(base + 10, leader_epoch=4, source_bytes=1000)
         finished = segment.finish()
-        self.store.put_if_absent(self.key(base, partition), content_of(finished), finished.facts.to_metadata())
+        self.store.put_if_absent(self.key(base, partition, life), content_of(finished), finished.facts.to_metadata())
+
+    def cut_back(self, partition: int, parent: int, offset: int) -> int:
+        branch = Branch(offset=offset, leader_epoch=4)
+        life, _ = settle_branch(
+            self.store, LAYOUT, topic="orders", topic_id="A", partition=partition, parent=parent, branch=branch
+        )
+        return life
 
     @staticmethod
-    def key(base: int, partition: int = PARTITION) -> str:
-        return LAYOUT.segment_key(SegmentKey(topic="orders", partition=partition, base=base))
+    def key(base: int, partition: int = PARTITION, life: int = 0) -> str:
+        return LAYOUT.segment_key(SegmentKey(topic="orders", life=life, partition=partition, base=base))
 
     def change(self, base: int, content: bytes | None = None, **metadata: str) -> None:
         found = self.store.objects[self.key(base)]
@@ -201,6 +209,113 @@ def test_a_restore_names_all_that_is_wrong_with_a_partition(archive: Archive) ->
     problem = topic.partitions[PARTITION].problem
     assert Archive.key(10) in problem
     assert "offsets 0-19 are missing" in problem
+
+
+# --- lives
+
+
+def told(lines: list[str], partition: int = PARTITION) -> list[tuple[int, int]]:
+    """The life that each record of a partition comes from, and its offset."""
+    rows = [json.loads(line) for line in lines]
+    return [(int(row["value"]["utf8"].split()[1]), row["offset"]) for row in rows if row["partition"] == partition]
+
+
+PARENT = [(0, offset) for offset in (0, 5, 10, 15, 20, 25)]
+
+
+def test_a_log_that_was_cut_back_is_read_through_its_lives(archive: Archive, run: Run, tmp_path: Path) -> None:
+    assert archive.cut_back(PARTITION, 0, 15) == 1
+    assert run("cat", "orders") == (0, *run("cat", "orders", "--life", "0")[1:])  # nothing new: the parent, as it was
+    for base in (15, 25):
+        archive.append(tmp_path, PARTITION, base, life=1)
+    exit_code, lines, err = run("cat", "orders")
+    assert (exit_code, err) == (0, "")  # the parent is no other life
+    joined = [(0, 0), (0, 5), (0, 10), (1, 15), (1, 20), (1, 25), (1, 30)]
+    assert told(lines) == joined
+    assert told(lines, 4) == [(0, 0), (0, 5)]
+    assert told(run("cat", "orders", "--life", "1")[1]) == joined
+    assert told(run("cat", "orders", "--life", "0")[1]) == PARENT
+    for start in (0, 10, 11, 15, 16, 26):
+        found = run("cat", "orders", "--from-offset", str(start), "--partition", "3")
+        assert (found[0], told(found[1])) == (0, [row for row in joined if row[1] >= start])
+
+    (topic,) = plan_restore(read_archive(archive.store, LAYOUT), None, {}).topics
+    plan, other = topic.partitions[PARTITION], topic.partitions[4]
+    assert (topic.life, len(topic.partitions), plan.problem, plan.records, other.records) == (1, 5, "", 8, 2)
+    frames = read_parts(archive.store, "orders", PARTITION, plan.parts)
+    assert [record.offset for record in records_of(*frames)] == [offset for _, offset in joined]
+    (whole,) = plan_restore(read_archive(archive.store, LAYOUT, life=0), None, {}).topics
+    assert {part.until_offset for part in whole.partitions[PARTITION].parts} == {None}
+    assert whole.partitions[PARTITION].selection_digest != plan.selection_digest
+    assert whole.partitions[4].selection_digest == other.selection_digest
+
+
+def test_ls_tells_each_life_and_a_child_is_no_gap(archive: Archive, run: Run, tmp_path: Path) -> None:
+    archive.cut_back(PARTITION, 0, 15)
+    archive.cut_back(4, 0, 5)
+    archive.append(tmp_path, PARTITION, 15, life=1)
+    exit_code, lines, err = run("ls")
+    assert (exit_code, err, [line.split()[0] for line in lines[1:]]) == (0, "", ["orders", "orders@1"])
+    exit_code, lines, err = run("ls", "orders")
+    assert (exit_code, err) == (0, "")
+    assert [tuple(line.split()[:2]) for line in lines[-2:]] == [("orders@1", "3"), ("orders@1", "4")]
+    assert lines[-1].endswith("  empty")
+    archive.append(tmp_path, PARTITION, 35, life=1)
+    del archive.store.objects[Archive.key(15, life=1)]
+    for command in (("ls",), ("ls", "orders")):
+        exit_code, _, err = run(*command)
+        assert exit_code == 3
+        assert "orders@1-3: offsets 15-34 are missing" in err
+    assert "orders-3: offsets 15-34 are missing" in run("cat", "orders")[2]
+    lose(archive, 10)
+    assert "orders-3: offsets 10-14, 15-34 are missing" in run("cat", "orders")[2]
+
+
+def test_damage_above_the_branch_harms_only_the_parent(archive: Archive, run: Run, tmp_path: Path) -> None:
+    archive.cut_back(PARTITION, 0, 15)
+    archive.append(tmp_path, PARTITION, 15, life=1)
+    strip(archive, 20)
+    assert run("cat", "orders")[0] == 0
+    assert Archive.key(20) in run("cat", "orders", "--life", "0")[2]
+    strip(archive, 10)
+    assert Archive.key(10) in run("cat", "orders")[2]
+
+
+def test_lives_that_are_not_joined_are_named(archive: Archive, run: Run, tmp_path: Path) -> None:
+    """All was lost: the parent contributes nothing. And a recreated topic has no part in what its name held before."""
+    archive.cut_back(PARTITION, 0, 0)
+    archive.cut_back(4, 0, 0)
+    archive.append(tmp_path, PARTITION, 0, life=1)
+    exit_code, lines, err = run("cat", "orders")
+    assert (exit_code, told(lines), told(lines, 4)) == (0, [(1, 0), (1, 5)], [])
+    assert "orders: this is its life 1; the archive also has life 0 (--life)" in err
+    settle_topic(archive.store, LAYOUT, topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={})
+    archive.append(tmp_path, PARTITION, 0, life=2)
+    _, lines, err = run("cat", "orders")
+    assert (told(lines), told(lines, 4)) == ([(2, 0), (2, 5)], [])
+    assert "the archive also has life 0, 1 (--life)" in err
+    assert told(run("cat", "orders", "--life", "1")[1]) == [(1, 0), (1, 5)]
+
+
+def test_partitions_that_were_cut_back_at_different_times(archive: Archive, run: Run, tmp_path: Path) -> None:
+    assert [archive.cut_back(3, 0, 25), archive.cut_back(3, 1, 15), archive.cut_back(4, 0, 5)] == [1, 2, 3]
+    archive.append(tmp_path, 3, 25, life=1)
+    archive.append(tmp_path, 3, 15, life=2)
+    archive.append(tmp_path, 4, 5, life=3)
+    _, lines, err = run("cat", "orders")
+    assert told(lines) == [(0, 0), (0, 5), (0, 10), (2, 15), (2, 20)]
+    assert told(lines, 4) == [(0, 0), (3, 5), (3, 10)]
+    assert "life 3; the archive also has life 1 (--life)" in err
+    _, lines, _ = run("cat", "orders", "--life", "1")
+    assert told(lines) == [*PARENT[:5], (1, 25), (1, 30)]
+    assert told(lines, 4) == [(0, 0), (0, 5)]
+
+
+def test_a_child_without_its_control_fact_is_read_alone(archive: Archive, run: Run, tmp_path: Path) -> None:
+    archive.append(tmp_path, PARTITION, 15, life=1)
+    exit_code, lines, err = run("cat", "orders")
+    assert (exit_code, told(lines)) == (3, [(1, 15), (1, 20)])
+    assert "orders-3: offsets 0-14 are missing" in err
 
 
 @pytest.mark.parametrize(

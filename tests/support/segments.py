@@ -14,6 +14,30 @@ NO_LIMIT = SegmentLimits(uncompressed_bytes=0)
 RECORDS = [Rec(10, 5, 0, b"k", b"v" * 99), Rec(12, -9, 1, None, None), Rec(13, 0, -1, b"", b"", ((b"a", None),))]
 
 
+def facts_of(base: int, next_offset: int) -> SegmentFacts:
+    """Facts without an object."""
+    return SegmentFacts(
+        writer="test",
+        cluster_id="c",
+        topic_id="t",
+        leader_epoch=0,
+        base=base,
+        first=base,
+        last=next_offset - 1,
+        next=next_offset,
+        records=1,
+        tombstones=0,
+        min_timestamp=0,
+        max_timestamp=0,
+        timestamp_types=(0,),
+        bytes=1,
+        largest_record=1,
+        source_bytes=1,
+        sha256="0" * 64,
+        digest=0,
+    )
+
+
 def open_segment(spool: Path, base: int = 0, limits: SegmentLimits = NO_LIMIT) -> OpenSegment:
     return OpenSegment(SOURCE, base, limits, spool)
 

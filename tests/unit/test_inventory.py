@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import CorruptSegmentError
-from archiver.facts import SegmentFacts
 from archiver.inventory import (
     ArchivedEnd,
+    Damage,
     Gap,
     Inventory,
     PartitionInventory,
@@ -25,32 +25,10 @@ from archiver.inventory import (
 from archiver.layout import Layout, SegmentKey
 from archiver.store import ObjectInfo
 from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
 
 LAYOUT = Layout("p")
 OFFSETS = 60  # histories end below; every offset is asked about
-
-
-def facts_of(base: int, next_offset: int) -> SegmentFacts:
-    return SegmentFacts(
-        writer="test",
-        cluster_id="c",
-        topic_id="t",
-        leader_epoch=0,
-        base=base,
-        first=base,
-        last=next_offset - 1,
-        next=next_offset,
-        records=1,
-        tombstones=0,
-        min_timestamp=0,
-        max_timestamp=0,
-        timestamp_types=(0,),
-        bytes=1,
-        largest_record=1,
-        source_bytes=1,
-        sha256="0" * 64,
-        digest=0,
-    )
 
 
 def segment(base: int, next_offset: int, *, merged: bool = False) -> Segment:
@@ -77,7 +55,7 @@ def reader_of(inventory: PartitionInventory, offset: int) -> list[Segment]:
     return [
         reading.segment
         for reading in inventory.readable
-        if max(reading.from_offset, reading.segment.facts.base) <= offset < reading.segment.facts.next
+        if max(reading.from_offset, reading.segment.facts.base) <= offset < reading.next
     ]
 
 
@@ -119,6 +97,75 @@ def test_the_position_is_the_end_of_what_hangs_together(pile: list[Segment]) -> 
     while any(covers(one, position) for one in pile):
         position += 1
     assert arrange(pile).position == position
+
+
+# --- lives that go on from each other
+
+
+@st.composite
+def lineages(draw: st.DrawFn) -> list[tuple[int, int, int | None]]:
+    bounds = sorted(draw(st.sets(st.integers(1, OFFSETS), max_size=3)))
+    starts = [draw(st.sampled_from([0, *bounds[:1]])), *bounds]
+    return [
+        (life, start, until)
+        for life, (start, until) in enumerate(zip(starts, [*bounds, None], strict=True))
+        if until is None or start < until
+    ]
+
+
+@given(lineages(), st.lists(piles, min_size=4, max_size=4))
+def test_of_each_offset_the_life_that_holds_it_is_read(
+    lineage: list[tuple[int, int, int | None]], by_life: list[list[Segment]]
+) -> None:
+    pile_of = dict(enumerate(by_life))
+    inventory = Inventory(
+        partitions={("t", life): {0: arrange(pile)} for life, pile in pile_of.items()}, strangers=(), damaged=()
+    )
+    joined, damaged = inventory.join("t", 0, lineage)
+    assert damaged == []
+    assert [gap.first_offset for gap in joined.gaps] == sorted(gap.first_offset for gap in joined.gaps)
+    for offset in range(2 * OFFSETS + 1):
+        life = next(
+            (life for life, start, until in lineage if start <= offset and (until is None or offset < until)), None
+        )
+        pile = [] if life is None else pile_of[life]
+        holders = [one for one in pile if covers(one, offset)]
+        is_below_end = life is not None and (
+            life < lineage[-1][0] or offset < max((one.facts.next for one in pile), default=0)
+        )
+        wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
+        assert reader_of(joined, offset) == ([] if wanted is None else [wanted])
+        missing = [gap for gap in joined.gaps if gap.first_offset <= offset <= gap.last_offset]
+        assert len(missing) == (1 if is_below_end and not holders else 0)
+
+
+def test_a_child_begins_at_its_branch_and_the_parent_ends_there() -> None:
+    parent, child = arrange([segment(0, 60), segment(60, 100)]), arrange([segment(95, 120), segment(130, 140)])
+    inventory = Inventory(partitions={("t", 0): {0: parent}, ("t", 1): {0: child}}, strangers=(), damaged=())
+    joined, _ = inventory.join("t", 0, [(0, 0, 95), (1, 95, None)])
+    assert [(one.from_offset, one.until_offset) for one in joined.readable] == [
+        (0, None),
+        (60, 95),
+        (95, None),
+        (130, None),
+    ]
+    assert [str(gap) for gap in joined.gaps] == ["120-129"]
+    assert [str(gap) for gap in child.from_offset(90).gaps] == ["90-94", "120-129"]
+    assert [one.segment.facts.base for one in joined.from_offset(96).readable] == [95, 130]
+    short, _ = inventory.join("t", 0, [(0, 0, 110), (1, 110, None)])
+    assert [str(gap) for gap in short.gaps] == ["100-109", "120-129"]
+
+
+def test_damage_counts_where_the_life_is_read() -> None:
+    def damage(life: int, base: int) -> Damage:
+        return Damage(key=SegmentKey(topic="t", life=life, partition=0, base=base), message=f"{life}:{base}")
+
+    damaged = (damage(0, 60), damage(0, 95), damage(1, 95), damage(2, 0))
+    inventory = Inventory(partitions={}, strangers=(), damaged=damaged)
+    assert inventory.join("t", 0, [(0, 0, 95), (1, 95, None)])[1] == ["0:60", "1:95"]
+    assert inventory.join("t", 1, [(0, 0, 95), (1, 95, None)])[1] == []
+    assert inventory.numbers_of("t", [0, 1]) == {0}
+    assert inventory.numbers_of("t", [3]) == set()
 
 
 # --- histories: what writers, merges, sweeps and late writers can leave behind

@@ -28,6 +28,16 @@ def test_from_an_offset_on_without_empty_frames(tmp_path: Path) -> None:
         assert records_of(*frames) == [record for record in records if record.offset >= from_offset]
 
 
+def test_up_to_an_offset(tmp_path: Path) -> None:
+    records = [Rec(offset, 0, 0, None, bytes(BLOCK_BYTES // 3)) for offset in range(0, 40, 4)]
+    content, facts = written(tmp_path, records)
+    for from_offset in (0, 5, 20):
+        for until_offset in (*range(45), 2**63 - 1):
+            frames = list(read_frames(content, facts, from_offset=from_offset, until_offset=until_offset))
+            assert all(len(frame) for frame in frames)
+            assert records_of(*frames) == [one for one in records if from_offset <= one.offset < until_offset]
+
+
 @pytest.mark.parametrize("codec", [BlockCodec.NULL, BlockCodec.ZSTANDARD])
 def test_every_flipped_bit_is_noticed_before_the_first_record(tmp_path: Path, codec: BlockCodec) -> None:
     content, facts = written(tmp_path, RECORDS, codec=codec)
