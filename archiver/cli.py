@@ -4,7 +4,7 @@ import argparse
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from archiver.errors import ArchiverError, NotWholeError
 
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
-    from archiver.feed import PartitionReport
+    from archiver.feed import Feed, PartitionReport
 
 # Objects between two looks for garbage. Python's 700 took 6 % of a backup's CPU: imports and record work make no cycles.
 _GARBAGE_THRESHOLD = 100_000
@@ -63,12 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     demo = _command(commands, "demo", _demo, "real broker, embedded S3: backup, disaster, restore, proof")
     demo.add_argument("--records", type=_natural, default=200_000, help="how many records (default %(default)s)")
 
-    backup = _command(commands, "backup", _backup, "archive topics up to what is committed now")
+    backup = _command(commands, "backup", _backup, "archive topics, for ever or up to what is committed now")
     _add_config(backup)
     _add_format(backup)
-    backup.add_argument(
-        "--until-end", action="store_true", required=True, help="stop at each partition's last stable offset of now"
-    )
+    backup.add_argument("--until-end", action="store_true", help="stop at each partition's last stable offset of now")
 
     ls = _command(commands, "ls", _ls, "what the archive holds")
     _add_archive(ls)
@@ -170,6 +168,33 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _backup(options: argparse.Namespace) -> int:
+    from archiver.config import failpoint
+    from archiver.failpoints import arm
+
+    arm(failpoint())
+    return _back_up_until_end(options) if options.until_end else _back_up_for_ever(options)
+
+
+def _back_up_for_ever(options: argparse.Namespace) -> int:
+    from archiver.config import load_config
+    from archiver.job import run_service
+    from archiver.observe import Progress
+
+    progress = Progress("backup", quiet=options.quiet, every_s=60.0)
+
+    def notice(feeds: Collection["Feed"]) -> None:
+        records = sum(feed.writer.written.records for feed in feeds)
+        behind = sum(feed.pending_since_s is not None for feed in feeds)
+        progress.tell(f"{len(feeds)} partitions, {records:,} records durable, {behind} partitions have more to come")
+
+    try:
+        run_service(load_config(options.config), notice)
+    finally:
+        progress.close()
+    return 0
+
+
+def _back_up_until_end(options: argparse.Namespace) -> int:
     from archiver.config import load_config
     from archiver.job import run_backup
     from archiver.observe import Progress

@@ -9,8 +9,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ from archiver.backup import BackupRequest, back_up_until_end
 from archiver.browse import read_archive
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, KafkaProperties, StorageConfig
-from archiver.errors import UsageError
-from archiver.feed import PartitionReport
+from archiver.errors import StoppedError, TemporaryError, UsageError
+from archiver.feed import Feed, PartitionReport
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
@@ -34,6 +34,8 @@ from archiver.workers import Workers
 from archiver.writer import Archive
 
 if TYPE_CHECKING:
+    from archiver.kafka.membership import GroupSettings
+    from archiver.service import Service
     from archiver.spark.restore import TopicReport
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,64 @@ def run_backup(
             return await back_up_until_end(request, pool, stop, notice)
 
     return asyncio.run(run()), time.monotonic() - started_s
+
+
+def run_service(config: ArchiverConfig, notice: Callable[[Collection[Feed]], None]) -> None:
+    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable."""
+    from archiver.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
+    from archiver.metrics_server import MetricsServer  # noqa: PLC0415
+    from archiver.service import Service  # noqa: PLC0415 - as above, with librdkafka
+    from archiver.vitals import Vitals  # noqa: PLC0415
+
+    async def run() -> None:
+        stop = stop_on_signals()
+        vitals = Vitals()
+        metrics = Metrics(
+            vitals.states, vitals.clock_ms, rebalances=vitals.rebalances, commit_failures=vitals.commit_failures
+        )
+        with ExitStack() as stack:
+            if config.metrics.listen is not None:
+                checks = {"is_healthy": vitals.why_not_healthy, "is_ready": vitals.why_not_ready}
+                stack.enter_context(MetricsServer(config.metrics.listen, metrics, **checks))
+            pool = stack.enter_context(_workers())
+            spool = stack.enter_context(_spool(config.backup.spool.dir))
+            request = await unless_stopped(stop, _request_at_last(config, spool, metrics, pool))
+            service = Service(request, _group(config), pool)
+            vitals.attend(service)
+            await service.run(stop, lambda client: [_tell(service, notice), *vitals.watch(client)])
+
+    with suppress(StoppedError):
+        asyncio.run(run())
+
+
+async def _tell(service: "Service", notice: Callable[[Collection[Feed]], None]) -> None:
+    while True:
+        notice(list(service.feeds.values()))
+        await asyncio.sleep(1.0)
+
+
+def _group(config: ArchiverConfig) -> "GroupSettings":
+    from archiver.kafka.membership import GroupSettings  # noqa: PLC0415 - only a group needs librdkafka's consumer
+
+    return GroupSettings(
+        group=config.backup.group,
+        protocol=config.backup.group_protocol,
+        session_timeout_ms=config.backup.session_timeout_ms,
+        refresh_ms=config.topics.refresh_ms,
+    )
+
+
+async def _request_at_last(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Workers) -> BackupRequest:
+    """As _request; a store that is away now is waited for."""
+    pause_s = 1.0
+    while True:
+        try:
+            return await _request(config, spool, ledger, pool)
+        except TemporaryError as error:
+            log.warning("%s; trying again in %.0f s", error, pause_s)
+            ledger.retried("probe", error.cause)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, 30.0)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
@@ -64,16 +64,23 @@ class Opener:
         self._pool = pool
         self._cluster_id = cluster_id
         self._start = start
+        self._shapes: dict[str, object] = {}
 
-    async def settle(self, topics: Sequence[TopicDescription], *, are_new: bool = False) -> Settled:
-        """Write down what has changed about topics. `are_new`: they came while the backup ran, and begin at their beginning.
+    async def settle(
+        self, topics: Sequence[TopicDescription], *, new: Container[str] = (), only_changes: bool = False
+    ) -> Settled:
+        """Write down what has changed about topics. Those in `new` came while the backup ran, and begin at their beginning.
 
+        With `only_changes` the archive is not asked about a topic that is as it was when it was settled here before.
         Raises StrangerError when the archive is another cluster's.
         """
         found, refused = await self._admin.topic_configs_known([topic.name for topic in topics])
         settled = Settled()
 
         async def settle_one(topic: TopicDescription) -> None:
+            shape = (topic.topic_id, topic.partitions, found.get(topic.name))
+            if only_changes and self._shapes.get(topic.name) == shape:
+                return
             error = refused.get(topic.name)
             if isinstance(error, TemporaryError):
                 settled.refused[topic.name] = error
@@ -81,13 +88,15 @@ class Opener:
             if error is not None:
                 log.warning("%s; the configs that the archive has of it stay as they are", error)
             try:
-                if self._start != EARLIEST and not are_new:
+                if self._start != EARLIEST and topic.name not in new:
                     await self._note_start(topic)
                 settled.facts[topic.name] = await self._in_thread(self._settle_topic, topic, found.get(topic.name))
             except StrangerError:
                 raise
             except ArchiverError as problem:
                 settled.refused[topic.name] = problem
+            else:
+                self._shapes[topic.name] = shape
 
         await asyncio.gather(*map(settle_one, topics))
         reach("topic.settled")
@@ -253,4 +262,3 @@ class Opener:
 
 def _starts(topic: str) -> str:
     return f"starts/{topic}"
-

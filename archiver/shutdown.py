@@ -10,6 +10,8 @@ from archiver.errors import StoppedError
 
 Value = TypeVar("Value")
 
+_CANCEL_S = 1.0  # for what was cancelled to put its things away
+
 
 def stop_on_signals() -> asyncio.Event:
     """Return an event that a signal sets. Signals reach the main thread only: elsewhere nobody ever sets it."""
@@ -33,3 +35,4 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, Value]) 
     finally:
         stopped.cancel()
         running.cancel()
+        await asyncio.wait([running], timeout=_CANCEL_S)

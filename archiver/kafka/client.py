@@ -151,13 +151,15 @@ class KafkaClient:
 
     async def describe_topics(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
         """Topics by name, all that this user may see for None; names that do not exist are left out. Always asks."""
-        found, refused = await self._describe(names)
+        found, refused = await self.describe_known(names)
         for error in refused.values():
             raise error
         return found
 
-    async def _describe(self, names: Iterable[str] | None) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
-        """What is known of each topic, and why nothing is known of the others."""
+    async def describe_known(
+        self, names: Iterable[str] | None
+    ) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
+        """The same of those topics that are told, and why others are not."""
         metadata = await self.send_any(calls.MetadataCall(None if names is None else sorted(set(names))))
         if not metadata.brokers <= set(self._nodes()):
             await self._learn_brokers()
@@ -190,7 +192,7 @@ class KafkaClient:
         wanted = [which for which in partitions if self.known_leader(*which) is None]
         if not wanted:
             return {}
-        found, refused = await self._describe({topic for topic, _ in wanted})
+        found, refused = await self.describe_known({topic for topic, _ in wanted})
         return {
             (topic, partition): refused.get(topic) or _leaderless(topic, partition, found.get(topic))
             for topic, partition in wanted

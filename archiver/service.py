@@ -1,0 +1,339 @@
+"""A backup for ever: the partitions that the group gives this instance, through everything that may happen to them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as WaitError
+from contextlib import AsyncExitStack
+from typing import Final, TypeVar
+
+from archiver.backup import STOP_S, BackupRequest
+from archiver.commits import Commits
+from archiver.control import TopicFact
+from archiver.errors import ArchiverError, CutBackError, StrangerError, TemporaryError, TopicGoneError
+from archiver.failpoints import reach
+from archiver.feed import Feed, TopicPartition
+from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.kafka.membership import GroupSettings, Hint, Membership
+from archiver.opening import Opener
+from archiver.pump import Pump
+from archiver.shutdown import unless_stopped
+from archiver.workers import Workers
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+# A flush at revocation holds the whole group's rebalance up; the poll interval is 5 min.
+RELEASE_S: Final = 20.0
+_LEAVE_S = 3.0
+_HINTS_S = 5.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+
+
+class Service:
+    """One instance. `run` returns when it is stopped, and everything held is durable or dropped by then."""
+
+    def __init__(
+        self,
+        request: BackupRequest,
+        group: GroupSettings,
+        pool: Workers,
+        *,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._request = request
+        self._archive = request.archive
+        self._group = group
+        self._pool = pool
+        self._asides = Workers(1, "hints")  # must not wait behind puts that hang
+        self._wait = wait
+        self.membership = Membership(request.kafka, group, _OnLoop(self))
+        self.commits = Commits(self.membership.commit, age_s=self._archive.age_s, clock=self._archive.clock)
+        self.topics: dict[str, TopicDescription] = {}
+        self.failing: dict[TopicPartition, ArchiverError] = {}
+        self.feeds: Mapping[TopicPartition, Feed] = {}
+        self.is_ready = False
+        self._new: set[str] | None = None  # topics that came while this instance ran; None: it has not looked yet
+        self._held: dict[TopicPartition, object] = {}  # each time that a partition is gained, another token
+        self._tries: dict[TopicPartition, int] = {}
+        self._open_again_at_s: dict[TopicPartition, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- the life of an instance
+
+    async def run(self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]]) -> None:
+        """Work until `stop`. `watch` gives what else shall run beside, for as long as the service does."""
+        async with AsyncExitStack() as stack:
+            client = await unless_stopped(stop, self._connect(stack))
+            self._client = client
+            self._opener = Opener(
+                client,
+                archive=self._archive,
+                pool=self._pool,
+                cluster_id=await unless_stopped(stop, self.persist("the cluster", client.cluster_id)),
+                start=self._request.start,
+            )
+            await unless_stopped(stop, self.persist("topics", self._look))
+            self._pump = await stack.enter_async_context(
+                Pump(
+                    client,
+                    pool=self._pool,
+                    memory_bytes=self._request.memory_bytes,
+                    rate_bytes=self._request.rate_bytes,
+                    clock=self._archive.clock,
+                    ledger=self._archive.ledger,
+                    on_tick=self._archive.vigil.beat,
+                    on_durable=self._note_durable,
+                )
+            )
+            self.feeds = self._pump.feeds
+            self.membership.start(sorted(self.topics))
+            self._doom = asyncio.get_running_loop().create_future()
+            loops = [
+                self._doom,
+                self._look_again(),
+                self._face_ends(),
+                self._open_again(),
+                self.commits.run(),
+                *watch(client),
+            ]
+            try:
+                self.is_ready = True
+                await unless_stopped(stop, _all(loops))
+            finally:
+                self.is_ready = False
+                await self._leave()
+
+    async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
+        return await self.persist("the cluster", lambda: stack.enter_async_context(KafkaClient(self._request.kafka)))
+
+    async def persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
+        """Try again for ever what a retry may heal."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await work()
+            except TemporaryError as error:
+                log.warning("%s; trying again in %.0f s", error, pause_s)
+                self._archive.ledger.retried(what, error.cause)
+            await self._wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S / 10)
+
+    async def _leave(self) -> None:
+        """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
+        self._held.clear()
+        await self._pump.close(list(self._pump.feeds.values()), STOP_S)
+        self._archive.given_up.set()
+        reach("stop.flushed")
+        hints = self.commits.all_hints()
+        leaver = Workers(1, "leave")
+        left = asyncio.get_running_loop().run_in_executor(leaver, lambda: self.membership.close(hints, _LEAVE_S))
+        if not await left:
+            log.info("the group was not left in time; it will miss this instance after the session timeout")
+        for task in list(self._tasks):
+            task.cancel()
+
+    # --- topics
+
+    async def _look(self) -> None:
+        """See which topics there are, and join the group for those that are ours to archive."""
+        found, refused = await self._client.describe_known(None)
+        for error in refused.values():
+            log.warning("%s", error)
+        names = set(self._request.select_topics(found)) | (self.topics.keys() & refused.keys())
+        now = {name: found.get(name) or self.topics[name] for name in names}
+        if self._new is None:
+            self._new = set()
+            if not now:
+                log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
+        else:
+            self._new |= now.keys() - self.topics.keys()
+        for name in sorted(now.keys() ^ self.topics.keys()):
+            log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
+        self.topics = now
+
+    async def _look_again(self) -> None:
+        while True:
+            await self._wait(self._group.refresh_ms / 1000)
+            await self.persist("topics", self._look)
+            self.membership.subscribe(sorted(self.topics))
+            held = {topic for topic, _ in self._held}
+            changed = [topic for name, topic in self.topics.items() if name in held]
+            settled = await self._opener.settle(changed, only_changes=True, new=self._new or ())
+            for error in settled.refused.values():
+                log.warning("%s", error)
+            await self._replace_recreated()
+
+    async def _replace_recreated(self) -> None:
+        """Most are noticed by their fetches; one that a broker serves by name is not."""
+        for feed in list(self._pump.feeds.values()):
+            topic = self.topics.get(feed.key[0])
+            if topic is not None and topic.topic_id != feed.source.topic_id:
+                await self._pump.close([feed], RELEASE_S)
+                self._begin([feed.key])
+
+    # --- partitions come
+
+    def gain(self, partitions: Sequence[TopicPartition]) -> None:
+        for key in partitions:
+            self._held[key] = object()
+            self._tries.pop(key, None)
+        self._begin(partitions, with_hints=True)
+
+    def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
+        self._spawn(self._open({key: self._held[key] for key in partitions if key in self._held}, with_hints))
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, wanted: Mapping[TopicPartition, object], with_hints: bool) -> None:
+        """Open partitions; those that cannot be opened are tried again, each on its own."""
+        try:
+            hints = await self._hints(wanted) if with_hints else {}
+            found, refused = await self._client.describe_known({topic for topic, _ in wanted})
+            settled = await self._opener.settle(list(found.values()), new=self._new or ())
+        except StrangerError as error:
+            self._doom.set_exception(error)
+            return
+        except ArchiverError as error:
+            self._fail_all(wanted, error)
+            return
+        why = {**refused, **settled.refused}
+
+        async def open_one(key: TopicPartition, token: object) -> None:
+            topic = key[0]
+            try:
+                if topic not in settled.facts:
+                    raise why.get(topic) or TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
+                await self._open_one(key, token, found[topic], settled.facts[topic], hints.get(key))
+            except ArchiverError as error:
+                self._fail(key, token, error)
+
+        await asyncio.gather(*(open_one(key, token) for key, token in wanted.items()))
+
+    async def _open_one(
+        self, key: TopicPartition, token: object, topic: TopicDescription, fact: TopicFact, hint: Hint | None
+    ) -> None:
+        base = None if hint is None else hint.base
+        feed = await self._opener.open(fact, topic.topic_id, key[1], newest_base=base)
+        self._add(feed, token)
+
+    def _add(self, feed: Feed, token: object) -> None:
+        if self._held.get(feed.key) is token:
+            self.failing.pop(feed.key, None)
+            self._pump.add(feed)
+
+    async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
+        """Hints spare long listings; without them it takes longer, and that is all."""
+        partitions = list(wanted)
+        asked = asyncio.get_running_loop().run_in_executor(self._asides, lambda: self.membership.committed(partitions))
+        try:
+            return await asyncio.wait_for(asked, _HINTS_S)
+        except (ArchiverError, TimeoutError) as error:
+            self._archive.ledger.retried("hints", type(error).__name__)
+            return {}
+
+    # --- partitions go
+
+    async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
+        """Flush what is held of them, and return what is durable."""
+        for key in partitions:
+            self._held.pop(key, None)
+            self.failing.pop(key, None)
+        await self._pump.close([feed for key in partitions if (feed := self._pump.feeds.get(key))], RELEASE_S)
+        reach("revoked.flushed")
+        return self.commits.take(partitions)
+
+    def lose(self, partitions: Sequence[TopicPartition]) -> None:
+        """Somebody else has them already."""
+        for key in partitions:
+            self._held.pop(key, None)
+            self.failing.pop(key, None)
+            feed = self._pump.feeds.get(key)
+            if feed is not None:
+                self._pump.drop(feed)
+        self.commits.take(partitions)
+
+    # --- partitions in trouble
+
+    def _note_durable(self, feed: Feed) -> None:
+        self._tries.pop(feed.key, None)
+        self.commits.note(feed)
+
+    async def _face_ends(self) -> None:
+        while True:
+            feed = await self._pump.next_ended()
+            token = self._held.get(feed.key)
+            if token is None:
+                continue
+            if isinstance(feed.error, CutBackError):
+                self._spawn(self._branch_off(feed, token))
+            elif feed.error is not None:
+                self._fail(feed.key, token, feed.error)
+
+    async def _branch_off(self, feed: Feed, token: object) -> None:
+        try:
+            self._add(await self._opener.branch_off(feed), token)
+        except ArchiverError as error:
+            self._fail(feed.key, token, error)
+
+    def _fail_all(self, wanted: Mapping[TopicPartition, object], error: ArchiverError) -> None:
+        for key, token in wanted.items():
+            self._fail(key, token, error)
+
+    def _fail(self, key: TopicPartition, token: object, error: ArchiverError) -> None:
+        """Tell why a partition stands still, and try it again after a while: nothing is final but its removal."""
+        if self._held.get(key) is not token:
+            return
+        tries = self._tries.get(key, 0)
+        self._tries[key] = tries + 1
+        pause_s = min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
+        what = "%s; %s-%d is tried again in %.0f s"
+        if isinstance(error, TopicGoneError):
+            log.info(what, error, *key, pause_s)
+        else:
+            self.failing[key] = error
+            log.log(logging.WARNING if error.retriable else logging.ERROR, what, error, *key, pause_s)
+            self._archive.ledger.failed(key[0], type(error).__name__)
+
+        self._open_again_at_s[key] = self._archive.clock() + pause_s
+
+    async def _open_again(self) -> None:
+        """Try again what failed; together, so that a thousand partitions of a topic are one question about it."""
+        while True:
+            await self._wait(_FIRST_PAUSE_S / 2)
+            now_s = self._archive.clock()
+            due = [key for key, at_s in self._open_again_at_s.items() if at_s <= now_s]
+            for key in due:
+                del self._open_again_at_s[key]
+            if due:
+                self._begin(due)
+
+
+async def _all(loops: Sequence[Awaitable[None]]) -> None:
+    await asyncio.gather(*loops)
+
+
+class _OnLoop:
+    """The group's calls come in its own thread: they are handed to the service's loop."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+
+    def gained(self, partitions: Sequence[TopicPartition]) -> None:
+        self._loop.call_soon_threadsafe(self._service.gain, partitions)
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
+        future = asyncio.run_coroutine_threadsafe(self._service.release(partitions), self._loop)
+        try:
+            return future.result(RELEASE_S + 5)
+        except WaitError:
+            return []
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._loop.call_soon_threadsafe(self._service.lose, partitions)

@@ -1,0 +1,125 @@
+"""The state of a running backup as its metrics and its health show it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Final
+
+from archiver.errors import ArchiverError
+from archiver.feed import Feed
+from archiver.hanging import watch_transactions
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from archiver.metrics import PartitionState
+from archiver.service import Service
+
+log = logging.getLogger(__name__)
+
+_RETENTION_EVERY_S: Final = 300.0
+_UNTIL_TOPICS_S: Final = 2.0
+_STUCK_S: Final = 60.0
+
+
+class Vitals:
+    """Reads a service, once there is one; safe to be asked from other threads."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.clock_ms = clock_ms
+        self._clock = clock
+        self._service: Service | None = None
+        self._retention_ms: dict[str, int] = {}
+        self._beat_at_s = clock()
+
+    def attend(self, service: Service) -> None:
+        self._service = service
+
+    # --- asked from the endpoint's threads
+
+    def states(self) -> Iterator[PartitionState]:
+        service, now_s = self._service, self._clock()
+        if service is None:
+            return
+        feeds = dict(service.feeds)
+        yield from (self._state_of(feed, now_s) for feed in feeds.values())
+        for topic, partition in service.failing.keys() - feeds.keys():
+            yield PartitionState(
+                topic=topic,
+                partition=partition,
+                position=0,
+                high_watermark=None,
+                oldest_pending_ms=None,
+                pending_since_s=None,
+                retention_ms=self._retention_ms.get(topic),
+                is_failing=True,
+            )
+
+    def _state_of(self, feed: Feed, now_s: float) -> PartitionState:
+        topic, partition = feed.key
+        oldest_ms = feed.writer.oldest_held_ms
+        return PartitionState(
+            topic=topic,
+            partition=partition,
+            position=feed.writer.durable_position,
+            high_watermark=feed.high_watermark,
+            oldest_pending_ms=oldest_ms if oldest_ms is not None and oldest_ms >= 0 else None,
+            pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
+            retention_ms=self._retention_ms.get(topic),
+            is_failing=feed.error is not None or feed.trouble_since_s is not None,
+            open_transactions=[
+                (one.producer_id, (self.clock_ms() - one.last_timestamp_ms) / 1000) for one in feed.open_transactions
+            ],
+        )
+
+    def rebalances(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.rebalances
+
+    def commit_failures(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.commit_failures.total()
+
+    def why_not_healthy(self) -> str | None:
+        silent_s = self._clock() - self._beat_at_s
+        return f"the event loop has not run for {silent_s:.0f} s" if silent_s > _STUCK_S else None
+
+    def why_not_ready(self) -> str | None:
+        if self._service is None or not self._service.is_ready:
+            return "not connected yet, or stopping"
+        error = self._service.membership.error
+        return None if error is None else str(error)
+
+    # --- on the loop
+
+    def watch(self, client: KafkaClient) -> list[Coroutine[None, None, None]]:
+        if self._service is None:
+            raise RuntimeError("there is no service to watch")
+        return [
+            self._beat(),
+            self._learn_retention(self._service, KafkaAdmin(client.settings)),
+            watch_transactions(client, self._service.feeds, clock=self._clock, clock_ms=self.clock_ms),
+        ]
+
+    async def _beat(self) -> None:
+        while True:
+            self._beat_at_s = self._clock()
+            await asyncio.sleep(1.0)
+
+    async def _learn_retention(self, service: Service, admin: KafkaAdmin) -> None:
+        while True:
+            await asyncio.sleep(_UNTIL_TOPICS_S)
+            topics = {topic for topic, _ in service.feeds}
+            try:
+                configs = await admin.effective_topic_configs(topics)
+            except ArchiverError as error:
+                log.info("retention is not known: %s", error)
+                configs = {}
+            self._retention_ms = {
+                topic: int(known["retention.ms"])
+                for topic, known in configs.items()
+                if "delete" in known.get("cleanup.policy", "delete") and int(known.get("retention.ms", "-1")) >= 0
+            }
+            await asyncio.sleep(_RETENTION_EVERY_S if topics else 0)
