@@ -230,7 +230,10 @@ class PartitionWriter:
             finished.discard()
         reach("segment.put")
         ours = end.next == finished.facts.next
-        self._base, self.newest_base = end.next, self._archive.layout.base_of(end.key)  # 3. only now the position counts
+        self._base, self.newest_base = (
+            end.next,
+            self._archive.layout.base_of(end.key),
+        )  # 3. only now the position counts
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
         self._waiting_holes.clear()
@@ -309,4 +312,3 @@ class PartitionWriter:
         )
         for hole in facts.holes:
             ledger.hole(self.source.topic, cause=hole.cause, offsets=hole.last_offset - hole.first_offset + 1)
-

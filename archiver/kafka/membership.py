@@ -1,0 +1,442 @@
+"""Membership of a consumer group: which partitions are ours, and hints of where their archives end. No record comes through it."""
+
+import logging
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+
+from archiver import config
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.kafka.client import TopicPartition
+from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.settings import KafkaSettings
+
+log = logging.getLogger(__name__)
+
+# librdkafka gives a member up that does not come back from a callback for so long; its own default.
+MAX_POLL_INTERVAL_MS = 300_000
+_LONGEST_REFRESH_MS = 3_600_000  # librdkafka takes no more
+_LONGEST_HEARTBEAT_MS = 3_000  # its default; a third of a shorter session timeout
+_STEP_S = 0.1  # a queued command waits at most so long
+_LOOK_S = 5.0
+_ANY_OFFSET = 0  # nothing is fetched; an explicit one spares a look for a committed one
+
+# The group does not take us as we are. Some may still change under us: an ACL, the limit of the group's size.
+_REFUSALS = frozenset({
+    ClientError.GROUP_AUTHORIZATION_FAILED,
+    ClientError.CLUSTER_AUTHORIZATION_FAILED,
+    ClientError.INVALID_GROUP_ID,
+    ClientError.INVALID_SESSION_TIMEOUT,
+    ClientError.INCONSISTENT_GROUP_PROTOCOL,
+    ClientError.GROUP_MAX_SIZE_REACHED,
+    ClientError.UNSUPPORTED_VERSION,
+    ClientError.UNSUPPORTED_ASSIGNOR,
+})  # fmt: skip
+
+# The partition is somebody else's by now, or will be in a moment: this hint is theirs to commit.
+_TOO_LATE = frozenset({
+    ClientError.ILLEGAL_GENERATION,
+    ClientError.UNKNOWN_MEMBER_ID,
+    ClientError.REBALANCE_IN_PROGRESS,
+    ClientError.STALE_MEMBER_EPOCH,
+    ClientError.FENCED_MEMBER_EPOCH,
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Which group, and how its members share partitions."""
+
+    group: str
+    protocol: config.Protocol
+    session_timeout_ms: int  # with the consumer protocol the brokers' own holds
+    refresh_ms: int  # between looks for new partitions; with the consumer protocol the brokers look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A committed position: where a partition's archive ends, and the base of its newest segment. The archive is the truth."""
+
+    topic: str
+    partition: int
+    offset: int
+    base: int | None  # None: the commit's metadata does not tell
+
+
+class Owner(Protocol):
+    """Who works on the partitions. Called in the membership's thread; until it returns, nothing else is heard of the group."""
+
+    def gained(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are ours from now on. Must not block."""
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
+        """These are to be given back, and are still ours until this returns: what it returns is committed first.
+
+        May block, well inside MAX_POLL_INTERVAL_MS.
+        """
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are somebody else's already; nothing is committed. Must not block."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MembershipCounters:
+    """What happened so far."""
+
+    rebalances: int = 0  # times that partitions came or went
+    commits: int = 0  # requests that went well
+    commit_failures: Counter[str] = field(default_factory=Counter)  # requests, by librdkafka's name of the cause
+    troubles: Counter[str] = field(default_factory=Counter)  # by the same names
+    restarts: int = 0  # a broken consumer was replaced
+
+
+class Membership:
+    """A member of the group, in a thread of its own. Every method may be called from any thread.
+
+    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        group: GroupSettings,
+        owner: Owner,
+        *,
+        retry_s: float = 5.0,
+        admission_s: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`retry_s` passes before a broken consumer is replaced, `admission_s` before a silent group is asked for us."""
+        self._settings = settings
+        self._group = group
+        self._owner = owner
+        self._retry_s = retry_s
+        self._admission_s = admission_s
+        self._clock = clock
+        # Not the member's own consumer: that one may wait in a callback, or be closed, while somebody asks.
+        self._admin = AdminClient({**settings.for_confluent(), "log_level": 2})
+        self._thread = threading.Thread(target=self._run, name=f"membership {group.group}", daemon=True)
+        self._lock = threading.Lock()  # of what is queued
+        self._queued: dict[TopicPartition, Hint] = {}
+        self._wanted: tuple[str, ...] = ()
+        self._last_hints: tuple[Hint, ...] = ()
+        self._leaving = threading.Event()
+        self._counters = MembershipCounters()
+        self._error: ArchiverError | None = None
+        # The rest is the thread's own.
+        self._held: set[TopicPartition] = set()
+        self._subscribed: tuple[str, ...] = ()
+        self._serving = False
+        self._admitted = False
+        self._asked_at_s = 0.0
+        self._delivered = False
+
+    def start(self, topics: Sequence[str]) -> None:
+        """Join with these topics: literal names. Once only."""
+        self.subscribe(topics)
+        self._thread.start()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """From now on these topics; none: give everything back, but stay usable."""
+        self._wanted = tuple(sorted(set(topics)))
+
+    def commit(self, hints: Sequence[Hint]) -> None:
+        """Queue hints; of a partition the newest counts. One that is not held when its turn comes is dropped."""
+        with self._lock:
+            self._queued |= {(hint.topic, hint.partition): hint for hint in hints}
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Hint]:
+        """What is committed, by whomever; partitions without a commit are left out. Blocks for one request."""
+        wanted = [ClientPartition(topic, number) for topic, number in sorted(set(partitions))]
+        if not wanted:
+            return {}
+        what = f"group {self._group.group}: committed positions could not be read"
+        request = ConsumerGroupTopicPartitions(self._group.group, wanted)
+        try:
+            found = self._admin.list_consumer_group_offsets([request])[self._group.group].result()
+        except KafkaException as error:
+            raise _error(error.args[0], what) from error
+        for row in found.topic_partitions:
+            if row.error is not None:
+                raise _error(row.error, f"{what}: {row.topic}-{row.partition}")
+        return {(row.topic, row.partition): _hint(row) for row in found.topic_partitions if row.offset >= 0}
+
+    def close(self, hints: Sequence[Hint], timeout_s: float) -> bool:
+        """Commit, leave the group, end the thread. The owner is not called any more, but for a call under way.
+
+        False: it took longer, and goes on in its daemon thread.
+        """
+        self._last_hints = tuple(hints)
+        self._leaving.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def counters(self) -> MembershipCounters:
+        """A copy."""
+        now = self._counters
+        return replace(now, commit_failures=Counter(now.commit_failures), troubles=Counter(now.troubles))
+
+    @property
+    def error(self) -> ArchiverError | None:
+        """Why the group does not take us. It is tried again all the time: None as soon as it does."""
+        return self._error
+
+    # --- the thread
+
+    def _run(self) -> None:
+        while not self._leaving.is_set():
+            if not self._wanted:
+                self._leaving.wait(_STEP_S)
+                continue
+            try:
+                with self._consumer() as consumer:
+                    self._serve(consumer)
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would ever hear of it
+                self._counters.restarts += 1
+                self._refuse(self._broken(error))
+                self._leaving.wait(self._retry_s)
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer(self._properties())
+        self._subscribed = ()
+        self._asked_at_s = self._clock()
+        self._serving = True
+        try:
+            yield consumer
+        except Exception:
+            if self._held:
+                self._owner.lost(sorted(self._held))
+            raise
+        finally:
+            self._serving = False
+            self._held.clear()
+            consumer.close()
+
+    def _serve(self, consumer: Consumer) -> None:
+        """Until there are no topics or we leave: either way by closing. Unsubscribed, librdkafka 2.16 sends a heartbeat that
+        brokers of the consumer protocol refuse, and breaks."""
+        while self._wanted and not self._leaving.is_set():
+            self._subscribe(consumer)
+            self._commit_queued(consumer)
+            self._look(consumer, consumer.poll(_STEP_S))
+            self._look_for_ourselves(consumer)
+        if self._leaving.is_set():
+            self._commit_now(consumer, self._last_hints)
+        else:
+            self._give_back(consumer, sorted(self._held))
+
+    def _properties(self) -> dict[str, Any]:
+        group = self._group
+        properties = {
+            **self._settings.for_confluent(),
+            "group.id": group.group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "max.poll.interval.ms": max(MAX_POLL_INTERVAL_MS, group.session_timeout_ms),
+            "topic.metadata.refresh.interval.ms": min(group.refresh_ms, _LONGEST_REFRESH_MS),
+            "error_cb": self._face,
+            "on_commit": self._note_commit,
+            "logger": _LibrdkafkaLog(),
+        }
+        match group.protocol:
+            case config.Protocol.CLASSIC:
+                return properties | {
+                    "partition.assignment.strategy": "cooperative-sticky",
+                    "session.timeout.ms": group.session_timeout_ms,
+                    "heartbeat.interval.ms": min(_LONGEST_HEARTBEAT_MS, group.session_timeout_ms // 3),
+                }
+            case config.Protocol.CONSUMER:
+                return properties | {"group.protocol": "consumer"}
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        wanted = self._wanted
+        if wanted and wanted != self._subscribed:
+            consumer.subscribe(list(wanted), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost_some)
+            self._subscribed = wanted
+
+    def _look(self, consumer: Consumer, message: Message | None) -> None:
+        error = message.error() if message is not None else None
+        if error is not None:
+            self._face(error)
+        elif message is not None:
+            self._silence(consumer, ClientPartition(str(message.topic()), int(message.partition() or 0)))
+
+    def _silence(self, consumer: Consumer, partition: ClientPartition) -> None:
+        """A partition that is not paused would cost the brokers every byte twice."""
+        if not self._delivered:
+            what = "group %s: a record of %s-%d came, though it is paused; please report it"
+            log.error(what, self._group.group, partition.topic, partition.partition)
+        self._delivered = True
+        consumer.pause([partition])
+
+    # --- partitions come and go: in the thread, inside poll
+
+    def _assigned(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        if not self._serving:
+            return
+        explicit = [ClientPartition(row.topic, row.partition, _ANY_OFFSET) for row in partitions]
+        consumer.incremental_assign(explicit)
+        self._admit()
+        if not explicit:
+            return
+        consumer.pause(explicit)
+        gained = _keys(explicit)
+        self._held.update(gained)
+        self._counters.rebalances += 1
+        self._owner.gained(gained)
+
+    def _revoked(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        if not self._serving:
+            return
+        self._give_back(consumer, self._leave_out_strangers(partitions))
+        consumer.incremental_unassign(partitions)
+
+    def _give_back(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._counters.rebalances += 1
+            self._commit_now(consumer, self._owner.revoked(partitions))
+            self._held.difference_update(partitions)
+
+    def _lost_some(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        if not self._serving:
+            return
+        lost = self._leave_out_strangers(partitions)
+        if lost:
+            self._counters.rebalances += 1
+            self._held.difference_update(lost)
+            self._owner.lost(lost)
+        consumer.incremental_unassign(partitions)
+
+    def _leave_out_strangers(self, partitions: list[ClientPartition]) -> list[TopicPartition]:
+        return [key for key in _keys(partitions) if key in self._held]
+
+    # --- commits
+
+    def _commit_queued(self, consumer: Consumer) -> None:
+        with self._lock:
+            hints, self._queued = self._queued, {}
+        positions = self._positions(hints.values())
+        if not positions:
+            return
+        try:
+            consumer.commit(offsets=positions, asynchronous=True)
+        except KafkaException as error:
+            self._note_commit(error.args[0], positions)
+
+    def _commit_now(self, consumer: Consumer, hints: Sequence[Hint]) -> None:
+        """Without a coordinator this blocks for the session timeout."""
+        positions = self._positions(hints)
+        if not positions:
+            return
+        try:
+            consumer.commit(offsets=positions, asynchronous=False)
+        except KafkaException as error:
+            self._note_commit(error.args[0], positions)
+        else:
+            self._note_commit(None, positions)
+
+    def _positions(self, hints: Iterable[Hint]) -> list[ClientPartition]:
+        return [
+            ClientPartition(hint.topic, hint.partition, hint.offset, metadata=_metadata(hint.base))
+            for hint in hints
+            if (hint.topic, hint.partition) in self._held
+        ]
+
+    def _note_commit(self, error: ClientError | None, positions: list[ClientPartition]) -> None:
+        if error is None:
+            self._counters.commits += 1
+            return
+        self._counters.commit_failures[error.name()] += 1
+        level = logging.DEBUG if error.code() in _TOO_LATE else logging.WARNING
+        what = "group %s: hints of %d partitions were not committed: %s; the archive needs none"
+        log.log(level, what, self._group.group, len(positions), error.str())
+
+    # --- trouble
+
+    def _face(self, error: ClientError) -> None:
+        """Temporary trouble is only counted: librdkafka goes on by itself."""
+        self._counters.troubles[error.name()] += 1
+        log.info("group %s: %s", self._group.group, error.str())
+        if error.code() == ClientError._FATAL:  # noqa: SLF001 - public; fatal() is false of what comes through poll
+            raise KafkaException(error)
+        if error.code() in _REFUSALS:
+            self._refuse(_error(error, f"group {self._group.group} does not let us in"))
+
+    def _broken(self, error: Exception) -> ArchiverError:
+        what = f"group {self._group.group}: its consumer broke"
+        if isinstance(error, KafkaException):
+            return _error(error.args[0], what)
+        log.debug("group %s: unexpected", self._group.group, exc_info=error)
+        return ArchiverError(f"{what}: unexpected {type(error).__name__}: {error}; please report it, with --verbose")
+
+    def _refuse(self, error: ArchiverError) -> None:
+        if str(error) != str(self._error):
+            log.error("%s", error)
+        self._error = error
+        self._admitted = False
+
+    def _admit(self) -> None:
+        self._error = None
+        self._admitted = True
+
+    def _look_for_ourselves(self, consumer: Consumer) -> None:
+        """Brokers without the consumer protocol are silent ones to librdkafka, and so are those that have nothing for us."""
+        if self._admitted or not self._subscribed or self._group.protocol is not config.Protocol.CONSUMER:
+            return
+        if self._clock() - self._asked_at_s < self._admission_s:
+            return
+        name = self._group.group
+        try:
+            group = self._admin.describe_consumer_groups([name], request_timeout=_LOOK_S)[name].result()
+        except KafkaException as error:
+            self._face(error.args[0])
+        else:
+            if consumer.memberid() in [member.member_id for member in group.members]:
+                self._admit()
+            elif self._error is None:
+                hint = "backup.group-protocol: consumer needs brokers from 4.0 that have it enabled"
+                self._refuse(KafkaError(f"group {name} does not let us in, and does not say why; {hint}"))
+        self._asked_at_s = self._clock()
+
+
+class _LibrdkafkaLog:
+    """What librdkafka says of connections is of use to those who look for trouble only: it comes again and again."""
+
+    def log(self, level: int, text: str, *fields: object) -> None:
+        log.log(logging.ERROR if level >= logging.CRITICAL else logging.DEBUG, text, *fields)
+
+
+def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
+    return [(row.topic, row.partition) for row in partitions]
+
+
+def _metadata(base: int | None) -> str:
+    return "" if base is None else f"base={base}"
+
+
+def _hint(row: ClientPartition) -> Hint:
+    told = re.fullmatch(r"base=(\d{1,19})", row.metadata or "", re.ASCII)
+    return Hint(topic=row.topic, partition=row.partition, offset=row.offset, base=int(told[1]) if told else None)
+
+
+def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:
+    """Negative codes are librdkafka's own (no broker, timed out, ...), the others are the brokers'."""
+    if cause.code() in {ClientError._FATAL, ClientError._INVALID_ARG}:  # noqa: SLF001 - public
+        return KafkaError(f"{what}: {cause.str()}")
+    if cause.code() < Code.UNKNOWN_SERVER_ERROR:
+        return KafkaTemporaryError(f"{what}: {cause.str()}; check bootstrap.servers and that the brokers run")
+    return broker_error(cause.code(), what, cause.str())

@@ -1,0 +1,114 @@
+"""The continuous backup as a process of its own: the installed command, watched through its endpoint."""
+
+import contextlib
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from archiver.sandbox import free_ports
+from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
+
+_PATIENCE_S = 40.0
+
+
+class Instance:
+    """One running `archiver backup`. `name` keeps its files apart from those of others in the same folder."""
+
+    def __init__(
+        self, site: ArchiveSite, config: Mapping[str, Any], name: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        (self.port,) = free_ports(1)
+        self.log_path = site.folder / f"{name}.log"
+        self._config = site.folder / f"{name}.yaml"
+        self._config.write_text(yaml.safe_dump({**config, "metrics": {"listen": f"127.0.0.1:{self.port}"}}))
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(COMMAND), "backup", "-c", str(self._config), "--verbose"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=site.folder,
+                env={**environment_of(site.bucket), **(environment or {})},
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        """Value by (name, sorted labels); empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return {}
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics().get((name, tuple(sorted(labels.items()))), float("nan"))
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum over all label sets that contain these."""
+        wanted = labels.items()
+        return sum(
+            value for (metric, have), value in self.metrics().items() if metric == name and wanted <= dict(have).items()
+        )
+
+    def is_ready(self) -> bool:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer,
+        ):
+            return bool(answer.status == 200)
+        return False
+
+    def stop(self, timeout_s: float = 20.0) -> int:
+        """SIGTERM; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def service_config(site: ArchiveSite, bootstrap: str, *include: str, **backup: object) -> dict[str, Any]:
+    """Quick in everything: looks for topics, closes segments and notices the dead within seconds."""
+    config = site.config(bootstrap, include, age="1s")
+    config["topics"]["refresh"] = "1s"
+    config["backup"] |= {"session-timeout": "6s", "groups": "off", **backup}
+    return config
+
+
+@contextlib.contextmanager
+def running(site: ArchiveSite, config: Mapping[str, Any], name: str = "one", **environment: str) -> Iterator[Instance]:
+    """One instance, until the end of the block; then it is killed if it still runs."""
+    instance = Instance(site, config, name, environment)
+    try:
+        yield instance
+    except BaseException:
+        print(f"--- {instance.log_path}\n{instance.log[-6000:]}")
+        raise
+    finally:
+        instance.kill()
+
+
+def eventually(reached: Callable[[], bool], what: str = "", timeout_s: float = _PATIENCE_S) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        assert time.monotonic() < deadline, what or "not reached in time"
+        time.sleep(0.1)
