@@ -249,8 +249,9 @@ def settle_topic(
 ) -> TopicFact:
     """Write down what the topic is now, if that is news, and return what is known then, this topic id included.
 
-    `configs` None: they cannot be read, and stay as known. Another topic id is a recreated topic: a new life without a parent. Another cluster is refused. Who still sees the
-    topic of an earlier life finds its lives, and writes down nothing: topic ids do not come back.
+    `configs` None: they cannot be read, and stay as known. Another topic id is a recreated topic: a new life without a
+    parent. Another cluster is refused. Who still sees the topic of an earlier life finds its lives, and writes down
+    nothing: topic ids do not come back.
     """
 
     def decide(latest: Fact | None) -> Fact | None:

@@ -11,20 +11,24 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.branch import find_branch
+from archiver.browse import find_topic, read_records
+from archiver.codec.batch import decode_batches
+from archiver.config import ArchiverConfig
 from archiver.control import Branch, Stretch
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.layout import Layout, SegmentKey
 from archiver.sandbox import KafkaBroker
-from archiver.store import ObjectInfo
+from archiver.store import ObjectInfo, open_store
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from tests.support.frames import records_of
 from tests.support.kafka_topics import batches_in, create_topic, with_client
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import KEEP_ALL
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
 from tests.support.segments import facts_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
@@ -206,6 +210,36 @@ def check_a_second_cut(broker: KafkaBroker, ground: Ground, partition: int) -> N
     branch = ground.branch(partition, lineage)
     assert branch.offset == 50
     assert ground.log(partition, branch.offset, branch.leader_epoch)
+
+
+@pytest.mark.s3
+def test_what_is_read_through_the_lives_is_the_log(new_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
+    """Backup, cut, backup, and once more: two logs cut at once, one a second time and lower, one never."""
+    broker = new_broker(KAFKA_41)
+    create_topic(broker.bootstrap, topic, 3, KEEP_ALL)
+    ground = Ground(broker, topic, CountingStore())
+    rounds: list[dict[int, int | None]] = [{}, {0: 40, 1: None}, {0: 20}]
+    for number, ends in enumerate(rounds):
+        restart(broker, topic, {**dict.fromkeys(range(3), 1000), **ends})
+        for partition in range(3):
+            ground.send(partition, 60 + 30 * number, b"round %d" % number)
+        assert errors_of(site.back_up(broker.bootstrap, topic, records=35)) == {}
+    store, prefix = open_store(ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage)
+    found = find_topic(store, Layout(prefix), topic)
+    assert (found.life, found.other_lives) == (2, ())
+    archived = list(read_records(store, found, partition=None, from_offset=0, tell=pytest.fail))
+    for partition in range(3):
+        log = values_in(ground, partition)
+        assert [(row["offset"], row["value"]["utf8"]) for row in archived if row["partition"] == partition] == log
+    kept = read_records(
+        store, find_topic(store, Layout(prefix), topic, 0), partition=0, from_offset=0, tell=pytest.fail
+    )
+    assert [row["value"]["utf8"][:7] for row in kept] == ["round 0"] * 60
+
+
+def values_in(ground: Ground, partition: int) -> list[tuple[int, str]]:
+    log = b"".join(raw for _, raw in ground.log(partition).values())
+    return [(record.offset, (record.value or b"").decode()) for record in records_of(decode_batches(log, 0).frame)]
 
 
 def test_a_topic_that_is_not_there_is_an_error(broker_41: Broker, topic: str) -> None:
