@@ -250,6 +250,16 @@ def test_a_log_that_was_cut_back_is_read_through_its_lives(archive: Archive, run
     assert whole.partitions[4].selection_digest == other.selection_digest
 
 
+def test_a_selection_that_ends_elsewhere_is_another_one(archive: Archive) -> None:
+    (topic,) = read_archive(archive.store, LAYOUT)
+    whole = topic.partitions[PARTITION]
+    cuts = [whole, whole.until_offset(30), whole.until_offset(29), whole.until_offset(21)]
+    plans = [plan_restore([replace(topic, partitions={PARTITION: cut})], None, {}) for cut in cuts]
+    selections = [plan.topics[0].partitions[PARTITION].selection_digest for plan in plans]
+    assert selections[0] == selections[1]
+    assert len(set(selections)) == 3
+
+
 def test_ls_tells_each_life_and_a_child_is_no_gap(archive: Archive, run: Run, tmp_path: Path) -> None:
     archive.cut_back(PARTITION, 0, 15)
     archive.cut_back(4, 0, 5)
