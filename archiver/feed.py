@@ -5,9 +5,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, KafkaTemporaryError
 from archiver.kafka.client import OpenTransaction
-from archiver.kafka.fetch import UNKNOWN_EPOCH, Fetched
+from archiver.kafka.fetch import UNKNOWN_EPOCH, Fetched, FetchTarget
 from archiver.segment import PartitionSource
 from archiver.writer import Fetch, PartitionWriter, Written
 
@@ -47,6 +47,7 @@ class Feed:
     told_base: int | None = field(init=False)  # of the newest segment that was told to be durable
     replica: int | None = None  # a follower that the leader sent us to
     not_before_s: float = 0.0  # no fetch before that: the last one was refused
+    trouble: type[KafkaTemporaryError] | None = None
     trouble_since_s: float | None = None
     high_watermark: int | None = None
     last_stable: int | None = None
@@ -86,12 +87,29 @@ class Feed:
     def is_at_end(self) -> bool:
         return self.fetch_offset >= self.end_offset
 
+    @property
+    def target(self) -> FetchTarget:
+        """What to ask a broker for."""
+        return FetchTarget(
+            topic=self.source.topic,
+            topic_id=self.source.topic_id,
+            partition=self.source.partition,
+            offset=self.fetch_offset,
+            last_fetched_epoch=self.fetched_epoch,
+        )
+
     def go_on_where_the_writer_is(self) -> None:
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
 
     def pass_over(self, offset: int) -> None:
         """Compaction left no batch up to there."""
         self.fetch_offset, self.fetched_epoch = offset, UNKNOWN_EPOCH
+
+    def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
+        """Return for how long there has been no progress, for reasons of this kind."""
+        if self.trouble_since_s is None or self.trouble is not type(error):
+            self.trouble, self.trouble_since_s = type(error), now_s
+        return now_s - self.trouble_since_s
 
     def hear(self, answer: Fetched, now_s: float) -> None:
         """Note where the log ends, and since when something is behind it."""

@@ -26,6 +26,7 @@ from archiver.feed import NO_END, Feed
 from archiver.inventory import ArchivedEnd, position_of
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.segment import PartitionSource
 from archiver.workers import Workers
 from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
@@ -88,7 +89,8 @@ class Opener:
             if error is not None:
                 log.warning("%s; the configs that the archive has of it stay as they are", error)
             try:
-                if self._start != EARLIEST and topic.name not in new:
+                # Of groups that rest, the newest positions may be the oldest records.
+                if self._start != EARLIEST and topic.name not in new and topic.name != OFFSETS_TOPIC:
                     await self._note_start(topic)
                 settled.facts[topic.name] = await self._in_thread(self._settle_topic, topic, found.get(topic.name))
             except StrangerError:
@@ -131,7 +133,7 @@ class Opener:
         end = await self._in_thread(self._end_of, source, life, newest_base)
         confirm = self._confirmation(source, asyncio.get_running_loop())
         writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
-        if self._start != EARLIEST and end == ArchivedEnd():
+        if self._start != EARLIEST and not end.key and life.parent is None:
             start = await self._in_thread(self._read_start, source)
             if start > 0:
                 writer.skip(start, HoleCause.BEFORE_START)
@@ -168,11 +170,16 @@ class Opener:
         )
         life = fact.life_of_partition(source.topic_id, source.partition)
         end = await self._in_thread(self._end_of, source, life, None)
-        if branch.offset < end.next:
+        goes_on = branch.offset >= end.next
+        if not goes_on:
             fact = await self._in_thread(self._begin_life, source, branch)
-        return await self.open(
+        opened = await self.open(
             fact, source.topic_id, source.partition, end_offset=feed.end_offset, written=feed.writer.written
         )
+        if goes_on:  # with the epoch that the log knows, or it parts again
+            opened.writer.leader_epoch = branch.leader_epoch
+            opened.go_on_where_the_writer_is()
+        return opened
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         archive = self._archive

@@ -7,19 +7,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from archiver.codec.batch import position_after, whole_batches
-from archiver.errors import (
-    ArchiverError,
-    CorruptBatchError,
-    CutBackError,
-    KafkaError,
-    KafkaTemporaryError,
-    TemporaryError,
-    TopicGoneError,
-)
+from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.feed import Feed, TopicPartition
-from archiver.kafka.client import AbsentError, KafkaClient, PartitionOffsets
-from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
+from archiver.kafka.client import AbsentError, KafkaClient
+from archiver.kafka.fetch import Fetched, fetch
 from archiver.observe import Ledger
+from archiver.trouble import Retry, Skip, Verdict, judge, judge_silence
 from archiver.workers import Workers
 from archiver.writer import Fetch, epoch_of
 
@@ -64,12 +57,12 @@ class Pump:
         self._rate_bytes = rate_bytes
         self._fetch_again_at_s = 0.0  # by the rate
         self._changed = asyncio.Event()
+        self._lead_moved = asyncio.Event()
         self._ended: asyncio.Queue[Feed | None] = asyncio.Queue()
         self._broken: list[asyncio.Task[None]] = []
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._absent_since_s: dict[str, float] = {}
         self._turn = 0
 
     async def __aenter__(self) -> Self:
@@ -104,6 +97,7 @@ class Pump:
     def add(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed
         self._advance(feed)
+        self._lead_moved.set()
 
     async def next_ended(self) -> Feed:
         """Wait for a feed that has come to its end, or to an error; it is no longer among `feeds`. Closed ones are not told."""
@@ -147,11 +141,8 @@ class Pump:
     # --- the loops
 
     def _stir(self) -> None:
+        """Wake the fetchers: a partition may want more than before."""
         self._changed.set()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
 
     async def _tick(self) -> None:
         while True:
@@ -160,6 +151,7 @@ class Pump:
                 if feed.writer.is_due:
                     self._advance(feed)
                 feed.note_pending(now_s)
+            self._lead_moved.set()  # whoever asked the client about a topic may have made it forget
             self._on_tick()
             await asyncio.sleep(_TICK_S)
 
@@ -176,7 +168,8 @@ class Pump:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             elif not leaderless:
                 pause_s = _PAUSE_S
-                await self._change()
+                self._lead_moved.clear()
+                await self._lead_moved.wait()
 
     async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
         """Whether any was found."""
@@ -187,21 +180,12 @@ class Pump:
             return False
         for feed in feeds:
             why = refused.get(feed.key)
-            if why is None:
-                self._absent_since_s.pop(feed.key[0], None)
-            elif isinstance(why, AbsentError):
-                self._note_absent(feed, why)
-            elif isinstance(why, KafkaTemporaryError):
+            if isinstance(why, KafkaTemporaryError):
                 self._note_trouble([feed], why, "leader")
-            else:
+            elif why is not None:
                 self._fail(feed, why)
         self._stir()
         return len(refused) < len(feeds)
-
-    def _note_absent(self, feed: Feed, error: AbsentError) -> None:
-        since_s = self._absent_since_s.setdefault(feed.key[0], self._clock())
-        if self._clock() - since_s > _ABSENT_S:
-            self._fail(feed, TopicGoneError(str(error)))
 
     def _node_of(self, feed: Feed) -> int | None:
         return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
@@ -216,7 +200,8 @@ class Pump:
                 await self._keep_to_the_rate()
                 await self._fetch(node, self._in_turn(feeds))
             else:
-                await self._change()
+                self._changed.clear()
+                await self._changed.wait()
 
     def _hungry(self, node: int) -> list[Feed]:
         if self._held_bytes >= self._most_held_bytes:
@@ -240,16 +225,7 @@ class Pump:
         return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
 
     async def _fetch(self, node: int, feeds: list[Feed]) -> None:
-        targets = [
-            FetchTarget(
-                topic=feed.key[0],
-                topic_id=feed.source.topic_id,
-                partition=feed.key[1],
-                offset=feed.fetch_offset,
-                last_fetched_epoch=feed.fetched_epoch,
-            )
-            for feed in feeds
-        ]
+        targets = [feed.target for feed in feeds]
         try:
             answers = await fetch(
                 self._client,
@@ -276,14 +252,15 @@ class Pump:
     def _accept(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
         feed.hear(answer, self._clock())
         if answer.error is not None:
-            self._face(feed, answer)
+            self._look_into(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
             feed.starving = False
             feed.trouble_since_s = None
             self._enqueue(feed, answer)
         elif answer.preferred_replica >= 0:
             feed.replica = answer.preferred_replica
-            self._stir()  # that one may have no fetcher yet
+            self._lead_moved.set()  # that one may have no fetcher yet
+            self._stir()
         elif first and answer.last_stable_offset >= feed.end_offset:
             # Served first and still nothing: compaction left no batch between here and the end.
             feed.pass_over(feed.end_offset)
@@ -293,7 +270,7 @@ class Pump:
 
     def _note_emptiness(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
         if first and feed.starving and feed.has_end:
-            self._spawn_when_idle(feed, self._look_for_the_end)
+            self._look_into(feed, lambda: judge_silence(self._client, feed))
         feed.starving = feed.has_end or answer.last_stable_offset > feed.fetch_offset
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
@@ -317,116 +294,49 @@ class Pump:
 
     # --- what may be wrong with a partition
 
-    def _face(self, feed: Feed, answer: Fetched) -> None:
-        source = feed.source
-        match answer.error:
-            case FetchProblem.NOT_LEADER | FetchProblem.TEMPORARY:
-                self._look_elsewhere(feed)
-                error = KafkaTemporaryError(f"{source}: broker error {answer.error_code}", cause=answer.error.name)
-                self._note_trouble([feed], error, "fetch")
-            case FetchProblem.THROTTLED:
-                # The client waits before it sends the next one. A batch larger than the quota's window never comes.
-                what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
-                self._note_trouble([feed], KafkaTemporaryError(what, cause=answer.error.name), "fetch")
-            case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
-                self._look_elsewhere(feed)  # a follower may know less than the leader
-            case FetchProblem.OFFSET_OUT_OF_RANGE:
-                self._spawn_when_idle(feed, self._leave_the_gap)
-            case FetchProblem.DIVERGING_EPOCH:
-                self._fail(feed, self._parted(feed))
-            case FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
-                self._spawn_when_idle(feed, self._look_for_the_topic)
-            case FetchProblem.DENIED:
-                self._fail(feed, KafkaError(f"{source}: may not be read; grant READ on the topic"))
-            case _:
-                what = f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}"
-                self._fail(feed, KafkaError(what))
+    def _look_into(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Verdict]]) -> None:
+        """Find out what is wrong, if nothing else is under way; else the next fetch meets the trouble again."""
 
-    def _parted(self, feed: Feed) -> CutBackError:
-        return CutBackError(
-            f"{feed.source}: the archive reaches offset {feed.fetch_offset}, and the log there is not the one that was"
-            " archived: the log was cut back"
-        )
+        async def obey(feed: Feed) -> None:
+            verdict = await judging()
+            if isinstance(verdict, Retry):
+                if verdict.elsewhere:
+                    self._look_elsewhere(feed)
+                self._note_trouble([feed], verdict.error, "fetch")
+            elif isinstance(verdict, Skip):
+                feed.writer.skip(verdict.log_start)
+                feed.go_on_where_the_writer_is()
+            else:
+                feed.error = verdict
 
-    async def _look_for_the_end(self, feed: Feed) -> None:
-        """Served first, twice, and nothing came although the end is ahead: it may have gone away under us."""
-        what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}, though the end was {feed.end_offset}; look at its leader"
-        self._note_trouble([feed], KafkaTemporaryError(what, cause="EMPTY"), "fetch")
-        # A new leader may know less of the end at first; asked for offsets, it says so.
-        offsets = await self._offsets(feed)
-        if offsets is not None and offsets.high_watermark < feed.end_offset:
-            self._fail(
-                feed,
-                CutBackError(
-                    f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
-                    f" {offsets.high_watermark}: the log was cut back. What is archived is kept"
-                ),
-            )
-
-    async def _look_for_the_topic(self, feed: Feed) -> None:
-        """A broker that does not know the topic may be behind; when the metadata agree with it, the topic is gone."""
-        topic = feed.key[0]
-        try:
-            found = (await self._client.describe_topics([topic])).get(topic)
-        except KafkaTemporaryError as error:
-            self._note_trouble([feed], error, "fetch")
-            return
-        except KafkaError as error:
-            self._fail(feed, error)
-            return
-        if found is None:
-            self._note_absent(feed, AbsentError(f"{feed.source}: the topic was deleted; what is archived is kept"))
+        if feed.working or feed.queue:
             self._wait_a_little(feed)
-        elif found.topic_id != feed.source.topic_id:
-            what = f"{feed.source}: the topic was deleted, and created again; what is archived is kept"
-            self._fail(feed, TopicGoneError(what))
         else:
-            self._note_trouble([feed], KafkaTemporaryError(f"{feed.source}: unknown to its leader"), "fetch")
-
-    async def _leave_the_gap(self, feed: Feed) -> None:
-        """Kafka no longer has our position: below the log start it is a hole, above the end the log was cut back."""
-        offsets = await self._offsets(feed)
-        if offsets is None:
-            return
-        if feed.fetch_offset < offsets.log_start:
-            feed.writer.skip(offsets.log_start)
-            feed.go_on_where_the_writer_is()
-        elif feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
-            # Above the end; or in range and refused: the log has never heard of the epoch that we have read.
-            self._fail(feed, self._parted(feed))
-        else:
-            what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
-            self._note_trouble([feed], KafkaTemporaryError(what, cause="OUT_OF_RANGE"), "fetch")
-
-    async def _offsets(self, feed: Feed) -> PartitionOffsets | None:
-        try:
-            return (await self._client.offsets([feed.key]))[feed.key]
-        except KafkaTemporaryError as error:
-            self._note_trouble([feed], error, "fetch")
-        except KafkaError as error:
-            self._fail(feed, error)
-        return None
+            self._spawn(feed, obey)
 
     def _look_elsewhere(self, feed: Feed) -> None:
         if feed.replica is None:
             self._client.forget_leaders(feed.key[0])
         feed.replica = None
+        self._lead_moved.set()
 
-    def _note_trouble(self, feeds: Iterable[Feed], error: TemporaryError, effect: str) -> None:
-        now_s = self._clock()
+    def _note_trouble(self, feeds: Iterable[Feed], error: KafkaTemporaryError, effect: str) -> None:
         self._ledger.retried(effect, error.cause)
         for feed in feeds:
-            feed.trouble_since_s = now_s if feed.trouble_since_s is None else feed.trouble_since_s
-            if now_s - feed.trouble_since_s > PATIENCE_S:
+            lasted_s = feed.note_trouble(error, self._clock())
+            if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
+                self._fail(feed, TopicGoneError(str(error)))
+            elif lasted_s > PATIENCE_S:
                 self._fail(feed, error)
             else:
                 self._wait_a_little(feed)
 
     def _wait_a_little(self, feed: Feed) -> None:
         """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""
-        lasted_s = self._clock() - (feed.trouble_since_s or self._clock())
+        now_s = self._clock()
+        lasted_s = 0.0 if feed.trouble_since_s is None else now_s - feed.trouble_since_s
         pause_s = min(max(_PAUSE_S, lasted_s / 4), _LONGEST_PAUSE_S)
-        feed.not_before_s = self._clock() + pause_s
+        feed.not_before_s = now_s + pause_s
         asyncio.get_running_loop().call_later(pause_s + 0.001, self._stir)
 
     def _fail(self, feed: Feed, error: ArchiverError) -> None:
@@ -468,13 +378,6 @@ class Pump:
         if feed.writer.newest_base != feed.told_base and not feed.dropped:
             feed.told_base = feed.writer.newest_base
             self._on_durable(feed)
-
-    def _spawn_when_idle(self, feed: Feed, look: Callable[[Feed], Coroutine[None, None, None]]) -> None:
-        """Look into a trouble, if nothing else is under way; else the next fetch meets the trouble again."""
-        if feed.working or feed.queue:
-            self._wait_a_little(feed)
-        else:
-            self._spawn(feed, look)
 
     async def _take(self, feed: Feed) -> None:
         item = feed.queue.popleft()

@@ -1,0 +1,111 @@
+"""What is wrong with a partition whose records do not come, and what follows from it."""
+
+from dataclasses import dataclass
+
+from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.feed import Feed
+from archiver.kafka.client import AbsentError, KafkaClient, PartitionOffsets
+from archiver.kafka.fetch import Fetched, FetchProblem
+from archiver.segment import PartitionSource
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A later fetch may go well; `elsewhere`: from another broker."""
+
+    error: KafkaTemporaryError
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Kafka no longer has what lies below this offset."""
+
+    log_start: int
+
+
+Verdict = Retry | Skip | ArchiverError  # an error of ours ends the partition
+
+
+async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  # noqa: PLR0911 - a table
+    """Find out what an answer's error means; the brokers are asked where it alone does not tell."""
+    source, problem = feed.source, answer.error
+    cause = "" if problem is None else problem.name
+    match problem:
+        case FetchProblem.NOT_LEADER | FetchProblem.TEMPORARY:
+            what = f"{source}: broker error {answer.error_code}"
+            return Retry(KafkaTemporaryError(what, cause=cause), elsewhere=True)
+        case FetchProblem.THROTTLED:
+            # The client waits before it sends the next one. A batch larger than the quota's window never comes.
+            what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
+            return Retry(KafkaTemporaryError(what, cause=cause))
+        case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
+            what = f"{source}: the follower {feed.replica} does not have offset {feed.fetch_offset}"
+            return Retry(KafkaTemporaryError(what, cause=cause), elsewhere=True)
+        case FetchProblem.OFFSET_OUT_OF_RANGE:
+            return await _judge_gap(client, feed)
+        case FetchProblem.DIVERGING_EPOCH:
+            return _parted(feed)
+        case FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
+            return await _judge_topic(client, source)
+        case FetchProblem.DENIED:
+            return KafkaError(f"{source}: may not be read; grant READ on the topic")
+        case _:
+            return KafkaError(f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}")
+
+
+async def judge_silence(client: KafkaClient, feed: Feed) -> Verdict:
+    """Served first, twice, and nothing came although the end is ahead: it may have gone away under us."""
+    offsets = await _offsets(client, feed)
+    if isinstance(offsets, PartitionOffsets) and offsets.high_watermark < feed.end_offset:
+        return CutBackError(
+            f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
+            f" {offsets.high_watermark}: the log was cut back"
+        )
+    what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}, though the end was {feed.end_offset}; look at its leader"
+    return Retry(KafkaTemporaryError(what, cause="EMPTY"))
+
+
+async def _judge_gap(client: KafkaClient, feed: Feed) -> Verdict:
+    """Kafka does not have our position: below the log start it is a hole, above the end the log was cut back."""
+    offsets = await _offsets(client, feed)
+    if not isinstance(offsets, PartitionOffsets):
+        return offsets
+    if feed.fetch_offset < offsets.log_start:
+        return Skip(offsets.log_start)
+    if feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
+        # Above the end; or in range and refused: the log has never heard of the epoch that we have read.
+        return _parted(feed)
+    what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
+    return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
+
+
+async def _judge_topic(client: KafkaClient, source: PartitionSource) -> Verdict:
+    """A broker that does not know the topic may be behind; when the metadata agree with it, the topic is gone."""
+    try:
+        found = (await client.describe_topics([source.topic])).get(source.topic)
+    except KafkaTemporaryError as error:
+        return Retry(error)
+    except KafkaError as error:
+        return error
+    if found is None:
+        return Retry(AbsentError(f"{source}: the topic was deleted; what is archived is kept"))
+    if found.topic_id != source.topic_id:
+        return TopicGoneError(f"{source}: the topic was deleted, and created again; what is archived is kept")
+    return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), elsewhere=True)
+
+
+async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Verdict:
+    try:
+        return (await client.offsets([feed.key]))[feed.key]
+    except KafkaTemporaryError as error:
+        return Retry(error)
+    except KafkaError as error:
+        return error
+
+
+def _parted(feed: Feed) -> CutBackError:
+    return CutBackError(
+        f"{feed.source}: what was read of it reaches offset {feed.fetch_offset}, and the log there is not the one that was"
+        " read: the log was cut back"
+    )
