@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message
+from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
@@ -52,6 +52,9 @@ _TOO_LATE = frozenset({
     ClientError.FENCED_MEMBER_EPOCH,
     ClientError.UNKNOWN_TOPIC_OR_PART,
 })  # fmt: skip
+
+_AGAIN = frozenset({ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH})  # in a moment it goes
+_COMMIT_RETRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +128,8 @@ class Membership:
         self._admission_s = admission_s
         self._clock = clock
         # Not the member's own consumer: that one may wait in a callback, or be closed, while somebody asks.
-        self._admin = AdminClient({**settings.for_confluent(), "log_level": 2})
+        reader = {"group.id": group.group, "enable.auto.commit": False, "log_level": 2}
+        self._reader = Consumer({**settings.for_confluent(), **reader})
         self._thread = threading.Thread(target=self._run, name=f"membership {group.group}", daemon=True)
         self._lock = threading.Lock()  # of what is queued
         self._queued: dict[TopicPartition, Hint] = {}
@@ -162,15 +166,14 @@ class Membership:
         if not wanted:
             return {}
         what = f"group {self._group.group}: committed positions could not be read"
-        request = ConsumerGroupTopicPartitions(self._group.group, wanted)
         try:
-            found = self._admin.list_consumer_group_offsets([request])[self._group.group].result()
+            found = self._reader.committed(wanted, self._settings.request_timeout_ms / 1000)
         except KafkaException as error:
             raise _error(error.args[0], what) from error
-        for row in found.topic_partitions:
+        for row in found:
             if row.error is not None:
                 raise _error(row.error, f"{what}: {row.topic}-{row.partition}")
-        return {(row.topic, row.partition): _hint(row) for row in found.topic_partitions if row.offset >= 0}
+        return {(row.topic, row.partition): _hint(row) for row in found if row.offset >= 0}
 
     def close(self, hints: Sequence[Hint], timeout_s: float) -> bool:
         """Commit, leave the group, end the thread. The owner is not called any more, but for a call under way.
@@ -228,7 +231,8 @@ class Membership:
 
     def _serve(self, consumer: Consumer) -> None:
         """Until there are no topics or we leave: either way by closing. Unsubscribed, librdkafka 2.16 sends a heartbeat that
-        brokers of the consumer protocol refuse, and breaks."""
+        brokers of the consumer protocol refuse, and breaks.
+        """
         while self._wanted and not self._leaving.is_set():
             self._subscribe(consumer)
             self._commit_queued(consumer)
@@ -342,12 +346,13 @@ class Membership:
         positions = self._positions(hints)
         if not positions:
             return
-        try:
-            consumer.commit(offsets=positions, asynchronous=False)
-        except KafkaException as error:
-            self._note_commit(error.args[0], positions)
-        else:
-            self._note_commit(None, positions)
+        error = _commit(consumer, positions)
+        for _ in range(_COMMIT_RETRIES):
+            if error is None or error.code() not in _AGAIN:
+                break
+            threading.Event().wait(_STEP_S)  # librdkafka finishes its part of the rebalance in a thread of its own
+            error = _commit(consumer, positions)
+        self._note_commit(error, positions)
 
     def _positions(self, hints: Iterable[Hint]) -> list[ClientPartition]:
         return [
@@ -400,8 +405,9 @@ class Membership:
         if self._clock() - self._asked_at_s < self._admission_s:
             return
         name = self._group.group
+        admin = AdminClient({**self._settings.for_confluent(), "log_level": 2})
         try:
-            group = self._admin.describe_consumer_groups([name], request_timeout=_LOOK_S)[name].result()
+            group = admin.describe_consumer_groups([name], request_timeout=_LOOK_S)[name].result()
         except KafkaException as error:
             self._face(error.args[0])
         else:
@@ -418,6 +424,15 @@ class _LibrdkafkaLog:
 
     def log(self, level: int, text: str, *fields: object) -> None:
         log.log(logging.ERROR if level >= logging.CRITICAL else logging.DEBUG, text, *fields)
+
+
+def _commit(consumer: Consumer, positions: list[ClientPartition]) -> ClientError | None:
+    try:
+        consumer.commit(offsets=positions, asynchronous=False)
+    except KafkaException as error:
+        cause: ClientError = error.args[0]
+        return cause
+    return None
 
 
 def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
