@@ -9,8 +9,10 @@ from archiver.control import TopicFact
 from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport, TopicPartition
 from archiver.kafka.client import KafkaClient, PartitionOffsets, TopicDescription
+from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.opening import EARLIEST, Opener, Start
+from archiver.positions import PositionKeeper, PositionPolicy
 from archiver.pump import Pump
 from archiver.segment import PartitionSource
 from archiver.shutdown import unless_stopped
@@ -31,6 +33,7 @@ class BackupRequest:
     kafka: KafkaSettings
     select_topics: Callable[[Iterable[str]], Sequence[str]]
     archive: Archive
+    positions: PositionPolicy
     memory_bytes: int
     rate_bytes: int = 0
     start: Start = EARLIEST
@@ -47,25 +50,39 @@ async def back_up_until_end(
     One partition's failure does not stop the others; it stands in its report. `notice` is called now and then.
     """
     async with KafkaClient(request.kafka) as client:
-        topics = await _selected(client, request)
-        opener = Opener(
-            client,
-            archive=request.archive,
-            pool=pool,
-            cluster_id=await client.cluster_id(),
-            start=request.start,
-        )
+        cluster_id = await client.cluster_id()
+        keeper = keeper_of(request, client, pool, cluster_id)
+        topics = await _selected(client, request, keeper)
+        if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
+            await keeper.take_snapshot()
+        opener = Opener(client, archive=request.archive, pool=pool, cluster_id=cluster_id, start=request.start)
         run = _Run(client, opener, request, pool)
         await unless_stopped(stop, run.open(topics))
         return await run.until_end(stop, notice)
 
 
-async def _selected(client: KafkaClient, request: BackupRequest) -> list[TopicDescription]:
+def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
+    """Who keeps the positions of consumer groups."""
+    archive = request.archive
+    return PositionKeeper(
+        client,
+        request.positions,
+        store=archive.store,
+        layout=archive.layout,
+        pool=pool,
+        cluster_id=cluster_id,
+        note_trouble=archive.ledger.retried,
+    )
+
+
+async def _selected(client: KafkaClient, request: BackupRequest, keeper: PositionKeeper) -> list[TopicDescription]:
     described = await client.describe_topics(None)
-    names = request.select_topics(described)
+    names = set(request.select_topics(described))
     if not names:
         raise UsageError(f"no topic of the cluster's {len(described)} matches topics.include; nothing to archive")
-    return [described[name] for name in names]
+    if await keeper.look(described):
+        names.add(OFFSETS_TOPIC)
+    return [described[name] for name in sorted(names)]
 
 
 class _Run:

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
 
 from archiver.failpoints import reach
 from archiver.feed import Feed, TopicPartition
+from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.kafka.membership import Hint
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _EVERY_S = 1.0
 
 

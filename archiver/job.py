@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING
 from archiver.backup import BackupRequest, back_up_until_end
 from archiver.browse import read_archive
 from archiver.codec.compression import BlockCodec
-from archiver.config import ArchiverConfig, KafkaProperties, StorageConfig
+from archiver.config import ArchiverConfig, GroupPositions, KafkaProperties, StorageConfig
 from archiver.errors import StoppedError, TemporaryError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger
+from archiver.positions import PositionPolicy
 from archiver.restore import RestorePlan, check_restore_id, default_restore_id, is_wanted, parse_renames, plan_restore
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
@@ -150,10 +152,19 @@ async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Wo
             ledger=ledger,
             given_up=threading.Event(),
         ),
+        positions=_positions(config),
         memory_bytes=backup.memory_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
     )
+
+
+def _positions(config: ArchiverConfig) -> PositionPolicy:
+    backup, topics = config.backup, config.topics
+    is_excluded = not topics.model_copy(update={"include": (OFFSETS_TOPIC,)}).select([OFFSETS_TOPIC])
+    if is_excluded and backup.groups is GroupPositions.TOPIC:
+        raise UsageError(f"backup.groups: topic is to archive {OFFSETS_TOPIC}, and topics.exclude leaves it out")
+    return PositionPolicy(keep=backup.groups, interval_ms=backup.groups_interval_ms, is_topic_excluded=is_excluded)
 
 
 def _limits(config: ArchiverConfig) -> SegmentLimits:

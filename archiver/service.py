@@ -7,13 +7,14 @@ from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
 from typing import Final, TypeVar
 
-from archiver.backup import STOP_S, BackupRequest
+from archiver.backup import STOP_S, BackupRequest, keeper_of
 from archiver.commits import Commits
 from archiver.control import TopicFact
 from archiver.errors import ArchiverError, CutBackError, StrangerError, TemporaryError, TopicGoneError
 from archiver.failpoints import reach
 from archiver.feed import Feed, TopicPartition
 from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.kafka.membership import GroupSettings, Hint, Membership
 from archiver.opening import Opener
 from archiver.pump import Pump
@@ -68,12 +69,10 @@ class Service:
         async with AsyncExitStack() as stack:
             client = await unless_stopped(stop, self._connect(stack))
             self._client = client
+            cluster_id = await unless_stopped(stop, self.persist("the cluster", client.cluster_id))
+            self._positions = keeper_of(self._request, client, self._pool, cluster_id)
             self._opener = Opener(
-                client,
-                archive=self._archive,
-                pool=self._pool,
-                cluster_id=await unless_stopped(stop, self.persist("the cluster", client.cluster_id)),
-                start=self._request.start,
+                client, archive=self._archive, pool=self._pool, cluster_id=cluster_id, start=self._request.start
             )
             await unless_stopped(stop, self.persist("topics", self._look))
             self._pump = await stack.enter_async_context(
@@ -97,6 +96,7 @@ class Service:
                 self._face_ends(),
                 self._open_again(),
                 self.commits.run(),
+                self._positions.run(),
                 *watch(client),
             ]
             try:
@@ -143,11 +143,13 @@ class Service:
         for error in refused.values():
             log.warning("%s", error)
         names = set(self._request.select_topics(found)) | (self.topics.keys() & refused.keys())
+        if self._new is None and not names:
+            log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
+        if OFFSETS_TOPIC not in refused and await self._positions.look(found):
+            names.add(OFFSETS_TOPIC)
         now = {name: found.get(name) or self.topics[name] for name in names}
         if self._new is None:
             self._new = set()
-            if not now:
-                log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
         else:
             self._new |= now.keys() - self.topics.keys()
         for name in sorted(now.keys() ^ self.topics.keys()):

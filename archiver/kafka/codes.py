@@ -28,6 +28,7 @@ class Code(IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
@@ -94,6 +95,7 @@ _NEXT_STEP = {
     Code.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes",
     Code.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
     Code.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
+    Code.GROUP_AUTHORIZATION_FAILED: "grant this user the operation on the group",
     Code.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
     Code.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or after.max.ms forbids it",
     Code.INVALID_REPLICATION_FACTOR: "the cluster has too few brokers for it",
