@@ -49,8 +49,8 @@ _ANSWERS = {
 BAD_WEATHER: Mapping[Fault, float] = {
     Fault.SLOW_DOWN: 0.025,
     Fault.INTERNAL_ERROR: 0.025,
-    Fault.HANG: 0.01,
-    Fault.REFUSE: 0.015,
+    Fault.HANG: 0.015,
+    Fault.REFUSE: 0.02,
     Fault.CUT_UPLOAD: 0.025,
     Fault.LOSE_ANSWER: 0.03,
     Fault.LATE: 0.025,

@@ -22,11 +22,32 @@ class Change:
     new: str
 
 
+# The position goes through `newest_base`, as a negative number: the way is there already.
+_POSITION_FROM_THE_COMMIT = (
+    Change(
+        "service.py",
+        "base = None if hint is None else hint.base\n",
+        "base = None if hint is None else -1 - hint.offset\n",
+    ),
+    Change(
+        "opening.py",
+        "end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition, newest_base)\n",
+        "end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition)\n"
+        "        if newest_base is not None:\n"
+        "            return ArchivedEnd(next=-1 - newest_base)\n",
+    ),
+)
 BROKEN: Mapping[str, Sequence[Change]] = {
+    # What was fetched counts as durable: it is committed while it waits for its put.
+    "commit before put": (
+        *_POSITION_FROM_THE_COMMIT,
+        Change("writer.py", "return self.position if self._open is None else self._base\n", "return self.position\n"),
+    ),
     "overwrite instead of put-if-absent": (
         Change("store.py", '                    IfNoneMatch="*",\n', ""),
         Change("store.py", "    if was_created or (found", "    if False and (found"),  # the probe would refuse to run
     ),
+    "position from the commit alone": _POSITION_FROM_THE_COMMIT,
 }
 
 

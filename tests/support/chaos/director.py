@@ -145,15 +145,16 @@ class Director:
         self._scene.wait_growth()
 
     def _reset_commits(self, _: Step) -> None:
-        """The commit is a hint. Half of the partitions are set ahead of everything, half back to the beginning."""
+        """The commit is a hint. It is set ahead of everything or back to the beginning, and its metadata lie."""
         scene = self._scene
         scene.fleet.terminate_all()
         wait_until("the group is empty", lambda: scene.cluster.view().is_empty)
         ends = scene.cluster.ends({topic.name: topic.partitions for topic in scene.traffic.topics})
-        committed = scene.cluster.committed()
-        wrong = {partition: end if self._rng.random() < 0.5 else 0 for partition, end in ends.items()}
-        for partition, offset in wrong.items():
-            scene.cluster.commit({partition: offset}, committed.get(partition, (0, ""))[1])
+        hints = scene.cluster.committed_metadata()
+        for partition, end in ends.items():
+            offset = self._rng.choice((0, end))
+            told = (hints.get(partition, ""), "", "base=0", f"base={end}", "base=nonsense", "no hint of ours")
+            scene.cluster.commit(partition, offset, self._rng.choice(told))
         scene.fleet.keep(_MEMBERS)
         scene.wait_growth()
 

@@ -36,6 +36,11 @@ class GroupView:
     is_stable: bool
     is_empty: bool
     assigned: Mapping[str, frozenset[Partition]]
+    state: str
+
+    def __str__(self) -> str:
+        having = ", ".join(f"{name} has {len(partitions)}" for name, partitions in sorted(self.assigned.items()))
+        return f"the group is {self.state}; {having or 'nobody is in it'}"
 
 
 class Cluster:
@@ -58,14 +63,14 @@ class Cluster:
         try:
             future = self._admin.describe_consumer_groups([self.group], request_timeout=5)[self.group]
             found = future.result(_REQUEST_S)
-        except (KafkaException, TimeoutError):
-            return GroupView(False, False, {})
+        except (KafkaException, TimeoutError) as error:
+            return GroupView(False, False, {}, f"not known: {error}")
         assigned = {
             member.client_id: frozenset((one.topic, one.partition) for one in member.assignment.topic_partitions)
             for member in found.members
         }
         is_empty = found.state in {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
-        return GroupView(found.state == ConsumerGroupState.STABLE, is_empty, assigned)
+        return GroupView(found.state == ConsumerGroupState.STABLE, is_empty, assigned, found.state.name)
 
     def partitions_of(self, client_id: str) -> frozenset[Partition]:
         return self.view().assigned.get(client_id, frozenset())
@@ -77,16 +82,16 @@ class Cluster:
         futures = self._admin.list_offsets(asked, request_timeout=_REQUEST_S)
         return {(one.topic, one.partition): future.result(_REQUEST_S).offset for one, future in futures.items()}
 
-    def commit(self, offsets: Mapping[Partition, int], metadata: str = "") -> None:
+    def commit(self, partition: Partition, offset: int, metadata: str) -> None:
         """Overwrite what the group committed. The broker allows it only while the group has no members."""
-        rows = [TopicPartition(topic, nr, offset, metadata) for (topic, nr), offset in offsets.items()]
+        rows = [TopicPartition(*partition, offset, metadata)]
         request = [ConsumerGroupTopicPartitions(self.group, rows)]
         answer = self._admin.alter_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
         for row in answer.topic_partitions:
             if row.error is not None:
                 raise KafkaException(row.error)
 
-    def committed(self) -> dict[Partition, tuple[int, str]]:
+    def committed_metadata(self) -> dict[Partition, str]:
         request = [ConsumerGroupTopicPartitions(self.group)]
         answer = self._admin.list_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
-        return {(row.topic, row.partition): (row.offset, row.metadata or "") for row in answer.topic_partitions}
+        return {(row.topic, row.partition): row.metadata or "" for row in answer.topic_partitions}
