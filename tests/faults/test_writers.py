@@ -1,0 +1,280 @@
+"""Several writers of one partition, one thread and one store: every order of steps, deaths and lost answers that a seed makes.
+
+Kafka is a list of batches here, the store is memory; the archive is read back by fastavro and the read rule alone.
+"""
+
+import io
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import fastavro
+import pytest
+
+import archiver.writer
+from archiver.errors import StoreTemporaryError
+from archiver.inventory import position_of
+from archiver.layout import Layout
+from archiver.observe import NO_LEDGER
+from archiver.segment import PartitionSource, SegmentLimits
+from archiver.store import Body
+from archiver.vigil import Vigil
+from archiver.writer import Archive, Fetch, PartitionWriter
+from tests.support.memory_store import MemoryStore
+from tests.support.records import Rec
+from tests.support.reference_batch import batch_of, encode
+
+LAYOUT = Layout("p")
+SOURCE = PartitionSource(topic="t", partition=0, life=0, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", cluster_id="c")
+SESSION_S = 10.0
+EFFECTS = ("segment.closed", "segment.put", "position.counted")
+
+
+class DiedError(BaseException):
+    """The process was killed at a named place."""
+
+
+class FaultyStore(MemoryStore):
+    """A put may be refused, and may be done without an answer."""
+
+    def __init__(self, chance: random.Random, *, overwrites: bool = False) -> None:
+        super().__init__(overwrites=overwrites)
+        self.chance = chance
+        self.is_calm = False
+        self.lost = self.refused = 0
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+        kind = "" if self.is_calm else self.chance.choice(["", "", "", "lost", "refused"])
+        if kind == "refused":
+            self.refused += 1
+            raise StoreTemporaryError("refused")
+        created = super().put_if_absent(key, body, metadata)
+        if kind == "lost":
+            self.lost += 1
+            raise StoreTemporaryError("lost")
+        return created
+
+
+class NeverGivenUp(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        del timeout
+        return False
+
+
+@dataclass(slots=True)
+class World:
+    """One partition, its archive, and time."""
+
+    chance: random.Random
+    spool: Path
+    store: FaultyStore
+    now_s: float = 0.0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # first and last offset, bytes
+    truth: list[Rec] = field(default_factory=list)
+    kept_from: int = 0  # what lies below was swept
+    swept: int = 0
+    seen_at_s: dict[str, float] = field(default_factory=dict)  # when an object was first noticed
+
+    def grow(self) -> None:
+        """Offsets leave gaps, as behind compaction and markers; epochs rise."""
+        last = self.batches[-1][1] if self.batches else -1
+        offset = last + 1 + self.chance.choice([0, 0, 0, 2])
+        records = []
+        for _ in range(self.chance.randint(1, 4)):
+            records.append(Rec(offset, 1000 + offset, 0, b"k", b"v%d" % offset))
+            offset += self.chance.choice([1, 1, 3])
+        self.truth += records
+        content = encode(batch_of(records))
+        self.batches.append((records[0].offset, records[-1].offset, content))
+
+    def tick(self) -> None:
+        self.now_s += 1.0
+        self.grow()
+        for key in self.store.objects:
+            self.seen_at_s.setdefault(key, self.now_s)
+        if self.chance.random() < 0.05:
+            self.sweep()
+
+    def fetch(self, position: int) -> Fetch | None:
+        ahead = [content for _, last, content in self.batches if last >= position]
+        taken = ahead[: self.chance.randint(1, 3)]
+        return Fetch(position=position, records=memoryview(b"".join(taken))) if taken else None
+
+    def writer(self, hint: int | None = None) -> "Process":
+        return Process(self, hint)
+
+    def sweep(self) -> None:
+        """As retention does: oldest first, never the newest, and nothing that is young."""
+        keys = sorted(self.store.objects)
+        for key in keys[: self.chance.randint(0, max(0, len(keys) - 1))]:
+            if self.now_s - self.seen_at_s.setdefault(key, self.now_s) < 2 * SESSION_S:
+                break
+            self.swept += 1
+            self.kept_from = int(self.store.objects[key].metadata["archiver-next"])
+            self.store.delete([key])
+
+
+class Process:
+    """A writer of this partition; `None` when it is dead. Its clock is the world's, its vigil its own."""
+
+    def __init__(self, world: World, hint: int | None) -> None:
+        self.world = world
+        self.vigil = Vigil(SESSION_S, lambda: world.now_s)
+        archive = Archive(
+            store=world.store,
+            layout=LAYOUT,
+            limits=SegmentLimits(uncompressed_bytes=0, records=world.chance.randint(1, 9)),
+            age_s=1e9,
+            spool=world.spool,
+            clock=lambda: 0.0,
+            vigil=self.vigil,
+            ledger=NO_LEDGER,
+            given_up=NeverGivenUp(),
+        )
+        end = position_of(world.store, LAYOUT, SOURCE.topic, 0, 0, hint)
+        self.writer = PartitionWriter(SOURCE, end, archive)
+
+    def step(self) -> None:
+        self.vigil.beat()
+        self.work()
+
+    def work(self) -> None:
+        """Without a beat before: as when a stopped process wakes up in the middle."""
+        fetch = self.world.fetch(self.writer.position)
+        if fetch is None or self.world.chance.random() < 0.1:
+            self.writer.flush()
+        else:
+            self.writer.take(fetch)
+
+
+def run(world: World, monkeypatch: pytest.MonkeyPatch, steps: int) -> set[str]:
+    """Let processes work in any order, die, sleep and be replaced. Returns the effects after which one died."""
+    chance = world.chance
+    died: set[str] = set()
+    armed: list[str] = []
+
+    def reach(name: str) -> None:
+        if armed == [name]:
+            armed.clear()
+            died.add(name)
+            raise DiedError
+
+    monkeypatch.setattr(archiver.writer, "reach", reach)
+    awake, asleep = [world.writer(), world.writer()], []
+    for _ in range(steps):
+        world.tick()
+        if chance.random() < 0.05:  # stopped: another one takes over
+            asleep.append(awake.pop(chance.randrange(2)))
+            awake.append(world.writer(chance.choice([None, *(first for first, _, _ in world.batches)])))
+        if chance.random() < 0.3:
+            armed[:] = [chance.choice(EFFECTS)]
+        at = chance.randrange(2)
+        try:
+            if asleep and chance.random() < 0.05:
+                world.now_s += SESSION_S
+                awake[0].vigil.beat()
+                awake[1].vigil.beat()
+                awake[at] = asleep.pop(0)
+                awake[at].work()
+            else:
+                awake[at].step()
+        except DiedError:
+            awake[at] = world.writer(chance.choice([None, world.writer().writer.newest_base]))
+    armed.clear()
+    return died
+
+
+def finish(world: World) -> None:
+    world.store.is_calm = True
+    last = world.writer()
+    while (fetch := world.fetch(last.writer.position)) is not None:
+        last.vigil.beat()
+        last.writer.take(fetch)
+    last.writer.flush()
+
+
+def read_archive(store: MemoryStore) -> tuple[list[Rec], list[tuple[int, int]]]:
+    """Records by the read rule, and the coverages; only fastavro and metadata."""
+    objects = sorted(
+        store.objects.values(),
+        key=lambda one: (int(one.metadata["archiver-base"]), -int(one.metadata["archiver-next"])),
+    )
+    found: list[Rec] = []
+    position = 0
+    for one in objects:
+        found += [row for row in _rows(one.body) if row.offset >= position]
+        position = max(position, int(one.metadata["archiver-next"]))
+    return found, [(int(one.metadata["archiver-base"]), int(one.metadata["archiver-next"])) for one in objects]
+
+
+def _rows(content: bytes) -> Iterator[Rec]:
+    for row in fastavro.reader(io.BytesIO(content)):
+        record = cast("dict[str, Any]", row)
+        yield Rec(record["offset"], record["timestamp"], record["timestampType"], record["key"], record["value"])
+
+
+@pytest.fixture
+def world(seed: int, tmp_path: Path) -> World:
+    return made_world(seed, tmp_path)
+
+
+def made_world(seed: int, spool: Path, *, overwrites: bool = False) -> World:
+    chance = random.Random(seed)
+    return World(chance=chance, spool=spool, store=FaultyStore(chance, overwrites=overwrites))
+
+
+def check(world: World) -> None:
+    found, coverages = read_archive(world.store)
+    assert found == [row for row in world.truth if row.offset >= world.kept_from]
+    bounds = [base for base, _ in coverages][1:]
+    assert bounds == [end for _, end in coverages][:-1], "coverage has a gap or a double"
+    assert not coverages or coverages[0][0] >= world.kept_from, "what was swept is back"
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_any_order_of_steps_keeps_every_offset_once(
+    seed: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = made_world(seed + number, tmp_path)
+    died = run(world, monkeypatch, 150)
+    finish(world)
+    check(world)
+    assert world.store.lost > 0
+    assert world.store.refused > 0
+    assert world.swept > 0
+    assert died == set(EFFECTS)
+
+
+def test_a_store_that_overwrites_would_be_noticed(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself can fail: without put-if-absent one of these orders loses or doubles something."""
+    wrong = 0
+    for number in range(10):
+        world = made_world(seed + number, tmp_path, overwrites=True)
+        run(world, monkeypatch, 150)
+        finish(world)
+        try:
+            check(world)
+        except AssertionError:
+            wrong += 1
+    assert wrong > 0
+
+
+def test_nothing_is_put_under_a_swept_key_after_a_silence(world: World) -> None:
+    sleeper, other = world.writer(), world.writer()
+    world.store.is_calm = True
+    for _ in range(40):
+        world.grow()
+    sleeper.writer.take(cast("Fetch", world.fetch(0)))
+    held = sleeper.writer.position
+    while (fetch := world.fetch(other.writer.position)) is not None:
+        other.writer.take(fetch)
+    other.writer.flush()
+    newest = max(world.store.objects)
+    world.store.delete([key for key in world.store.objects if key != newest])
+    world.now_s += SESSION_S + 1
+    sleeper.writer.flush()
+    assert list(world.store.objects) == [newest]
+    assert sleeper.writer.position == position_of(world.store, LAYOUT, "t", 0, 0).next > held
