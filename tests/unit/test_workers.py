@@ -1,0 +1,42 @@
+import threading
+from concurrent.futures import CancelledError
+
+import pytest
+
+from archiver.workers import Workers
+
+
+def test_results_and_errors_come_back() -> None:
+    workers = Workers(2, "test")
+    assert workers.submit(pow, 2, 10).result(5) == 1024
+    with pytest.raises(ZeroDivisionError):
+        workers.submit(lambda: 1 // 0).result(5)
+    assert sorted(workers.map(str, range(5))) == ["0", "1", "2", "3", "4"]
+    workers.shutdown()
+
+
+def test_they_work_at_the_same_time_and_nobody_waits_for_them_at_the_end() -> None:
+    workers = Workers(2, "test")
+    meet = threading.Barrier(2)
+    both = [workers.submit(meet.wait, 5) for _ in range(2)]
+    assert sorted(future.result(5) for future in both) == [0, 1]
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("test-"))
+    workers.shutdown()
+
+
+def test_what_has_not_begun_can_be_cancelled() -> None:
+    workers = Workers(1, "test")
+    gate, begun = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        begun.set()
+        return gate.wait(5)
+
+    running = workers.submit(hold)
+    assert begun.wait(5)
+    waiting = workers.submit(pow, 1, 1)
+    workers.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(CancelledError):
+        waiting.result(5)
+    gate.set()
+    assert running.result(5)
