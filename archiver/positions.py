@@ -15,7 +15,7 @@ from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, Stra
 from archiver.kafka.client import KafkaClient, Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
-from archiver.kafka.groups import OFFSETS_TOPIC, GroupAdmin, Positions
+from archiver.kafka.groups import OFFSETS_TOPIC, Positions, positions_known
 from archiver.layout import Layout
 from archiver.store import ObjectStore
 
@@ -53,7 +53,6 @@ class PositionKeeper:
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
-        self._admin = GroupAdmin(client.settings)
         self._policy = policy
         self._store = store
         self._layout = layout
@@ -171,7 +170,7 @@ class PositionKeeper:
         return begun_ms if kept is None else _time_ms(kept)
 
     async def _read(self, begun_ms: int) -> Fact:
-        found, refused = await self._admin.positions_known()
+        found, refused = await positions_known(self._client)
         self._tell_of(found, refused)
         return {
             "format": FORMAT,

@@ -131,7 +131,7 @@ class KafkaAdmin:
         except KafkaException as error:
             if error.args[0].code() == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 return None
-            raise client_error(error, f"topic {name} could not be described") from error
+            raise _error(error, f"topic {name} could not be described") from error
 
     async def _until(self, reached: Callable[[], Awaitable[bool]], otherwise: str) -> None:
         deadline = self._clock() + self._timeout_s
@@ -148,7 +148,7 @@ class KafkaAdmin:
         try:
             return await asyncio.wrap_future(future)
         except KafkaException as error:
-            raise client_error(error, what) from error
+            raise _error(error, what) from error
 
 
 def _all_or_raise(told: _Told) -> dict[str, dict[str, str]]:
@@ -158,7 +158,7 @@ def _all_or_raise(told: _Told) -> dict[str, dict[str, str]]:
     return found
 
 
-def client_error(error: KafkaException, what: str) -> KafkaError | KafkaTemporaryError:
+def _error(error: KafkaException, what: str) -> KafkaError | KafkaTemporaryError:
     """Negative codes are librdkafka's own (no broker, timed out, ...), the others are the brokers'."""
     cause = error.args[0]
     if cause.code() < Code.UNKNOWN_SERVER_ERROR:

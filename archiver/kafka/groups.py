@@ -1,25 +1,25 @@
-"""The positions of consumer groups, asked of the brokers, through confluent-kafka's AdminClient."""
+"""The positions of consumer groups, asked of the brokers that coordinate them.
+
+confluent-kafka's AdminClient cuts metadata at a zero byte, which its own consumer commits, and leaves out groups of Kafka
+Streams' own protocol.
+"""
 
 import asyncio
+import struct
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not marked so
-    AdminClient,
-    ListConsumerGroupsResult,
-)
-
-from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.admin import client_error
-from archiver.kafka.client import Refusal, TopicPartition
-from archiver.kafka.settings import KafkaSettings
+from archiver.errors import KafkaTemporaryError
+from archiver.kafka.calls import MetadataCall
+from archiver.kafka.client import KafkaClient, Refusal, TopicPartition
+from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.wire import Call, Reader, Writer
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-# A request names one group, and 64 at once ask for 3,000 groups in a second; more of them save little.
-_AT_ONCE = 64
+_AT_ONCE = 16  # requests to one broker; it answers a connection's requests one after the other
+# Empty: positions committed by someone who never joined. Other kinds (connect, share) have no positions of this sort.
+_WITH_POSITIONS = frozenset({"", "consumer", "streams"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,63 +34,88 @@ class GroupPosition:
 Positions = dict[TopicPartition, GroupPosition]
 
 
-class GroupAdmin:
-    """Asks for groups of the classic and the consumer protocol, with members and without."""
+async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], dict[str, Refusal]]:
+    """What each group has committed, perhaps nothing; and why some groups do not tell.
 
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._admin = AdminClient({**settings.for_confluent(), "log_level": 2})
+    Raises when a broker does not tell its groups, for nobody knows then which are missing; and when none tells anything.
+    """
+    found: dict[str, Positions] = {}
+    refused: dict[str, Refusal] = {}
 
-    async def positions_known(self) -> tuple[dict[str, Positions], dict[str, Refusal]]:
-        """What each group has committed, perhaps nothing; and why some groups do not tell.
+    async def ask(node_id: int, groups: Iterator[str]) -> None:
+        for group in groups:
+            code, positions = await client.send(node_id, OffsetFetchCall(group))
+            if not code:
+                found[group] = positions
+            elif code != Code.GROUP_ID_NOT_FOUND:  # deleted meanwhile
+                refused[group] = broker_error(code, f"the positions of group {group} could not be read")
 
-        Raises when a broker does not tell its groups, for nobody knows then which are missing; and when none tells anything.
-        """
-        found: dict[str, Positions] = {}
-        refused: dict[str, Refusal] = {}
+    async def ask_broker(node_id: int) -> None:
+        code, kinds = await client.send(node_id, ListGroupsCall())
+        if code:
+            raise broker_error(code, f"the groups of broker {node_id} could not be listed")
+        groups = (group for group, kind in kinds.items() if kind in _WITH_POSITIONS)
+        await asyncio.gather(*(ask(node_id, groups) for _ in range(_AT_ONCE)))
 
-        async def ask(groups: Iterator[str]) -> None:
-            for group in groups:
-                try:
-                    found[group] = await self._positions_of(group)
-                except (KafkaError, KafkaTemporaryError) as error:
-                    refused[group] = error
+    brokers = (await client.send_any(MetadataCall([]))).brokers
+    await asyncio.gather(*map(ask_broker, brokers))
+    refused = {group: error for group, error in refused.items() if group not in found}  # it has moved meanwhile
+    for error in refused.values():
+        if not found and isinstance(error, KafkaTemporaryError):
+            raise error
+    return found, refused
 
-        groups = iter(await self._groups())
-        await asyncio.gather(*(ask(groups) for _ in range(_AT_ONCE)))
-        for error in refused.values():
-            if not found and isinstance(error, KafkaTemporaryError):
-                raise error
-        return found, refused
 
-    async def _groups(self) -> list[str]:
-        what = "the consumer groups could not be listed"
-        listing: Future[ListConsumerGroupsResult] = self._admin.list_consumer_groups()
-        try:
-            listed = await asyncio.wrap_future(listing)
-        except KafkaException as refusal:
-            raise client_error(refusal, what) from refusal
-        for error in cast("list[KafkaException]", listed.errors):
-            raise client_error(error, what)
-        return [group.group_id for group in listed.valid or ()]
+class ListGroupsCall(Call[tuple[int, dict[str, str]]]):
+    """(error code, kind by group) of the groups that one broker coordinates, and that this user may describe."""
 
-    async def _positions_of(self, group: str) -> Positions:
-        what = f"the positions of group {group} could not be read"
-        asked: Future[ConsumerGroupTopicPartitions]
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-        try:
-            told = (await asyncio.wrap_future(asked)).topic_partitions or []
-        except KafkaException as error:
-            raise client_error(error, what) from error
-        for row in told:
-            if row.error is not None:
-                raise client_error(KafkaException(row.error), f"{what}: {row.topic}-{row.partition}")
-        return {
-            (row.topic, row.partition): GroupPosition(
-                offset=row.offset,
-                leader_epoch=-1 if epoch is None else epoch,
-                metadata=row.metadata or "",
-            )
-            for row in told
-            for epoch in (cast("int | None", row.leader_epoch),)  # its stub leaves None out
-            if row.offset >= 0
-        }
+    api_key = 16
+    lowest = highest = 3
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> tuple[int, dict[str, str]]:  # noqa: ARG002 one version
+        self.throttle_ms = answer.int32()
+        return answer.int16(), dict(answer.array(lambda: _read_group(answer)))
+
+
+def _read_group(answer: Reader) -> tuple[str, str]:
+    group, kind = answer.text(), answer.text()
+    answer.tags()
+    return group, kind
+
+
+_COMMITTED = struct.Struct(">iqi")  # partition, offset, leader epoch
+
+
+class OffsetFetchCall(Call[tuple[int, Positions]]):
+    """(error code, positions) of one group, all of which this user may describe. Later versions name several groups."""
+
+    api_key = 9
+    lowest = highest = 7
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.text(self._group)
+        out.count(-1)  # all topics
+        out.int8(0)  # require_stable: of a transaction that is open, what was committed before it
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> tuple[int, Positions]:  # noqa: ARG002 one version
+        self.throttle_ms = answer.int32()
+        positions: Positions = {}
+        refusals: list[int] = []
+        for _ in range(answer.count()):
+            topic = answer.text()
+            for _ in range(answer.count()):
+                partition, offset, leader_epoch = answer.unpack(_COMMITTED)
+                position = GroupPosition(offset=offset, leader_epoch=leader_epoch, metadata=answer.text())
+                refusals.append(answer.int16())
+                answer.tags()
+                if offset >= 0:
+                    positions[topic, partition] = position
+            answer.tags()
+        return answer.int16() or next(filter(None, refusals), 0), positions
