@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from archiver.control import TopicFact
 from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, StoppedError, UsageError
-from archiver.feed import Feed, PartitionReport, TopicPartition
-from archiver.kafka.client import KafkaClient, PartitionOffsets, TopicDescription
+from archiver.feed import Feed, PartitionReport
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.opening import EARLIEST, Opener, Start

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from archiver.failpoints import reach
-from archiver.feed import Feed, TopicPartition
+from archiver.feed import Feed
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group import Hint
 from archiver.kafka.groups import OFFSETS_TOPIC
-from archiver.kafka.membership import Hint
 
 _EVERY_S = 1.0
 

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.errors import ArchiverError, KafkaTemporaryError
-from archiver.kafka.client import OpenTransaction
+from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import UNKNOWN_EPOCH, Fetched, FetchTarget
 from archiver.segment import PartitionSource
 from archiver.writer import Fetch, PartitionWriter, Written
-
-TopicPartition = tuple[str, int]
 
 NO_END: Final = 2**63 - 1  # of a feed that goes on for ever
 _FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting

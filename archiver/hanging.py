@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.feed import Feed, TopicPartition
+from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from archiver.config import ArchiverConfig, GroupPositions, KafkaProperties, Sto
 from archiver.errors import StoppedError, TemporaryError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.group import GroupSettings
 from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
@@ -36,7 +37,6 @@ from archiver.workers import Workers
 from archiver.writer import Archive
 
 if TYPE_CHECKING:
-    from archiver.kafka.membership import GroupSettings
     from archiver.service import Service
     from archiver.spark.restore import TopicReport
 
@@ -94,9 +94,7 @@ async def _tell(service: "Service", notice: Callable[[Collection[Feed]], None]) 
         await asyncio.sleep(1.0)
 
 
-def _group(config: ArchiverConfig) -> "GroupSettings":
-    from archiver.kafka.membership import GroupSettings  # noqa: PLC0415 - only a group needs librdkafka's consumer
-
+def _group(config: ArchiverConfig) -> GroupSettings:
     return GroupSettings(
         group=config.backup.group,
         protocol=config.backup.group_protocol,

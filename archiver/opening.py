@@ -19,13 +19,14 @@ from archiver.control import (
     settle_branch,
     settle_topic,
 )
-from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TemporaryError, TopicGoneError
+from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
 from archiver.inventory import ArchivedEnd, position_of
 from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.groups import OFFSETS_TOPIC
 from archiver.segment import PartitionSource
 from archiver.workers import Workers
@@ -82,12 +83,8 @@ class Opener:
             shape = (topic.topic_id, topic.partitions, found.get(topic.name))
             if only_changes and self._shapes.get(topic.name) == shape:
                 return
-            error = refused.get(topic.name)
-            if isinstance(error, TemporaryError):
-                settled.refused[topic.name] = error
-                return
-            if error is not None:
-                log.warning("%s; the configs that the archive has of it stay as they are", error)
+            if topic.name in refused:
+                log.warning("%s; the configs that the archive has of it stay as they are", refused[topic.name])
             try:
                 # Of groups that rest, the newest positions may be the oldest records.
                 if self._start != EARLIEST and topic.name not in new and topic.name != OFFSETS_TOPIC:
@@ -98,7 +95,8 @@ class Opener:
             except ArchiverError as problem:
                 settled.refused[topic.name] = problem
             else:
-                self._shapes[topic.name] = shape
+                if topic.name in found:
+                    self._shapes[topic.name] = shape
 
         await asyncio.gather(*map(settle_one, topics))
         reach("topic.settled")

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 from archiver.config import GroupPositions
 from archiver.control import FORMAT, Fact, append_fact, latest_fact
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
-from archiver.kafka.client import KafkaClient, Refusal, TopicDescription
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
 from archiver.kafka.groups import OFFSETS_TOPIC, Positions, positions_known

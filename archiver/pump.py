@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from archiver.codec.batch import position_after, whole_batches
-from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
-from archiver.feed import Feed, TopicPartition
-from archiver.kafka.client import AbsentError, KafkaClient
+from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError, as_ours
+from archiver.feed import Feed
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.observe import Ledger
 from archiver.trouble import Retry, Skip, Verdict, judge, judge_silence
@@ -415,11 +416,8 @@ class Pump:
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except Exception as error:
-            if not isinstance(error, ArchiverError):
-                log.debug("%s: unexpected", feed.source, exc_info=error)
-                what = f"{feed.source}: unexpected {type(error).__name__}: {error}; please report it, with --verbose"
-                error = ArchiverError(what)
-            feed.error = error
+            log.debug("%s: failed", feed.source, exc_info=error)
+            feed.error = as_ours(error, feed.source)
             self._drop_queue(feed)
             feed.writer.discard()
 

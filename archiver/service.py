@@ -10,12 +10,14 @@ from typing import Final, TypeVar
 from archiver.backup import STOP_S, BackupRequest, keeper_of
 from archiver.commits import Commits
 from archiver.control import TopicFact
-from archiver.errors import ArchiverError, CutBackError, StrangerError, TemporaryError, TopicGoneError
+from archiver.errors import ArchiverError, CutBackError, StrangerError, TemporaryError, TopicGoneError, as_ours
 from archiver.failpoints import reach
-from archiver.feed import Feed, TopicPartition
-from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.feed import Feed
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicDescription, TopicPartition
+from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.groups import OFFSETS_TOPIC
-from archiver.kafka.membership import GroupSettings, Hint, Membership
+from archiver.kafka.membership import Membership
 from archiver.opening import Opener
 from archiver.pump import Pump
 from archiver.shutdown import unless_stopped
@@ -199,21 +201,24 @@ class Service:
             found, refused = await self._client.describe_known({topic for topic, _ in wanted})
             settled = await self._opener.settle(list(found.values()), new=self._new or ())
         except StrangerError as error:
-            self._doom.set_exception(error)
+            if not self._doom.done():
+                self._doom.set_exception(error)
             return
-        except ArchiverError as error:
-            self._fail_all(wanted, error)
+        except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
+            self._fail_all(wanted, as_ours(error, "partitions could not be opened"))
             return
         why = {**refused, **settled.refused}
 
         async def open_one(key: TopicPartition, token: object) -> None:
             topic = key[0]
+            if topic not in settled.facts:
+                gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
+                self._fail(key, token, why.get(topic) or gone)
+                return
             try:
-                if topic not in settled.facts:
-                    raise why.get(topic) or TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
                 await self._open_one(key, token, found[topic], settled.facts[topic], hints.get(key))
-            except ArchiverError as error:
-                self._fail(key, token, error)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(key, token, as_ours(error, f"{topic}-{key[1]}"))
 
         await asyncio.gather(*(open_one(key, token) for key, token in wanted.items()))
 
@@ -280,8 +285,8 @@ class Service:
     async def _branch_off(self, feed: Feed, token: object) -> None:
         try:
             self._add(await self._opener.branch_off(feed), token)
-        except ArchiverError as error:
-            self._fail(feed.key, token, error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(feed.key, token, as_ours(error, feed.source))
 
     def _fail_all(self, wanted: Mapping[TopicPartition, object], error: ArchiverError) -> None:
         for key, token in wanted.items():
@@ -299,6 +304,7 @@ class Service:
             log.info(what, error, *key, pause_s)
         else:
             self.failing[key] = error
+            log.debug("%s-%d: failed", *key, exc_info=error)
             log.log(logging.WARNING if error.retriable else logging.ERROR, what, error, *key, pause_s)
             self._archive.ledger.failed(key[0], type(error).__name__)
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.feed import Feed
-from archiver.kafka.client import AbsentError, KafkaClient, PartitionOffsets
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import AbsentError, PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchProblem
 from archiver.segment import PartitionSource
 

@@ -89,8 +89,10 @@ class Vitals:
     def why_not_ready(self) -> str | None:
         if self._service is None or not self._service.is_ready:
             return "not connected yet, or stopping"
-        error = self._service.membership.error
-        return None if error is None else str(error)
+        membership = self._service.membership
+        if membership.error is not None:
+            return str(membership.error)
+        return None if membership.is_member else "not in the group yet"
 
     # --- on the loop
 

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import Self, TypeVar
@@ -16,6 +15,14 @@ from aiokafka.errors import KafkaError as AiokafkaError
 
 from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka import calls
+from archiver.kafka.cluster import (
+    AbsentError,
+    OpenTransaction,
+    PartitionOffsets,
+    Refusal,
+    TopicDescription,
+    TopicPartition,
+)
 from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
@@ -26,8 +33,6 @@ aiokafka.conn.READER_LIMIT = 1 << 20
 _ATTEMPTS = 6  # with pauses that double from retry.backoff.ms: 3 s by default, longer than an election takes
 
 Value = TypeVar("Value")
-TopicPartition = tuple[str, int]
-Refusal = KafkaError | KafkaTemporaryError
 
 
 class Lane(IntEnum):
@@ -36,38 +41,6 @@ class Lane(IntEnum):
     CONTROL = 0  # aiokafka's own default group
     FETCH = 2
     PRODUCE = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
-    """A topic. `topic_id` is empty where the broker has none; a partition without a leader is not in `leaders`."""
-
-    name: str
-    topic_id: str
-    partitions: tuple[int, ...]
-    leaders: Mapping[int, int]
-    is_internal: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffsets:
-    """Where a partition begins and ends: log_start <= last_stable <= high_watermark."""
-
-    log_start: int
-    high_watermark: int
-    last_stable: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
-    """A transaction that holds back the last stable offset; `transactional_id` is empty where the brokers do not tell."""
-
-    producer_id: int
-    producer_epoch: int
-    start_offset: int
-    last_timestamp_ms: int
-    transactional_id: str = ""
 
 
 class KafkaClient:
@@ -405,10 +378,6 @@ class _NoTopics(frozenset[str]):
 
     def __bool__(self) -> bool:
         return True
-
-
-class AbsentError(KafkaTemporaryError):
-    """No such topic or partition: may be too new to be known everywhere."""
 
 
 def _leaderless(topic: str, partition: int, description: TopicDescription | None) -> KafkaTemporaryError:

@@ -12,7 +12,8 @@ from typing import Final
 
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.calls import MetadataCall
-from archiver.kafka.client import KafkaClient, Refusal, TopicPartition
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal, TopicPartition
 from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.wire import Call, Reader, Writer
 

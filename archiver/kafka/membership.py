@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from archiver import config
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
-from archiver.kafka.client import TopicPartition
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner
 from archiver.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -55,53 +56,6 @@ _TOO_LATE = frozenset({
 
 _AGAIN = frozenset({ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH})  # in a moment it goes
 _COMMIT_RETRIES = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """Which group, and how its members share partitions."""
-
-    group: str
-    protocol: config.Protocol
-    session_timeout_ms: int  # with the consumer protocol the brokers' own holds
-    refresh_ms: int  # between looks for new partitions; with the consumer protocol the brokers look
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hint:
-    """A committed position: where a partition's archive ends, and the base of its newest segment. The archive is the truth."""
-
-    topic: str
-    partition: int
-    offset: int
-    base: int | None  # None: the commit's metadata does not tell
-
-
-class Owner(Protocol):
-    """Who works on the partitions. Called in the membership's thread; until it returns, nothing else is heard of the group."""
-
-    def gained(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are ours from now on. Must not block."""
-
-    def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """These are to be given back, and are still ours until this returns: what it returns is committed first.
-
-        May block, well inside MAX_POLL_INTERVAL_MS.
-        """
-
-    def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are somebody else's already; nothing is committed. Must not block."""
-
-
-@dataclass(slots=True, kw_only=True)
-class MembershipCounters:
-    """What happened so far."""
-
-    rebalances: int = 0  # times that partitions came or went
-    commits: int = 0  # requests that went well
-    commit_failures: Counter[str] = field(default_factory=Counter)  # requests, by librdkafka's name of the cause
-    troubles: Counter[str] = field(default_factory=Counter)  # by the same names
-    restarts: int = 0  # a broken consumer was replaced
 
 
 class Membership:
@@ -191,6 +145,11 @@ class Membership:
         """A copy."""
         now = self._counters
         return replace(now, commit_failures=Counter(now.commit_failures), troubles=Counter(now.troubles))
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has let us in, be it with partitions or without."""
+        return self._admitted
 
     @property
     def error(self) -> ArchiverError | None:

@@ -11,7 +11,8 @@ from pyspark import SparkContext
 from archiver.config import StorageConfig
 from archiver.errors import KafkaError, NotWholeError, TemporaryError
 from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient, TopicDescription
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan

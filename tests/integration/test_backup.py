@@ -22,7 +22,8 @@ import archiver.pump
 from archiver.errors import KafkaTemporaryError, NotWholeError, StrangerError, UsageError
 from archiver.feed import PartitionReport
 from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient, PartitionOffsets
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
 from archiver.store import Body, S3Store
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker

@@ -16,8 +16,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from archiver.config import Protocol
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
-from archiver.kafka.client import TopicPartition
-from archiver.kafka.membership import GroupSettings, Hint, Membership
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group import GroupSettings, Hint
+from archiver.kafka.membership import Membership
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
@@ -253,7 +254,8 @@ def test_without_brokers_it_waits_and_says_so() -> None:
 SLEEPER = """
 import sys
 from archiver.config import Protocol
-from archiver.kafka.membership import GroupSettings, Hint, Membership
+from archiver.kafka.membership import Membership
+from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.settings import KafkaSettings
 
 class Owner:

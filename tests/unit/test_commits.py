@@ -4,9 +4,10 @@ from typing import cast
 
 import pytest
 
-from archiver.commits import OFFSETS_TOPIC, Commits
+from archiver.commits import Commits
 from archiver.feed import Feed
-from archiver.kafka.membership import Hint
+from archiver.kafka.group import Hint
+from archiver.kafka.groups import OFFSETS_TOPIC
 
 AGE_S = 300.0
 

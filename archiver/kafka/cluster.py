@@ -1,0 +1,45 @@
+"""What brokers tell of their cluster: topics, where partitions begin and end, transactions that are open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+
+TopicPartition = tuple[str, int]
+Refusal = KafkaError | KafkaTemporaryError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic. `topic_id` is empty where the broker has none; a partition without a leader is not in `leaders`."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+    leaders: Mapping[int, int]
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOffsets:
+    """Where a partition begins and ends: log_start <= last_stable <= high_watermark."""
+
+    log_start: int
+    high_watermark: int
+    last_stable: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that holds back the last stable offset; `transactional_id` is empty where the brokers do not tell."""
+
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    transactional_id: str = ""
+
+
+class AbsentError(KafkaTemporaryError):
+    """No such topic or partition: may be too new to be known everywhere."""

@@ -1,0 +1,56 @@
+"""A consumer group as the archiver uses it: who is in it, what is committed to it, who works on its partitions."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from archiver import config
+from archiver.kafka.cluster import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Which group, and how its members share partitions."""
+
+    group: str
+    protocol: config.Protocol
+    session_timeout_ms: int  # with the consumer protocol the brokers' own holds
+    refresh_ms: int  # between looks for new partitions; with the consumer protocol the brokers look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A committed position: where a partition's archive ends, and the base of its newest segment. The archive is the truth."""
+
+    topic: str
+    partition: int
+    offset: int
+    base: int | None  # None: the commit's metadata does not tell
+
+
+class Owner(Protocol):
+    """Who works on the partitions. Called in the membership's thread; until it returns, nothing else is heard of the group."""
+
+    def gained(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are ours from now on. Must not block."""
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
+        """These are to be given back, and are still ours until this returns: what it returns is committed first.
+
+        May block, well inside MAX_POLL_INTERVAL_MS.
+        """
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are somebody else's already; nothing is committed. Must not block."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MembershipCounters:
+    """What happened so far."""
+
+    rebalances: int = 0  # times that partitions came or went
+    commits: int = 0  # requests that went well
+    commit_failures: Counter[str] = field(default_factory=Counter)  # requests, by librdkafka's name of the cause
+    troubles: Counter[str] = field(default_factory=Counter)  # by the same names
+    restarts: int = 0  # a broken consumer was replaced
