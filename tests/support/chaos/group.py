@@ -49,7 +49,10 @@ class Cluster:
     def __init__(self, bootstrap: str, group: str) -> None:
         self.bootstrap = bootstrap
         self.group = group
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = self._connect()
+
+    def _connect(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
@@ -64,6 +67,9 @@ class Cluster:
             future = self._admin.describe_consumer_groups([self.group], request_timeout=5)[self.group]
             found = future.result(_REQUEST_S)
         except (KafkaException, TimeoutError) as error:
+            self._admin = (
+                self._connect()
+            )  # seen: one that lived through a restart got no answer any more, a new one did
             return GroupView(False, False, {}, f"not known: {error}")
         assigned = {
             member.client_id: frozenset((one.topic, one.partition) for one in member.assignment.topic_partitions)
