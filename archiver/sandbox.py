@@ -36,7 +36,6 @@ IVY_MODULE: Final = """\
 
 # The group and log settings make things happen soon; the limits let records of 10 MB and more through.
 BROKER_PROPERTIES: Final[Mapping[str, str]] = {
-    "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "auto.create.topics.enable": "false",
@@ -162,10 +161,11 @@ def free_ports(count: int) -> list[int]:
 
 
 class KafkaBroker:
-    """One KRaft node (broker and controller) as a process on 127.0.0.1. Its data stays in `data_dir` over restarts.
+    """One KRaft node as a process on 127.0.0.1. Its data stays in `data_dir` over restarts.
 
-    The broker dies with this process, also when this process is killed. Use it as a context manager, or call
-    `start` and `stop`. Not safe for use from two threads at once.
+    Broker and controller of a cluster of its own; with `joins`, one more broker of that one's cluster, which needs the
+    property `node.id`. The broker dies with this process, also when this process is killed. Use it as a context manager, or
+    call `start` and `stop`. Not safe for use from two threads at once.
     """
 
     def __init__(
@@ -173,13 +173,17 @@ class KafkaBroker:
         jars: Path,
         data_dir: Path,
         *,
+        joins: Self | None = None,
         properties: Mapping[str, str] | None = None,
         java_options: tuple[str, ...] = JAVA_OPTIONS,
     ) -> None:
         self.jars = jars
         self.data_dir = data_dir
         self.log_path = data_dir / "broker.log"
-        self.port, self._controller_port = free_ports(2)
+        self.port, controller_port = free_ports(2)
+        self.controller: str = f"127.0.0.1:{controller_port}" if joins is None else joins.controller
+        self.cluster_id: str = _cluster_id() if joins is None else joins.cluster_id
+        self._is_controller = joins is None
         self._properties = dict(properties or {})
         self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
@@ -208,7 +212,7 @@ class KafkaBroker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         settings = self._write_properties()
         if not (self.data_dir / "log" / "meta.properties").exists():
-            self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(settings))
+            self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
         command = ["/bin/sh", "-c", WATCHED_EXEC, "sh", *self._java(java), "kafka.Kafka", str(settings)]
         with self.log_path.open("ab") as log:
             # Its own session: a Ctrl-C at the terminal reaches us alone, and we stop the broker in our order.
@@ -254,10 +258,12 @@ class KafkaBroker:
         return [java, *self._java_options, *LOGGING_OPTIONS, "-cp", f"{self.jars}/*"]
 
     def _write_properties(self) -> Path:
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
         properties = {
             **BROKER_PROPERTIES,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "process.roles": "broker,controller" if self._is_controller else "broker",
+            "listeners": f"{listeners},CONTROLLER://{self.controller}" if self._is_controller else listeners,
+            "controller.quorum.voters": f"1@{self.controller}",
             "log.dirs": str(self.data_dir / "log"),
             **self._properties,
         }

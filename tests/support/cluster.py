@@ -1,0 +1,123 @@
+"""Clusters of more than one broker, what may be done to them, and to the logs on their disks."""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.kafka_topics import with_client
+from tests.support.round_trip import KEEP_ALL
+
+_REQUEST_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCluster:
+    """Nodes by id. Node 1 is the controller, too: it stays up in all tests, or all of the cluster goes."""
+
+    nodes: Mapping[int, KafkaBroker]
+
+    @property
+    def bootstrap(self) -> str:
+        """All of them: whoever is down meanwhile."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    def create_topic(
+        self, topic: str, replicas: Sequence[Sequence[int]], configs: Mapping[str, str] | None = None
+    ) -> None:
+        """`replicas` are the nodes of each partition, its first leader first. Returns when all are led."""
+        new = NewTopic(
+            topic,
+            num_partitions=len(replicas),
+            replica_assignment=[list(nodes) for nodes in replicas],
+            config={**KEEP_ALL, **(configs or {})},
+        )
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([new])[topic].result(_REQUEST_S)
+        partitions = [(topic, number) for number in range(len(replicas))]
+        with_client(self.bootstrap, lambda client: client.offsets(partitions))
+
+    def start_all(self) -> None:
+        """Those that are down, all at once."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(KafkaBroker.start, [node for node in self.nodes.values() if not node.running]))
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """-1: nobody leads it."""
+        return self._describe(topic, partition)[0]
+
+    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
+        return self._describe(topic, partition)[1]
+
+    def _describe(self, topic: str, partition: int) -> tuple[int, set[int]]:
+        # Of node 1 alone: it is up, and as the controller it is the first to know.
+        admin = AdminClient({"bootstrap.servers": self.nodes[1].bootstrap, "log_level": 0})
+        found = admin.list_topics(topic, timeout=_REQUEST_S).topics[topic].partitions[partition]
+        return found.leader, set(found.isrs)
+
+
+@contextmanager
+def broker_cluster(
+    folder: Path,
+    nodes: int,
+    *,
+    version: str = KAFKA_41,
+    of_node: Mapping[int, Mapping[str, str]] | None = None,
+    **properties: str,
+) -> Iterator[BrokerCluster]:
+    """Started, and stopped at the end. `properties` are everyone's, `of_node` those of one."""
+    jars = fetch_kafka(version, CACHE)
+    shared = {
+        "offsets.topic.replication.factor": str(nodes),
+        "offsets.topic.num.partitions": "1",
+        "replica.lag.time.max.ms": "3000",
+        **properties,
+    }
+    brokers: dict[int, KafkaBroker] = {}
+    for node in range(1, nodes + 1):
+        own = {**shared, **(of_node or {}).get(node, {}), "node.id": str(node)}
+        brokers[node] = KafkaBroker(jars, folder / f"node-{node}", joins=brokers.get(1), properties=own)
+    with ExitStack() as stack:
+        for broker in brokers.values():
+            stack.callback(broker.kill)
+        cluster = BrokerCluster(brokers)
+        cluster.start_all()
+        yield cluster
+
+
+def log_folder(broker: KafkaBroker, topic: str, partition: int) -> Path:
+    return broker.data_dir / "log" / f"{topic}-{partition}"
+
+
+def cut_log(broker: KafkaBroker, topic: str, partition: int, end: int) -> None:
+    """As a machine without power leaves it: the log ends at a batch. The broker must be down; it recovers the log itself."""
+    folder = log_folder(broker, topic, partition)
+    path = folder / f"{0:020}.log"
+    content, at = path.read_bytes(), 0
+    while at < len(content) and struct.unpack_from(">q", content, at)[0] < end:
+        at += 12 + int(struct.unpack_from(">i", content, at + 8)[0])
+    path.write_bytes(content[:at])
+    for kind in ("*.index", "*.timeindex", "*.snapshot"):
+        for other in folder.glob(kind):
+            other.unlink()
+
+
+def corrupt_log(broker: KafkaBroker, topic: str, partition: int, at_offset: int) -> bytes:
+    """Flip a bit in the batch that begins at an offset; returns the log as it was. Brokers do not check what they serve."""
+    path = log_folder(broker, topic, partition) / f"{0:020}.log"
+    whole, at = path.read_bytes(), 0
+    while struct.unpack_from(">q", whole, at)[0] != at_offset:
+        at += 12 + int(struct.unpack_from(">i", whole, at + 8)[0])
+    length = 12 + int(struct.unpack_from(">i", whole, at + 8)[0])
+    broken = bytearray(whole)
+    broken[at + length - 1] ^= 1
+    with path.open("r+b") as file:  # the same file: the broker has it open
+        file.write(broken)
+    return whole
