@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from archiver.config import GroupPositions
 from archiver.control import FORMAT, Fact, append_fact, latest_fact
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
+from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError, TemporaryError, as_ours
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
@@ -84,11 +84,11 @@ class PositionKeeper:
         self._archives_topic = obstacle is None
         self.takes_snapshots = obstacle is not None and keep is GroupPositions.AUTO
         if obstacle is None:
-            self._tell(f"positions of consumer groups are archived with {OFFSETS_TOPIC}")
+            self._tell(logging.INFO, f"positions of consumer groups are archived with {OFFSETS_TOPIC}")
         elif self.takes_snapshots:
-            self._tell(f"positions of consumer groups are taken as snapshots: {obstacle}")
+            self._tell(logging.INFO, f"positions of consumer groups are taken as snapshots: {obstacle}")
         else:
-            self._tell(f"positions of consumer groups are not kept yet: {obstacle}")
+            self._tell(logging.WARNING, f"positions of consumer groups are not kept yet: {obstacle}")
         return self._archives_topic
 
     async def _obstacle(self, topic: TopicDescription | None) -> str | None:
@@ -118,9 +118,9 @@ class PositionKeeper:
             self._client.forget_leaders(name)
             raise broker_error(answer.error_code, f"{name} could not be read")
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, level: int, text: str) -> None:
         if text != self._told:
-            log.info("%s", text)
+            log.log(level, "%s", text)
         self._told = text
 
     # --- snapshots
@@ -131,15 +131,15 @@ class PositionKeeper:
             await self._wait(await self._turn() if self.takes_snapshots else _LOOK_S)
 
     async def _turn(self) -> float:
-        """Do what is due; the seconds until something is again."""
+        """Do what is due; the seconds until something is again. Whatever goes wrong is tried again."""
         interval_ms = self._policy.interval_ms
         try:
             newest_ms = await self.take_snapshot(interval_ms)
-        except ArchiverError as error:
-            log.warning("positions of consumer groups: %s", error)
-            self._note_trouble(
-                "group-positions", error.cause if isinstance(error, TemporaryError) else type(error).__name__
-            )
+        except Exception as error:
+            log.warning("%s; the next snapshot of group positions may do", as_ours(error, "group positions"))
+            log.debug("group positions: failed", exc_info=error)
+            cause = error.cause if isinstance(error, TemporaryError) else type(error).__name__
+            self._note_trouble("group-positions", cause)
             return min(_LONGEST_PAUSE_S, interval_ms / 1000)
         left_ms = newest_ms + interval_ms - self._clock_ms()
         return (left_ms if 0 < left_ms < interval_ms else interval_ms) / 1000

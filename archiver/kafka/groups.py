@@ -38,7 +38,7 @@ Positions = dict[TopicPartition, GroupPosition]
 async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], dict[str, Refusal]]:
     """What each group has committed, perhaps nothing; and why some groups do not tell.
 
-    Raises when a broker does not tell its groups, for nobody knows then which are missing; and when none tells anything.
+    Raises where groups could be missing that nobody knows of: a coordinator is away, or has just moved.
     """
     found: dict[str, Positions] = {}
     refused: dict[str, Refusal] = {}
@@ -58,13 +58,32 @@ async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], di
         groups = (group for group, kind in kinds.items() if kind in _WITH_POSITIONS)
         await asyncio.gather(*(ask(node_id, groups) for _ in range(_AT_ONCE)))
 
-    brokers = (await client.send_any(MetadataCall([]))).brokers
-    await asyncio.gather(*map(ask_broker, brokers))
+    coordinators = await _coordinators(client)
+    await asyncio.gather(*map(ask_broker, coordinators.brokers))
+    if await _coordinators(client) != coordinators:
+        raise KafkaTemporaryError("groups got other coordinators while they were asked; some may have been missed")
     refused = {group: error for group, error in refused.items() if group not in found}  # it has moved meanwhile
     for error in refused.values():
         if not found and isinstance(error, KafkaTemporaryError):
             raise error
     return found, refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Coordinators:
+    """Whom to ask. Where this user may not see the offsets topic, who leads it is not known."""
+
+    brokers: frozenset[int]
+    leaders: dict[int, int]
+
+
+async def _coordinators(client: KafkaClient) -> _Coordinators:
+    metadata = await client.send_any(MetadataCall([OFFSETS_TOPIC]))
+    leaders = {row.partition: row.leader for topic in metadata.topics for row in topic.partitions}
+    for partition, leader in leaders.items():
+        if leader < 0:
+            raise KafkaTemporaryError(f"{OFFSETS_TOPIC}[{partition}] has no leader; nobody knows its groups now")
+    return _Coordinators(metadata.brokers, leaders)
 
 
 class ListGroupsCall(Call[tuple[int, dict[str, str]]]):
