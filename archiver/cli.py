@@ -182,8 +182,7 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
 
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
 
-    def notice(feeds: Collection["Feed"]) -> None:
-        records = sum(feed.writer.written.records for feed in feeds)
+    def notice(records: int, feeds: Collection["Feed"]) -> None:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
         progress.tell(f"{len(feeds)} partitions, {records:,} records durable, {behind} partitions have more to come")
 

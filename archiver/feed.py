@@ -111,6 +111,8 @@ class Feed:
 
     def hear(self, answer: Fetched, now_s: float) -> None:
         """Note where the log ends, and since when something is behind it."""
+        if answer.error is None and (len(answer.records) or not self.has_end):
+            self.trouble_since_s = None  # before an end that was promised, an empty answer is no progress
         if answer.high_watermark < 0:
             return
         if answer.last_stable_offset == answer.high_watermark:

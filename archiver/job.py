@@ -37,6 +37,7 @@ from archiver.workers import Workers
 from archiver.writer import Archive
 
 if TYPE_CHECKING:
+    from archiver.metrics import Metrics
     from archiver.service import Service
     from archiver.spark.restore import TopicReport
 
@@ -60,8 +61,11 @@ def run_backup(
     return asyncio.run(run()), time.monotonic() - started_s
 
 
-def run_service(config: ArchiverConfig, notice: Callable[[Collection[Feed]], None]) -> None:
-    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable."""
+def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]], None]) -> None:
+    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable.
+
+    `notice` is told now and then how many records became durable, and what is being worked on.
+    """
     from archiver.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
     from archiver.metrics_server import MetricsServer  # noqa: PLC0415
     from archiver.service import Service  # noqa: PLC0415 - as above, with librdkafka
@@ -82,15 +86,15 @@ def run_service(config: ArchiverConfig, notice: Callable[[Collection[Feed]], Non
             request = await unless_stopped(stop, _request_at_last(config, spool, metrics, pool))
             service = Service(request, _group(config), pool)
             vitals.attend(service)
-            await service.run(stop, lambda client: [_tell(service, notice), *vitals.watch(client)])
+            await service.run(stop, lambda client: [_tell(service, metrics, notice), *vitals.watch(client)])
 
     with suppress(StoppedError):
         asyncio.run(run())
 
 
-async def _tell(service: "Service", notice: Callable[[Collection[Feed]], None]) -> None:
+async def _tell(service: "Service", metrics: "Metrics", notice: Callable[[int, Collection[Feed]], None]) -> None:
     while True:
-        notice(list(service.feeds.values()))
+        notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
 
 

@@ -192,6 +192,12 @@ class Metrics:
         with self._lock:
             self._counts[BRANCHES][topic,] += 1
 
+    @property
+    def records(self) -> int:
+        """Records made durable, of all topics."""
+        with self._lock:
+            return int(sum(self._counts[RECORDS].values()))
+
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """Return the text and its content type: OpenMetrics where the Accept header names it, else Prometheus' own."""
         openmetrics = "application/openmetrics-text"

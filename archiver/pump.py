@@ -256,7 +256,6 @@ class Pump:
             self._look_into(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
             feed.starving = False
-            feed.trouble_since_s = None
             self._enqueue(feed, answer)
         elif answer.preferred_replica >= 0:
             feed.replica = answer.preferred_replica

@@ -161,14 +161,23 @@ class Service:
     async def _look_again(self) -> None:
         while True:
             await self._wait(self._group.refresh_ms / 1000)
-            await self.persist("topics", self._look)
-            self.membership.subscribe(sorted(self.topics))
-            held = {topic for topic, _ in self._held}
-            changed = [topic for name, topic in self.topics.items() if name in held]
-            settled = await self._opener.settle(changed, only_changes=True, new=self._new or ())
-            for error in settled.refused.values():
-                log.warning("%s", error)
-            await self._replace_recreated()
+            try:
+                await self._look()
+                self.membership.subscribe(sorted(self.topics))
+                await self._settle_changes()
+                await self._replace_recreated()
+            except StrangerError:
+                raise
+            except ArchiverError as error:
+                log.warning("%s; topics are looked for again in %.0f s", error, self._group.refresh_ms / 1000)
+                self._archive.ledger.retried("topics", type(error).__name__)
+
+    async def _settle_changes(self) -> None:
+        held = {topic for topic, _ in self._held}
+        changed = [topic for name, topic in self.topics.items() if name in held]
+        settled = await self._opener.settle(changed, only_changes=True, new=self._new or ())
+        for error in settled.refused.values():
+            log.warning("%s", error)
 
     async def _replace_recreated(self) -> None:
         """Most are noticed by their fetches; one that a broker serves by name is not."""

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 _RETENTION_EVERY_S: Final = 300.0
 _UNTIL_TOPICS_S: Final = 2.0
 _STUCK_S: Final = 60.0
+_TROUBLE_S: Final = 15.0  # an election is over by then
 
 
 class Vitals:
@@ -70,7 +71,7 @@ class Vitals:
             oldest_pending_ms=oldest_ms if oldest_ms is not None and oldest_ms >= 0 else None,
             pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
             retention_ms=self._retention_ms.get(topic),
-            is_failing=feed.error is not None or feed.trouble_since_s is not None,
+            is_failing=feed.trouble_since_s is not None and now_s - feed.trouble_since_s > _TROUBLE_S,
             open_transactions=[
                 (one.producer_id, (self.clock_ms() - one.last_timestamp_ms) / 1000) for one in feed.open_transactions
             ],
