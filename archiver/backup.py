@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.control import TopicFact
-from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, StoppedError, UsageError
+from archiver.errors import (
+    ArchiverError,
+    CutBackError,
+    KafkaError,
+    KafkaTemporaryError,
+    StoppedError,
+    StoreError,
+    StoreTemporaryError,
+    UsageError,
+)
 from archiver.feed import Feed, PartitionReport
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
-from archiver.kafka.groups import OFFSETS_TOPIC
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.opening import EARLIEST, Opener, Start
 from archiver.positions import PositionKeeper, PositionPolicy
@@ -40,26 +49,38 @@ class BackupRequest:
     start: Start = EARLIEST
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupReport:
+    """What became of each partition, and what went wrong beside them."""
+
+    partitions: Sequence[PartitionReport]
+    problems: Sequence[ArchiverError]
+
+
 Notice = Callable[[Sequence[PartitionReport]], None]
 
 
 async def back_up_until_end(
     request: BackupRequest, pool: Workers, stop: asyncio.Event, notice: Notice = lambda _: None
-) -> list[PartitionReport]:
+) -> BackupReport:
     """Archive every partition of the selected topics up to its last stable offset of now.
 
-    One partition's failure does not stop the others; it stands in its report. `notice` is called now and then.
+    One failure does not stop the rest; it stands in the report. `notice` is called now and then.
     """
     async with KafkaClient(request.kafka) as client:
         cluster_id = await client.cluster_id()
         keeper = keeper_of(request, client, pool, cluster_id)
         topics = await _selected(client, request, keeper)
+        problems: list[ArchiverError] = []
         if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
-            await keeper.take_snapshot()
+            try:
+                await unless_stopped(stop, keeper.take_snapshot())
+            except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
+                problems.append(error)
         opener = Opener(client, archive=request.archive, pool=pool, cluster_id=cluster_id, start=request.start)
         run = _Run(client, opener, request, pool)
         await unless_stopped(stop, run.open(topics))
-        return await run.until_end(stop, notice)
+        return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:

@@ -207,17 +207,17 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         progress.tell(f"{records:,} records durable, {done} of {len(reports)} partitions at their end")
 
     try:
-        reports, seconds = run_backup(load_config(options.config), notice)
+        report, seconds = run_backup(load_config(options.config), notice)
     finally:
         progress.close()
     if options.format == "json":
-        _print_json({"seconds": round(seconds, 3), "partitions": [backup_row(report) for report in reports]})
+        _print_json({"seconds": round(seconds, 3), "partitions": [backup_row(one) for one in report.partitions]})
     else:
-        _print_lines(backup_lines(reports, seconds))
-    for report in reports:
-        if report.error is not None:
-            _complain(report.error)
-    return max((report.error.exit_code for report in reports if report.error is not None), default=0)
+        _print_lines(backup_lines(report.partitions, seconds))
+    errors = [*report.problems, *(one.error for one in report.partitions if one.error is not None)]
+    for error in errors:
+        _complain(error)
+    return max((error.exit_code for error in errors), default=0)
 
 
 def _ls(options: argparse.Namespace) -> int:

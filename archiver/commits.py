@@ -7,7 +7,7 @@ from archiver.failpoints import reach
 from archiver.feed import Feed
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import Hint
-from archiver.kafka.groups import OFFSETS_TOPIC
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 
 _EVERY_S = 1.0
 

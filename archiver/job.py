@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archiver.backup import BackupRequest, back_up_until_end
+from archiver.backup import BackupReport, BackupRequest, back_up_until_end
 from archiver.browse import read_archive
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, KafkaProperties, StorageConfig
@@ -23,7 +23,7 @@ from archiver.errors import StoppedError, TemporaryError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
-from archiver.kafka.groups import OFFSETS_TOPIC
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger
@@ -48,11 +48,11 @@ _SPOOL_PREFIX = "archiver-spool-"
 
 def run_backup(
     config: ArchiverConfig, notice: Callable[[Sequence[PartitionReport]], None]
-) -> tuple[list[PartitionReport], float]:
-    """Archive up to the end of now. Returns one report a partition, and the seconds it took."""
+) -> tuple[BackupReport, float]:
+    """Archive up to the end of now. Returns what became of it, and the seconds it took."""
     started_s = time.monotonic()
 
-    async def run() -> list[PartitionReport]:
+    async def run() -> BackupReport:
         stop = stop_on_signals()
         with _workers() as pool, _spool(config.backup.spool.dir) as spool:
             request = await unless_stopped(stop, _request(config, spool, NO_LEDGER, pool))

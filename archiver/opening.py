@@ -27,7 +27,7 @@ from archiver.inventory import ArchivedEnd, position_of
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
-from archiver.kafka.groups import OFFSETS_TOPIC
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.segment import PartitionSource
 from archiver.workers import Workers
 from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger

@@ -16,7 +16,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
-from archiver.kafka.groups import OFFSETS_TOPIC, Positions, positions_known
+from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known
 from archiver.layout import Layout
 from archiver.store import ObjectStore
 

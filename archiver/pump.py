@@ -26,6 +26,7 @@ _LONGEST_WAIT_MS = 500
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _TICK_S = 0.5
+_RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
 PATIENCE_S = 300.0  # without any progress of a partition
 
@@ -288,7 +289,7 @@ class Pump:
         self._held_bytes += len(whole)
         self._ledger.fetched(feed.key[0], len(whole))
         if self._rate_bytes:
-            begin_s = max(self._fetch_again_at_s, self._clock())
+            begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
             self._fetch_again_at_s = begin_s + len(whole) / self._rate_bytes
         self._advance(feed)
 

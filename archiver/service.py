@@ -16,7 +16,7 @@ from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
-from archiver.kafka.groups import OFFSETS_TOPIC
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
 from archiver.opening import Opener
 from archiver.pump import Pump

@@ -222,12 +222,12 @@ class PartitionWriter:
         if self._open is None:
             raise ValueError(f"{self.source}: no segment is open")
         finished = self._open.finish()  # 1. close: the body and its facts are whole
-        self._close()
         reach("segment.closed")
         try:
             end = self._taken_over() or self._put_or_find_winner(finished)  # 2. put: from here on it is durable
         finally:
             finished.discard()
+            self._close()  # not before: until then its records are held, and are shown as not durable
         reach("segment.put")
         ours = end.next == finished.facts.next
         self._base, self.newest_base = (

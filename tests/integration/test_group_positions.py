@@ -29,7 +29,7 @@ from archiver.control import Fact, facts
 from archiver.errors import StrangerError
 from archiver.job import run_backup
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.groups import OFFSETS_TOPIC
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.layout import Layout
 from archiver.positions import PositionKeeper, PositionPolicy
 from archiver.store import open_store
@@ -264,7 +264,8 @@ def test_the_archived_topic_is_what_java_reads(
         commit(broker, f"group-{offset % 7}", ClientPartition(topic, 0, offset, metadata=f"m{offset}"))
     # `latest` is for records: the newest position of a group that rests is an old one.
     config = config_of(site, broker.bootstrap, topic, groups=groups, start="latest")
-    reports, _ = run_backup(config, lambda _: None)
+    found, _ = run_backup(config, lambda _: None)
+    reports = found.partitions
     assert [report.error for report in reports if report.error] == []
     read = java_oracle.consume(broker.bootstrap, OFFSETS_TOPIC)
     archived = read_partitions(site.bucket, OFFSETS_TOPIC)

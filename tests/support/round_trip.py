@@ -49,8 +49,8 @@ class ArchiveSite:
 
     def back_up(self, bootstrap: str, *include: str, **segment: object) -> dict[tuple[str, int], PartitionReport]:
         config = ArchiverConfig.model_validate(self.config(bootstrap, include, **segment))
-        reports, _ = run_backup(config, lambda _: None)
-        return {(report.source.topic, report.source.partition): report for report in reports}
+        found, _ = run_backup(config, lambda _: None)
+        return {(report.source.topic, report.source.partition): report for report in found.partitions}
 
     def restore(
         self, bootstrap: str, *, topics: str | None = None, rename: Sequence[str] = (), restore_id: str | None = None

@@ -7,7 +7,7 @@ import pytest
 from archiver.commits import Commits
 from archiver.feed import Feed
 from archiver.kafka.group import Hint
-from archiver.kafka.groups import OFFSETS_TOPIC
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 
 AGE_S = 300.0
 
