@@ -140,7 +140,7 @@ def haunt(scene: Scene, seed: int, action: Action) -> int:
     director = Director(scene, seed)
     scene.weather.chances = {}
     director.run([Step(action, 0.5)])
-    scene.settle_accounts()
+    print(scene.settle_accounts())
     return director.swept
 
 

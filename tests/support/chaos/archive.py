@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from tests.support.brokers import Bucket
 from tests.support.chaos.group import Partition
@@ -47,6 +48,20 @@ class WatchedBucket:
             self.swept.setdefault(partition, []).append(self._coverage(key))
             client.delete_object(Bucket=self.bucket.name, Key=key)
         return len(old)
+
+    def put_back(self) -> None:
+        """Undo the sweeps: every swept object is there again as it first was. What a zombie put in its place goes."""
+        client = s3_client(self.bucket)
+        versions: dict[str, list[tuple[datetime, str]]] = {}
+        marked: set[str] = set()
+        for page in client.get_paginator("list_object_versions").paginate(Bucket=self.bucket.name, Prefix="topics/"):
+            marked.update(item["Key"] for item in page.get("DeleteMarkers", []))
+            for item in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]:
+                versions.setdefault(item["Key"], []).append((item["LastModified"], item["VersionId"]))
+        for key in marked:
+            for _, version in sorted(versions[key])[1:]:
+                client.delete_object(Bucket=self.bucket.name, Key=key, VersionId=version)
+        self.swept.clear()
 
     def _coverage(self, key: str) -> range:
         metadata = s3_client(self.bucket).head_object(Bucket=self.bucket.name, Key=key)["Metadata"]
