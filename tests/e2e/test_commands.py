@@ -61,7 +61,7 @@ def test_help_tells_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
     [
         ([], "COMMAND"),
         (["bakcup"], "bakcup"),
-        (["backup"], "--until-end"),
+        (["backup"], "no configuration"),
         (["cat"], "TOPIC"),
         (["restore"], "--target"),
         (["backup", "--until-end"], "no configuration"),
