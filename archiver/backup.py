@@ -215,6 +215,7 @@ class _Run:
                 raise
             finally:
                 teller.cancel()
+                notice(list(self._reports.values()))
         return [self._reports[key] for key in sorted(self._reports)]
 
     async def _run_all(self, pump: Pump) -> None:

@@ -109,15 +109,29 @@ def cut_log(broker: KafkaBroker, topic: str, partition: int, end: int) -> None:
             other.unlink()
 
 
-def corrupt_log(broker: KafkaBroker, topic: str, partition: int, at_offset: int) -> bytes:
-    """Flip a bit in the batch that begins at an offset; returns the log as it was. Brokers do not check what they serve."""
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log on disk as it was, for when it shall be so again."""
+
+    path: Path
+    content: bytes
+
+    def restore(self) -> None:
+        self.write(self.content)
+
+    def write(self, content: bytes) -> None:
+        with self.path.open("r+b") as file:  # the broker has this very file open
+            file.write(content)
+
+
+def corrupt_log(broker: KafkaBroker, topic: str, partition: int, at_offset: int) -> LogFile:
+    """Flip a bit in the batch that begins at an offset. Brokers do not check what they serve."""
     path = log_folder(broker, topic, partition) / f"{0:020}.log"
     whole, at = path.read_bytes(), 0
     while struct.unpack_from(">q", whole, at)[0] != at_offset:
         at += 12 + int(struct.unpack_from(">i", whole, at + 8)[0])
-    length = 12 + int(struct.unpack_from(">i", whole, at + 8)[0])
     broken = bytearray(whole)
-    broken[at + length - 1] ^= 1
-    with path.open("r+b") as file:  # the same file: the broker has it open
-        file.write(broken)
-    return whole
+    broken[at + 11 + int(struct.unpack_from(">i", whole, at + 8)[0])] ^= 1
+    log = LogFile(path, whole)
+    log.write(bytes(broken))
+    return log

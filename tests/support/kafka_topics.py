@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -33,6 +35,18 @@ def with_client(bootstrap: str, body: Callable[[KafkaClient], Awaitable[Value]])
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
     admin = KafkaAdmin(settings_of(bootstrap))
     asyncio.run(admin.create_topic(topic, partitions=partitions, replication_factor=1, configs=configs))
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Returns when it is gone."""
+    asyncio.run(KafkaAdmin(settings_of(bootstrap)).delete_topic(topic))
+
+
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    """Returns when all are led."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
+    with_client(bootstrap, lambda client: client.offsets([(topic, partition) for partition in range(total)]))
 
 
 def producer_of(bootstrap: str, **properties: object) -> Producer:

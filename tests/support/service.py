@@ -13,6 +13,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from archiver.sandbox import free_ports
+from tests.support.foreign_reader import read_partitions
+from tests.support.java_oracle import JavaOracle
+from tests.support.records import Rec
 from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
 
 _PATIENCE_S = 40.0
@@ -112,3 +115,29 @@ def eventually(reached: Callable[[], bool], what: str = "", timeout_s: float = _
     while not reached():
         assert time.monotonic() < deadline, what or "not reached in time"
         time.sleep(0.1)
+
+
+def until_archived(
+    site: ArchiveSite,
+    oracle: JavaOracle,
+    bootstrap: str,
+    topic: str,
+    directory: str = "",
+    timeout_s: float = _PATIENCE_S,
+) -> dict[int, list[Rec]]:
+    """Wait until all that Kafka's consumer sees now is in the archive, each record once; return it.
+
+    `directory` is where the topic's life lies under `topics/`, when it is not the first.
+    """
+    seen = oracle.consume(bootstrap, topic).records
+    expected = {partition: records for partition, records in seen.items() if records}
+
+    def archived() -> dict[int, list[Rec]]:
+        return read_partitions(site.bucket, directory or topic)
+
+    def count(of: Mapping[int, list[Rec]]) -> int:
+        return sum(map(len, of.values()))
+
+    eventually(lambda: count(archived()) >= count(expected), f"{topic} is not archived to its end", timeout_s)
+    assert archived() == expected
+    return expected
