@@ -40,6 +40,8 @@ def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False) -> Non
     root.setLevel(logging.WARNING)
     logging.getLogger("archiver").setLevel(logging.INFO if verbose else logging.WARNING)
     progress_log.setLevel(logging.INFO)
+    # It tells each failed connection, many a second; what matters of them comes back to us as an exception.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 class _StderrHandler(logging.Handler):

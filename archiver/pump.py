@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 # About 4 MB a partition is the best measured size; larger answers were slower.
 PARTITION_BYTES: Final = 4 * 1024 * 1024
 ANSWER_BYTES: Final = 16 * 1024 * 1024
+_LEAST_ANSWER_BYTES = 64 * 1024  # with a rate: an answer of a second, but no crumbs
 _LONGEST_WAIT_MS = 500
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
@@ -57,6 +58,7 @@ class Pump:
         self._most_held_bytes = max(memory_bytes // 4, ANSWER_BYTES)
         self._held_bytes = 0
         self._rate_bytes = rate_bytes
+        self._answer_bytes = min(ANSWER_BYTES, max(rate_bytes, _LEAST_ANSWER_BYTES)) if rate_bytes else ANSWER_BYTES
         self._fetch_again_at_s = 0.0  # by the rate
         self._changed = asyncio.Event()
         self._lead_moved = asyncio.Event()
@@ -233,8 +235,8 @@ class Pump:
                 self._client,
                 node,
                 targets,
-                max_bytes=ANSWER_BYTES,
-                partition_bytes=PARTITION_BYTES,
+                max_bytes=self._answer_bytes,
+                partition_bytes=min(PARTITION_BYTES, self._answer_bytes),
                 max_wait_ms=_LONGEST_WAIT_MS,
                 min_bytes=1,
             )
@@ -262,8 +264,8 @@ class Pump:
             feed.replica = answer.preferred_replica
             self._lead_moved.set()  # that one may have no fetcher yet
             self._stir()
-        elif first and answer.last_stable_offset >= feed.end_offset:
-            # Served first and still nothing: compaction left no batch between here and the end.
+        elif first and feed.starving and answer.last_stable_offset >= feed.end_offset:
+            # Served first, twice, and still nothing: compaction left no batch between here and the end.
             feed.pass_over(feed.end_offset)
             self._advance(feed)
         else:

@@ -334,7 +334,7 @@ class Membership:
     def _face(self, error: ClientError) -> None:
         """Temporary trouble is only counted: librdkafka goes on by itself."""
         self._counters.troubles[error.name()] += 1
-        log.info("group %s: %s", self._group.group, error.str())
+        log.debug("group %s: %s", self._group.group, error.str())
         if error.code() == ClientError._FATAL:  # noqa: SLF001 - public; fatal() is false of what comes through poll
             raise KafkaException(error)
         if error.code() in _REFUSALS:
