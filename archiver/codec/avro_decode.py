@@ -10,22 +10,23 @@ from archiver.frame import Bytes, Longs
 # Branches of the schema's unions.
 _PRESENT, _NULL = 0, 1  # of key, value and headers
 _NO_LIST, _LIST = 0, 1  # of orderedHeaders
-_HEADER_NULL, _HEADER_BYTES = 0, 1  # of a header's value and rawKey
+_HEADER_NULL = 0  # of a header's value and rawKey
+_NO_UNION = -1  # of a v1.0 value that cannot be null
 
 # Why decode_rows ended; the texts are in codec.avro.
 ALL_READ, FIELD_CUT, BRANCH_UNKNOWN, WRONG_TOPIC, HEADER_ROOM, BYTES_LEFT, TYPE_UNKNOWN = range(7)
 
 
 @inner
-def _read_nullable(body: Bytes, position: int, end: int, nullable: bool) -> tuple[int, int, int, int]:
-    """Return (start, length or -1, position after it, problem)."""
-    if nullable:
+def _read_bytes(body: Bytes, position: int, end: int, null_branch: int) -> tuple[int, int, int, int]:
+    """Read bytes, or a union of two with null. Returns (start, length or -1, position after it, problem)."""
+    if null_branch != _NO_UNION:
         branch, position = read_varint(body, position, end)
         if position < 0:
             return np.int64(0), np.int64(0), np.int64(BROKEN), FIELD_CUT
-        if branch == _NULL:
+        if branch == null_branch:
             return position, np.int64(-1), position, ALL_READ
-        if branch != _PRESENT:
+        if branch != 1 - null_branch:
             return np.int64(0), np.int64(0), np.int64(BROKEN), BRANCH_UNKNOWN
     length, position = read_varint(body, position, end)
     if position < 0 or not inside(position, length, end):
@@ -42,22 +43,6 @@ def _read_count(body: Bytes, position: int, end: int) -> tuple[int, int]:
     _, position = read_varint(body, position, end)
     # Of the smallest long there is no positive one; no block can hold that many either.
     return max(-count, -(count + 1)), position
-
-
-@inner
-def _read_header_bytes(body: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
-    """Read [null, bytes]. Returns (start, length or -1, position after it, problem)."""
-    branch, position = read_varint(body, position, end)
-    if position < 0:
-        return np.int64(0), np.int64(0), np.int64(BROKEN), FIELD_CUT
-    if branch == _HEADER_NULL:
-        return position, np.int64(-1), position, ALL_READ
-    if branch != _HEADER_BYTES:
-        return np.int64(0), np.int64(0), np.int64(BROKEN), BRANCH_UNKNOWN
-    length, position = read_varint(body, position, end)
-    if position < 0 or not inside(position, length, end):
-        return np.int64(0), np.int64(0), np.int64(BROKEN), FIELD_CUT
-    return position, length, position + length, ALL_READ
 
 
 @inner
@@ -119,10 +104,10 @@ def _read_list(body: Bytes, position: int, end: int, target: Bytes, used: int) -
             key_length, key_start = read_varint(body, position, end)
             if key_start < 0 or not inside(key_start, key_length, end):
                 return broken, used, headers, FIELD_CUT
-            start, length, position, problem = _read_header_bytes(body, key_start + key_length, end)
+            start, length, position, problem = _read_bytes(body, key_start + key_length, end, _HEADER_NULL)
             if problem != ALL_READ:
                 return broken, used, headers, problem
-            raw_start, raw_length, position, problem = _read_header_bytes(body, position, end)
+            raw_start, raw_length, position, problem = _read_bytes(body, position, end, _HEADER_NULL)
             if problem != ALL_READ:
                 return broken, used, headers, problem
             if raw_length >= 0:
@@ -154,6 +139,7 @@ def decode_rows(
     position = np.int64(0)
     end = np.int64(len(body))
     used = np.int64(0)
+    value_null = _NULL if nullable_value else _NO_UNION
     if count < 0 or count > table.shape[1]:
         return np.int64(0), used, FIELD_CUT
     for row in range(count):
@@ -176,10 +162,10 @@ def decode_rows(
         table[1, row], position = read_varint(body, position, end)
         if position < 0:
             return row, used, FIELD_CUT
-        table[3, row], table[4, row], position, problem = _read_nullable(body, position, end, True)
+        table[3, row], table[4, row], position, problem = _read_bytes(body, position, end, _NULL)
         if problem != ALL_READ:
             return row, used, problem
-        table[5, row], table[6, row], position, problem = _read_nullable(body, position, end, nullable_value)
+        table[5, row], table[6, row], position, problem = _read_bytes(body, position, end, value_null)
         if problem != ALL_READ:
             return row, used, problem
         position, written, headers, problem = _read_map(body, position, end, header_target, used)
