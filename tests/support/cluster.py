@@ -1,5 +1,6 @@
 """Clusters of more than one broker, what may be done to them, and to the logs on their disks."""
 
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +11,13 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.kafka_topics import with_client
 from tests.support.round_trip import KEEP_ALL
 
 _REQUEST_S = 20.0
+_LOG_REQUESTS = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,12 @@ class BrokerCluster:
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
         return self._describe(topic, partition)[1]
 
+    def bytes_served(self, node: int, client_id: str) -> int:
+        """Bytes of records that a node has sent to a client, by its own log of requests."""
+        log = self.nodes[node].log_path.read_text(errors="replace")
+        fetches = [line for line in log.splitlines() if '"FETCH"' in line and f'"clientId":"{client_id}"' in line]
+        return sum(int(size) for line in fetches for size in re.findall(r'"recordsSizeInBytes":(\d+)', line))
+
     def _describe(self, topic: str, partition: int) -> tuple[int, set[int]]:
         # Of node 1 alone: it is up, and as the controller it is the first to know.
         admin = AdminClient({"bootstrap.servers": self.nodes[1].bootstrap, "log_level": 0})
@@ -70,9 +78,10 @@ def broker_cluster(
     *,
     version: str = KAFKA_41,
     of_node: Mapping[int, Mapping[str, str]] | None = None,
+    log_requests: bool = False,
     **properties: str,
 ) -> Iterator[BrokerCluster]:
-    """Started, and stopped at the end. `properties` are everyone's, `of_node` those of one."""
+    """Started, and stopped at the end. `properties` are everyone's, `of_node` those of one. For `bytes_served` they log requests."""
     jars = fetch_kafka(version, CACHE)
     shared = {
         "offsets.topic.replication.factor": str(nodes),
@@ -80,10 +89,13 @@ def broker_cluster(
         "replica.lag.time.max.ms": "3000",
         **properties,
     }
+    options = (*JAVA_OPTIONS, _LOG_REQUESTS) if log_requests else JAVA_OPTIONS
     brokers: dict[int, KafkaBroker] = {}
     for node in range(1, nodes + 1):
         own = {**shared, **(of_node or {}).get(node, {}), "node.id": str(node)}
-        brokers[node] = KafkaBroker(jars, folder / f"node-{node}", joins=brokers.get(1), properties=own)
+        brokers[node] = KafkaBroker(
+            jars, folder / f"node-{node}", joins=brokers.get(1), properties=own, java_options=options
+        )
     with ExitStack() as stack:
         for broker in brokers.values():
             stack.callback(broker.kill)

@@ -1,0 +1,365 @@
+"""The continuous backup as a process, on one real broker: what comes, what goes, what stands still, and how it stops."""
+
+import http.client
+import random
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from archiver.sandbox import KafkaBroker
+from tests.support.brokers import Broker, StartBroker
+from tests.support.chaos.broken import Change, make_overlay
+from tests.support.chaos.traffic import Style, Tally, Topic, Voice
+from tests.support.cluster import corrupt_log
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.foreign_reader import keys_in, read_partitions, read_segments
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, produce_values, producer_of
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.service import Instance, eventually, running, service_config, until_archived
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
+
+MEBIBYTE = 1024 * 1024
+STOP_S = 15.0  # promised: a signal ends the process within
+
+
+def config_of(site: ArchiveSite, broker: Broker, topic: str, **backup: object) -> dict[str, Any]:
+    """Of all topics whose names begin with this one's; a group of its own."""
+    return service_config(site, broker.bootstrap, f"{topic}.*", **{"group": topic, **backup})
+
+
+def values(count: int, text: bytes = b"value") -> list[bytes]:
+    return [b"%s %d" % (text, number) for number in range(count)]
+
+
+def status(instance: Instance, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", instance.port, timeout=5)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+# --- topics and partitions
+
+
+def test_what_comes_is_archived_and_what_goes_is_kept(
+    broker: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    first, late, gone = f"{topic}-first", f"{topic}-late", f"{topic}-gone"
+    create_topic(broker.bootstrap, first, 2, KEEP_ALL | {"retention.ms": "86400000"})
+    create_topic(broker.bootstrap, gone, 2, KEEP_ALL)
+    for name in (first, gone):
+        produce_values(broker.bootstrap, name, values(300), 1)
+    with running(site, config_of(site, broker, topic)) as instance:
+        eventually(instance.is_ready)
+        kept = until_archived(site, java_oracle, broker.bootstrap, gone)
+        create_topic(broker.bootstrap, late, 1, KEEP_ALL)
+        produce_values(broker.bootstrap, late, values(200))
+        add_partitions(broker.bootstrap, first, 3)
+        produce_values(broker.bootstrap, first, values(100), 2)
+        delete_topic(broker.bootstrap, gone)
+        for name in (late, first):
+            until_archived(site, java_oracle, broker.bootstrap, name)
+
+        eventually(lambda: instance.value("archiver_partitions", topic=gone) != 2)
+        eventually(lambda: f"topic {gone} is gone" in instance.log)
+        produce_values(broker.bootstrap, first, values(100))
+        until_archived(site, java_oracle, broker.bootstrap, first)
+        assert instance.total("archiver_failures_total") == 0
+        assert instance.total("archiver_partitions_failing") == 0
+        assert "ERROR" not in instance.log
+        eventually(lambda: instance.value("archiver_partitions", topic=first) == 3)
+        eventually(lambda: instance.value("archiver_lag_offsets", topic=first) == 0)
+        assert instance.value("archiver_records_total", topic=first) == 500
+        assert instance.stop() == 0
+    assert read_partitions(site.bucket, gone) == kept
+
+
+def test_health_and_what_would_be_lost_are_told(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    """Nothing is put while the store fails: the age of what would be lost grows, and what retention leaves shrinks."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"retention.ms": "3600000"})
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic)
+        config["storage"]["endpoint"] = store.endpoint
+        with store.failing(Fault.SLOW_DOWN, "PUT"), running(site, config) as instance:
+            eventually(lambda: "trying again" in instance.log)
+            assert status(instance, "/healthz")[0] == 200
+            assert status(instance, "/readyz")[0] == 503
+            store._end_fault()
+            eventually(lambda: status(instance, "/readyz")[0] == 200)
+            eventually(lambda: instance.value("archiver_retention_left_seconds", topic=topic) == float("inf"))
+            with store.failing(Fault.SLOW_DOWN, "PUT"):
+                written_s = time.time()
+                produce_values(broker_41.bootstrap, topic, values(10))
+                eventually(lambda: instance.total("archiver_retries_total", effect="put") > 0)
+                eventually(lambda: instance.value("archiver_rpo_seconds", topic=topic) > 3)
+                rpo_s = instance.value("archiver_rpo_seconds", topic=topic)
+                assert rpo_s == pytest.approx(time.time() - written_s, abs=2)
+                left_s = instance.value("archiver_retention_left_seconds", topic=topic)
+                assert left_s == pytest.approx(3600 - rpo_s, abs=2)
+            eventually(lambda: instance.value("archiver_rpo_seconds", topic=topic) == 0)
+            assert instance.value("archiver_records_total", topic=topic) == 10
+            assert status(instance, "/healthz")[0] == 200
+
+
+# --- where a topic begins
+
+
+@pytest.mark.parametrize("start", ["latest", pytest.param("time", marks=pytest.mark.long)])
+def test_a_start_is_kept_over_a_kill_before_the_first_put(
+    broker_41: Broker, site: ArchiveSite, topic: str, start: str
+) -> None:
+    """Records that came after the first look are archived, though nothing of the topic was when it was killed."""
+    old, late = f"{topic}-old", f"{topic}-late"
+    create_topic(broker_41.bootstrap, old, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, old, values(50, b"before"))
+    time.sleep(0.05)
+    at = datetime.now(UTC).isoformat()
+    config = config_of(site, broker_41, topic, start="latest" if start == "latest" else at)
+    with running(site, config, ARCHIVER_FAILPOINT="segment.closed") as instance:
+        eventually(lambda: instance.value("archiver_partitions", topic=old) == 2)
+        produce_values(broker_41.bootstrap, old, values(30, b"after"))
+        assert instance.process.wait(30) == -signal.SIGKILL
+    produce_values(broker_41.bootstrap, old, values(20, b"later"))
+    with running(site, config, "two") as instance:
+        eventually(lambda: instance.value("archiver_records_total", topic=old) == 50)
+        assert instance.value("archiver_holes_total", topic=old, cause="before-start") == 1
+        assert instance.value("archiver_hole_offsets_total", topic=old, cause="before-start") == 50
+        create_topic(broker_41.bootstrap, late, 1, KEEP_ALL)
+        produce_values(broker_41.bootstrap, late, values(40))
+        add_partitions(broker_41.bootstrap, old, 3)
+        produce_values(broker_41.bootstrap, old, values(10), 2)
+        eventually(lambda: instance.value("archiver_records_total", topic=late) == 40)
+        eventually(lambda: instance.value("archiver_records_total", topic=old) == 60)
+        assert instance.stop() == 0
+    found = read_partitions(site.bucket, old)
+    assert [record.value for record in found[0]] == values(30, b"after") + values(20, b"later")
+    assert [record.offset for record in found[0]] == list(range(50, 100))
+    assert [record.offset for record in found[2]] == list(range(10))
+    first = read_segments(site.bucket, old)[0]
+    assert (first.base, first.holes) == (0, "0-49:before-start")
+    assert len(read_partitions(site.bucket, late)[0]) == 40
+
+
+# --- one partition and the others
+
+
+def test_a_corrupt_batch_stops_its_partition_alone_and_heals(
+    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    broker = new_broker()
+    create_topic(broker.bootstrap, topic, 2, KEEP_ALL)
+    for _ in range(3):
+        produce_values(broker.bootstrap, topic, values(10))
+    log = corrupt_log(broker, topic, 0, at_offset=10)
+    with running(site, config_of(site, broker, topic)) as instance:
+        eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
+        produce_values(broker.bootstrap, topic, values(100), 1)
+        eventually(lambda: len(read_partitions(site.bucket, topic).get(1, [])) == 100)
+        assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(10))
+        assert instance.value("archiver_partitions", topic=topic) == 2
+        eventually(lambda: instance.total("archiver_failures_total", topic=topic) >= 2)
+        assert f"{topic}-0" in instance.log
+        log.restore()
+        eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 0)
+        until_archived(site, java_oracle, broker.bootstrap, topic)
+        assert instance.stop() == 0
+
+
+def test_a_large_batch_is_not_starved(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    """One batch of 9 MB, behind a partition that always has more than an answer holds."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    noise = [random.randbytes(900_000) for _ in range(10)]
+    with running(site, config_of(site, broker_41, topic)) as instance:
+        eventually(lambda: instance.value("archiver_partitions", topic=topic) == 2)
+        producer = producer_of(broker_41.bootstrap, message_max_bytes=20_000_000, linger_ms=0)
+        for number in range(80):
+            producer.produce(topic, noise[number % 10], partition=0)
+        producer.flush(60)
+        produce_values(broker_41.bootstrap, topic, [random.randbytes(9_000_000)], 1)
+        sent_s = time.monotonic()
+        while not read_partitions(site.bucket, topic).get(1):
+            producer.produce(topic, noise[0], partition=0)
+            producer.poll(0.01)
+            assert time.monotonic() < sent_s + 20, "starved"
+        producer.flush(60)
+
+
+@pytest.mark.long
+def test_a_rate_is_kept(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    """From the end of the first fetch on: each takes up to 4 MiB at once."""
+    rate = 2 * MEBIBYTE
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(250_000) for _ in range(64)])
+    with running(site, config_of(site, broker_41, topic, rate=str(rate))) as instance:
+
+        def fetched() -> float:
+            return instance.value("archiver_fetched_bytes_total", topic=topic)
+
+        eventually(lambda: fetched() > 0)
+        first, begin_s = fetched(), time.monotonic()
+        eventually(lambda: fetched() >= 16_000_000)
+        assert (fetched() - first) / (time.monotonic() - begin_s) == pytest.approx(rate, rel=0.2)
+
+
+@pytest.mark.long
+def test_a_quota_only_slows(new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle) -> None:
+    broker = new_broker(**{"quota.window.num": "2"})
+    create_topic(broker.bootstrap, topic, 2, KEEP_ALL)
+    set_quota(broker, topic, "consumer_byte_rate=400000")
+    for partition in range(2):
+        produce_values(broker.bootstrap, topic, [random.randbytes(100_000)] * 10, partition)
+    config = config_of(site, broker, topic)
+    config["kafka"]["client.id"] = topic
+    with running(site, config) as instance:
+        until_archived(site, java_oracle, broker.bootstrap, topic)
+        assert instance.total("archiver_failures_total") == 0
+        assert "ERROR" not in instance.log
+        assert instance.stop() == 0
+
+
+def set_quota(broker: KafkaBroker, client_id: str, quota: str) -> None:
+    command = ["java", "-cp", f"{broker.jars}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap]
+    change = ["--alter", "--entity-type", "clients", "--entity-name", client_id, "--add-config", quota]
+    subprocess.run([*command, *change], check=True, capture_output=True, timeout=60)
+
+
+def test_a_hanging_transaction_is_named(
+    broker_41: Broker, site: ArchiveSite, topic: str, tmp_path: Path, java_oracle: JavaOracle
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    quick = (
+        Change("hanging.py", "HELD_BACK_S: Final = 60.0", "HELD_BACK_S: Final = 2.0"),
+        Change("hanging.py", "_EVERY_S = 10.0", "_EVERY_S = 0.5"),
+    )
+    overlay = make_overlay(tmp_path / "overlay", quick)
+    producer = producer_of(broker_41.bootstrap, transactional_id=topic, transaction_timeout_ms=600_000)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=1)
+    producer.flush(30)
+    produce_values(broker_41.bootstrap, topic, values(20), 1)
+    produce_values(broker_41.bootstrap, topic, values(20), 0)
+    begun_s = time.time()
+    with running(site, config_of(site, broker_41, topic), PYTHONPATH=str(overlay)) as instance:
+
+        def ages() -> dict[tuple[str, str], float]:
+            return {
+                (dict(labels)["partition"], dict(labels)["producer_id"]): value
+                for (name, labels), value in instance.metrics().items()
+                if name == "archiver_open_transaction_age_seconds" and dict(labels)["topic"] == topic
+            }
+
+        eventually(lambda: len(ages()) == 1)
+        (((partition, producer_id), age_s),) = ages().items()
+        assert partition == "1"
+        assert age_s == pytest.approx(time.time() - begun_s, abs=3)
+        assert f"producer id {producer_id} ({topic}), begun at offset 0" in instance.log
+        assert instance.log.count("a transaction holds the end back at offset 0") == 1
+        assert 1 not in read_partitions(site.bucket, topic)
+        producer.commit_transaction(30)
+        eventually(lambda: ages() == {})
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+
+
+# --- giving back, and ending
+
+
+def test_what_a_member_held_is_put_before_its_partitions_go(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, seed: int
+) -> None:
+    """Segments may be an hour old here: only the revocation closes them, and its commit tells where they end."""
+    create_topic(broker_41.bootstrap, topic, 4, KEEP_ALL)
+    voice = Voice(broker_41.bootstrap, Topic(topic, Style.IDEMPOTENT, 4), str(seed), Tally())
+    config = config_of(site, broker_41, topic, segment={"age": "1h"})
+    with running(site, config) as one:
+        voice.start()
+        eventually(lambda: one.value("archiver_partitions", topic=topic) == 4)
+        eventually(lambda: one.value("archiver_fetched_bytes_total", topic=topic) > 100_000)
+        assert keys_in(site.bucket, "topics/") == []
+        with running(site, config, "two") as two:
+            eventually(lambda: two.value("archiver_partitions", topic=topic) == 2)
+            assert one.value("archiver_partitions", topic=topic) == 2
+            moved = read_segments(site.bucket, topic)
+            assert len(moved) == 2
+            committed = committed_positions(broker_41, topic)
+            assert committed == {segment.partition: (segment.next, f"base={segment.base}") for segment in moved}
+            fetched = two.value("archiver_fetched_bytes_total", topic=topic)
+            eventually(lambda: two.value("archiver_fetched_bytes_total", topic=topic) > fetched)
+            voice.stop()
+            assert voice.failure is None
+            assert two.stop() == 0
+            eventually(lambda: one.value("archiver_partitions", topic=topic) == 4)
+            eventually(lambda: one.value("archiver_lag_offsets", topic=topic) > 0)
+            last = committed_positions(broker_41, topic)
+            assert {partition: last[partition][0] > at for partition, (at, _) in committed.items()} == dict.fromkeys(
+                committed, True
+            )
+            # What is written is held by now, or still comes: the end flushes the former, the next run brings the latter.
+            assert one.stop() == 0
+    with running(site, config_of(site, broker_41, topic), "three"):
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+
+
+def committed_positions(broker: Broker, group: str) -> dict[int, tuple[int, str | None]]:
+    """Offset and metadata by partition, of a group that has one topic."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+    found = asked.result(20).topic_partitions or []
+    return {row.partition: (row.offset, row.metadata) for row in found}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_a_signal_ends_it_in_time_while_the_store_hangs(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, number: signal.Signals
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 3, KEEP_ALL)
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic)
+        config["storage"]["endpoint"] = store.endpoint
+        with running(site, config) as instance:
+            eventually(lambda: instance.value("archiver_partitions", topic=topic) == 3)
+            with store.failing(Fault.HANG, "PUT"):
+                for partition in range(3):
+                    produce_values(broker_41.bootstrap, topic, values(100), partition)
+                eventually(lambda: store.requests.get("PUT", 0) > 0)
+                begin_s = time.monotonic()
+                instance.process.send_signal(number)
+                assert instance.process.wait(STOP_S + 5) == 0
+                assert time.monotonic() - begin_s < STOP_S
+        with running(site, config, "two"):
+            until_archived(site, java_oracle, broker_41.bootstrap, topic)
+
+
+def test_a_signal_ends_a_bounded_backup_in_time_while_the_store_hangs(
+    broker_41: Broker, site: ArchiveSite, topic: str
+) -> None:
+    """By its rate it is not half through yet."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(250_000) for _ in range(64)])
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = site.config(broker_41.bootstrap, [topic], records=4)
+        config["storage"]["endpoint"] = store.endpoint
+        config["backup"]["rate"] = "2MiB"
+        (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
+        process = site.command("backup", "--until-end")
+        eventually(lambda: keys_in(site.bucket, "topics/") != [])
+        with store.failing(Fault.HANG, "PUT"):
+            eventually(lambda: store.requests.get("PUT", 0) > 0)
+            begin_s = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(STOP_S + 5) == 4
+            assert time.monotonic() - begin_s < STOP_S
+        process.communicate()

@@ -1,0 +1,264 @@
+"""Topics that are created again and logs that lose records, while a backup runs: nothing archived is touched, and all is read back."""
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from archiver.config import ArchiverConfig
+from archiver.job import run_restore_job
+from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from tests.support.chaos.broken import Change, make_overlay
+from tests.support.cluster import BrokerCluster, broker_cluster, cut_log
+from tests.support.foreign_reader import keys_in, read_partitions, read_segments
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, delete_topic, produce_values
+from tests.support.records import Rec, without_offsets
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.service import eventually, running, service_config, until_archived
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+
+# Every broker is asked by name, as one of before Kafka 3.1 is: nothing but the name tells it what is meant.
+BY_NAME = Change("feed.py", "            topic_id=self.source.topic_id,\n", '            topic_id="",\n')
+
+
+def config_of(site: ArchiveSite, bootstrap: str, topic: str, **backup: object) -> dict[str, Any]:
+    return service_config(site, bootstrap, topic, **{"group": topic, **backup})
+
+
+def values(count: int, text: str) -> list[bytes]:
+    return [f"{text} {number}".encode() for number in range(count)]
+
+
+def produce(bootstrap: str, topic: str, count: int, text: str, partition: int = 0) -> None:
+    """Ten records a batch: places to cut at."""
+    produce_values(bootstrap, topic, values(count, text), partition, batch_num_messages=10, linger_ms=200)
+
+
+def restored(
+    site: ArchiveSite, oracle: JavaOracle, bootstrap: str, topic: str, target: str, life: int | None = None
+) -> dict[int, list[Rec]]:
+    config = ArchiverConfig.model_validate(site.config(bootstrap, ()))
+    run_restore_job(
+        config.storage,
+        {"bootstrap.servers": bootstrap},
+        topics=topic,
+        renames=[f"{topic}={target}"],
+        restore_id=None,
+        life=life,
+        notice=lambda _: None,
+    )
+    return {partition: rows for partition, rows in oracle.consume(bootstrap, target).records.items() if rows}
+
+
+def assert_same_but_offsets(found: dict[int, list[Rec]], expected: dict[int, list[Rec]]) -> None:
+    assert found.keys() == expected.keys()
+    for partition, records in expected.items():
+        assert without_offsets(found[partition]) == without_offsets(records)
+
+
+# --- a topic that was created again
+
+
+@pytest.mark.parametrize("fetched", ["by id", "by name"])
+def test_a_topic_created_again_is_another_life(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path, fetched: str
+) -> None:
+    """Nobody but the running backup sees it go and come. The new one is longer than the old one, and differs in each record."""
+    bootstrap = broker_41.bootstrap
+    environment = {} if fetched == "by id" else {"PYTHONPATH": str(make_overlay(tmp_path / "overlay", [BY_NAME]))}
+    create_topic(bootstrap, topic, 2, KEEP_ALL)
+    for partition in range(2):
+        produce(bootstrap, topic, 100, "old", partition)
+    with running(site, config_of(site, bootstrap, topic), **environment) as instance:
+        old = until_archived(site, java_oracle, bootstrap, topic)
+        before = set(keys_in(site.bucket, f"topics/{topic}/"))
+        delete_topic(bootstrap, topic)
+        create_topic(bootstrap, topic, 3, KEEP_ALL)
+        for partition in range(3):
+            produce(bootstrap, topic, 150, "new", partition)
+        new = until_archived(site, java_oracle, bootstrap, topic, f"{topic}@1")
+        assert instance.total("archiver_holes_total") == 0
+        assert instance.total("archiver_branches_total") == 0
+        assert instance.total("archiver_partitions_failing") == 0
+        eventually(lambda: instance.value("archiver_partitions", topic=topic) == 3)
+        assert instance.stop() == 0
+    assert {len(records) for records in new.values()} == {150}
+    assert set(keys_in(site.bucket, f"topics/{topic}/")) == before
+    assert read_partitions(site.bucket, topic) == old
+    site.write_config(bootstrap, topic)
+    listed = json.loads(site.run("ls", "--format", "json").stdout)["holdings"]
+    assert {(row["topic"], row["life"], row["records"]) for row in listed} == {(topic, 0, 200), (topic, 1, 450)}
+    for life, expected in ((0, old), (None, new)):
+        found = restored(site, java_oracle, bootstrap, topic, f"{topic}-back-{life}", life)
+        assert_same_but_offsets(found, expected)
+
+
+def test_what_is_held_of_a_topic_that_went_by_name_is_dropped(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    """Its segment is open when the topic goes, and the fetches go on in the new one: not a byte of either gets into it."""
+    bootstrap = broker_41.bootstrap
+    overlay = make_overlay(tmp_path / "overlay", [BY_NAME])
+    create_topic(bootstrap, topic, 1, KEEP_ALL)
+    config = config_of(site, bootstrap, topic, segment={"age": "4s"})
+    config["topics"]["refresh"] = "1h"  # the put alone asks
+    with running(site, config, PYTHONPATH=str(overlay)) as instance:
+        eventually(lambda: instance.value("archiver_partitions", topic=topic) == 1)
+        produce(bootstrap, topic, 50, "old")
+        eventually(lambda: instance.value("archiver_fetched_bytes_total", topic=topic) > 0)
+        delete_topic(bootstrap, topic)
+        create_topic(bootstrap, topic, 1, KEEP_ALL)
+        produce(bootstrap, topic, 90, "new")
+        until_archived(site, java_oracle, bootstrap, topic, f"{topic}@1")
+        assert instance.stop() == 0
+    assert keys_in(site.bucket, f"topics/{topic}/") == []
+
+
+# --- a log that lost what was archived
+
+
+def check_the_lives(
+    site: ArchiveSite, oracle: JavaOracle, bootstrap: str, topic: str, parent: list[Rec], branch: int
+) -> None:
+    """The parent is kept; the child begins at the branch; joined they are the log as Kafka has it now."""
+    now = oracle.consume(bootstrap, topic).records[0]
+    assert now[:branch] == parent[:branch]
+    assert now[branch] != parent[branch]
+    assert read_partitions(site.bucket, topic)[0] == parent
+    child = read_segments(site.bucket, f"{topic}@1")
+    assert child[0].base == branch
+    assert [record for segment in child for record in segment.records] == now[branch:]
+    site.write_config(bootstrap, topic)
+    shown = [json.loads(line) for line in site.run("cat", topic).stdout.splitlines()]
+    assert [(row["offset"], row["value"]["utf8"]) for row in shown] == [
+        (record.offset, (record.value or b"").decode()) for record in now
+    ]
+    assert_same_but_offsets(restored(site, oracle, bootstrap, topic, f"{topic}-now"), {0: now})
+    assert_same_but_offsets(restored(site, oracle, bootstrap, topic, f"{topic}-then", 0), {0: parent})
+
+
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
+def test_a_log_cut_over_a_restart_goes_on_in_a_child_life(
+    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, version: str
+) -> None:
+    """The log is soon longer than the archive again: only the epoch tells."""
+    broker = new_broker(version)
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    produce(broker.bootstrap, topic, 100, "old")
+    with running(site, config_of(site, broker.bootstrap, topic)) as instance:
+        parent = until_archived(site, java_oracle, broker.bootstrap, topic)[0]
+        instance.process.send_signal(signal.SIGSTOP)  # else it may see the shorter log before it grows
+        broker.stop()
+        cut_log(broker, topic, 0, 60)
+        broker.start()
+        produce(broker.bootstrap, topic, 90, "new")
+        instance.process.send_signal(signal.SIGCONT)
+        eventually(lambda: instance.value("archiver_branches_total", topic=topic) == 1)
+        eventually(lambda: sum(len(one.records) for one in read_segments(site.bucket, f"{topic}@1")) >= 90)
+        assert "the log was cut back: the archive goes on at offset 60 as life 1" in instance.log
+        assert instance.stop() == 0
+    check_the_lives(site, java_oracle, broker.bootstrap, topic, parent, 60)
+
+
+UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+
+
+@pytest.fixture
+def three_brokers(tmp_path: Path, version: str) -> Iterator[BrokerCluster]:
+    with broker_cluster(tmp_path, 3, version=version) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
+def test_an_unclean_election_begins_a_child_life(
+    three_brokers: BrokerCluster, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """Broker 3 lags behind and is down; what broker 2 took meanwhile is archived; broker 2 goes, and broker 3 leads."""
+    cluster = three_brokers
+    leader, follower = cluster.nodes[2], cluster.nodes[3]
+    cluster.create_topic(topic, [[2, 3], [1, 2]], UNCLEAN)
+    bootstrap = cluster.bootstrap
+    produce(bootstrap, topic, 50, "both")
+    with running(site, config_of(site, bootstrap, topic)) as instance:
+        until_archived(site, java_oracle, bootstrap, topic)
+        follower.kill()
+        eventually(lambda: cluster.in_sync(topic) == {2})
+        produce(bootstrap, topic, 50, "one alone")
+        parent = until_archived(site, java_oracle, bootstrap, topic)[0]
+        leader.kill()
+        follower.start()
+        eventually(lambda: cluster.leader(topic) == 3)
+        produce(bootstrap, topic, 70, "the other")
+        produce(bootstrap, topic, 30, "beside", 1)
+        eventually(lambda: instance.value("archiver_branches_total", topic=topic) == 1)
+        eventually(lambda: sum(len(one.records) for one in read_segments(site.bucket, f"{topic}@1")) >= 70)
+        assert "the log was cut back: the archive goes on at offset 50 as life 1" in instance.log
+        leader.start()
+        eventually(lambda: cluster.in_sync(topic) == {2, 3})
+        produce(bootstrap, topic, 20, "both again")
+        eventually(lambda: sum(len(one.records) for one in read_segments(site.bucket, f"{topic}@1")) >= 90)
+        eventually(lambda: len(read_partitions(site.bucket, topic).get(1, [])) == 30)
+        assert instance.value("archiver_branches_total", topic=topic) == 1
+        assert instance.total("archiver_holes_total") == 0
+        assert instance.stop() == 0
+    now = java_oracle.consume(bootstrap, topic).records[0]
+    assert read_partitions(site.bucket, topic)[0] == parent
+    child = read_segments(site.bucket, f"{topic}@1")
+    assert {segment.partition for segment in child} == {0}
+    assert child[0].base == 50
+    assert [record for segment in child for record in segment.records] == now[50:]
+
+
+# --- records that Kafka deleted first
+
+
+@pytest.mark.parametrize("meanwhile", ["stopped", pytest.param("down", marks=pytest.mark.long)])
+def test_what_expired_is_a_hole_and_counted(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, meanwhile: str
+) -> None:
+    bootstrap = broker_41.bootstrap
+    create_topic(bootstrap, topic, 1, KEEP_ALL)
+    produce(bootstrap, topic, 40, "archived")
+    where = TopicPartition(topic, 0, 75)
+    config = config_of(site, bootstrap, topic, **{"session-timeout": "30s"})
+
+    def lose_records() -> None:
+        produce(bootstrap, topic, 60, "late")
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.delete_records([where])[where].result(20)
+
+    with running(site, config, "one") as instance:
+        before = until_archived(site, java_oracle, bootstrap, topic)[0]
+        if meanwhile == "stopped":
+            instance.process.send_signal(signal.SIGSTOP)
+            lose_records()
+            instance.process.send_signal(signal.SIGCONT)
+            check_the_hole(site, java_oracle, bootstrap, topic, before)
+            assert instance.value("archiver_holes_total", topic=topic, cause="expired") == 1
+            assert 0 < instance.value("archiver_hole_offsets_total", topic=topic, cause="expired") <= 35
+        assert instance.stop() == 0
+    if meanwhile == "down":
+        lose_records()
+        with running(site, config, "two") as instance:
+            check_the_hole(site, java_oracle, bootstrap, topic, before)
+            assert instance.value("archiver_holes_total", topic=topic, cause="expired") == 1
+            assert instance.stop() == 0
+
+
+def check_the_hole(site: ArchiveSite, oracle: JavaOracle, bootstrap: str, topic: str, before: Sequence[Rec]) -> None:
+    """It ends where the log begins. A fetch that was under way may have brought the first of what was deleted."""
+    kept = oracle.consume(bootstrap, topic).records[0]
+    assert [record.offset for record in kept] == list(range(75, 100))
+    eventually(lambda: read_partitions(site.bucket, topic)[0][-1] == kept[-1])
+    found = read_partitions(site.bucket, topic)[0]
+    saved = len(found) - len(before) - len(kept)
+    assert found == [*before, *found[40 : 40 + saved], *kept]
+    holes = [segment.holes for segment in read_segments(site.bucket, topic) if segment.holes]
+    assert holes == [f"{40 + saved}-74:expired"]
