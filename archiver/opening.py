@@ -24,9 +24,9 @@ from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
 from archiver.inventory import ArchivedEnd, position_of
-from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
+from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.segment import PartitionSource
 from archiver.workers import Workers
@@ -61,7 +61,6 @@ class Opener:
         start: Start = EARLIEST,
     ) -> None:
         self._client = client
-        self._admin = KafkaAdmin(client.settings)
         self._archive = archive
         self._pool = pool
         self._cluster_id = cluster_id
@@ -76,11 +75,12 @@ class Opener:
         With `only_changes` the archive is not asked about a topic that is as it was when it was settled here before.
         Raises StrangerError when the archive is another cluster's.
         """
-        found, refused = await self._admin.topic_configs_known([topic.name for topic in topics])
+        found, refused = await topic_configs_known(self._client, [topic.name for topic in topics])
         settled = Settled()
 
         async def settle_one(topic: TopicDescription) -> None:
-            shape = (topic.topic_id, topic.partitions, found.get(topic.name))
+            configs = found[topic.name].own if topic.name in found else None
+            shape = (topic.topic_id, topic.partitions, configs)
             if only_changes and self._shapes.get(topic.name) == shape:
                 return
             if topic.name in refused:
@@ -89,13 +89,13 @@ class Opener:
                 # Of groups that rest, the newest positions may be the oldest records.
                 if self._start != EARLIEST and topic.name not in new and topic.name != OFFSETS_TOPIC:
                     await self._note_start(topic)
-                settled.facts[topic.name] = await self._in_thread(self._settle_topic, topic, found.get(topic.name))
+                settled.facts[topic.name] = await self._in_thread(self._settle_topic, topic, configs)
             except StrangerError:
                 raise
             except ArchiverError as problem:
                 settled.refused[topic.name] = problem
             else:
-                if topic.name in found:
+                if configs is not None:
                     self._shapes[topic.name] = shape
 
         await asyncio.gather(*map(settle_one, topics))

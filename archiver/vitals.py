@@ -9,8 +9,8 @@ from typing import Final
 from archiver.errors import ArchiverError
 from archiver.feed import Feed
 from archiver.hanging import watch_transactions
-from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import topic_configs_known
 from archiver.metrics import PartitionState
 from archiver.service import Service
 
@@ -102,7 +102,7 @@ class Vitals:
             raise RuntimeError("there is no service to watch")
         return [
             self._beat(),
-            self._learn_retention(self._service, KafkaAdmin(client.settings)),
+            self._learn_retention(self._service, client),
             watch_transactions(client, self._service.feeds, clock=self._clock, clock_ms=self.clock_ms),
         ]
 
@@ -111,18 +111,19 @@ class Vitals:
             self._beat_at_s = self._clock()
             await asyncio.sleep(1.0)
 
-    async def _learn_retention(self, service: Service, admin: KafkaAdmin) -> None:
+    async def _learn_retention(self, service: Service, client: KafkaClient) -> None:
         while True:
             await asyncio.sleep(_UNTIL_TOPICS_S)
             topics = {topic for topic, _ in service.feeds}
             try:
-                configs = await admin.effective_topic_configs(topics)
+                found, _ = await topic_configs_known(client, topics)
             except ArchiverError as error:
                 log.info("retention is not known: %s", error)
-                configs = {}
+                continue
             self._retention_ms = {
-                topic: int(known["retention.ms"])
-                for topic, known in configs.items()
-                if "delete" in known.get("cleanup.policy", "delete") and int(known.get("retention.ms", "-1")) >= 0
+                topic: int(configs.effective["retention.ms"])
+                for topic, configs in found.items()
+                if "delete" in configs.effective.get("cleanup.policy", "delete")
+                and int(configs.effective.get("retention.ms", "-1")) >= 0
             }
             await asyncio.sleep(_RETENTION_EVERY_S if topics else 0)

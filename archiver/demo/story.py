@@ -21,6 +21,8 @@ from archiver.demo.stage import BUCKET, KAFKA_VERSION, Stage, check_parts, clean
 from archiver.demo.teller import Teller
 from archiver.errors import NotWholeError, TemporaryError, UsageError
 from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.witness import Sighting, Topic, read_topic, write_records, write_transaction
 from archiver.restore import RETENTION_KEYS
@@ -130,8 +132,12 @@ class _Story:
     def _look(self) -> tuple[Topic, Mapping[str, str]]:
         """Return what a plain consumer sees, and the topic's own configs."""
         with self.teller.busy("reading the topic with a plain consumer"):
-            configs = asyncio.run(self._admin().topic_configs([TOPIC]))
-            return read_topic(self.stage.broker.bootstrap, TOPIC), configs[TOPIC]
+            configs = asyncio.run(self._configs())
+            return read_topic(self.stage.broker.bootstrap, TOPIC), configs
+
+    async def _configs(self) -> Mapping[str, str]:
+        async with KafkaClient(self._kafka()) as client:
+            return (await topic_configs(client, TOPIC)).own
 
     def _show_orders(self, topic: Topic) -> None:
         count = Counts.of(topic)
@@ -184,8 +190,11 @@ class _Story:
         self.teller.item(f"{count.wrongly_charged} records of the aborted transaction came back")
         self.teller.item(f"the topic has its configs again: {_listed(_without_retention(configs_after))}")
 
+    def _kafka(self) -> KafkaSettings:
+        return KafkaSettings(bootstrap_servers=self.stage.broker.bootstrap)
+
     def _admin(self) -> KafkaAdmin:
-        return KafkaAdmin(KafkaSettings(bootstrap_servers=self.stage.broker.bootstrap))
+        return KafkaAdmin(self._kafka())
 
     def _show_file(self, name: str) -> None:
         self.teller.command(f"cat {name}")

@@ -1,4 +1,4 @@
-"""Topics and their configs, through confluent-kafka's AdminClient."""
+"""Creates, alters and deletes topics, through confluent-kafka's AdminClient."""
 
 import asyncio
 import time
@@ -12,7 +12,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ConfigSource,
     NewTopic,
     OffsetSpec,
     TopicDescription,
@@ -27,12 +26,10 @@ BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-# What topics have told, and why others have not.
-_Told = tuple[dict[str, dict[str, str]], dict[str, KafkaError | KafkaTemporaryError]]
 
 
 class KafkaAdmin:
-    """Creates, describes, alters and deletes topics. Needs no closing: librdkafka ends with the object."""
+    """Creates, alters and deletes topics. Needs no closing: librdkafka ends with the object."""
 
     def __init__(
         self,
@@ -65,18 +62,6 @@ class KafkaAdmin:
         await self._one(self._admin.delete_topics([name]), f"topic {name} could not be deleted")
         await self._until(lambda: self._is_gone(name), f"topic {name} was deleted, but is still there")
 
-    async def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The configs that were set on each topic itself; what it has from the cluster is left out."""
-        return _all_or_raise(await self._configs(names, own=True))
-
-    async def topic_configs_known(self, names: Iterable[str]) -> _Told:
-        """The same of those topics that tell, and why the others do not."""
-        return await self._configs(names, own=True)
-
-    async def effective_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """All configs of each topic, wherever they come from."""
-        return _all_or_raise(await self._configs(names, own=False))
-
     async def alter_topic_configs(
         self, name: str, *, set_to: Mapping[str, str] | None = None, delete: Iterable[str] = ()
     ) -> None:
@@ -90,26 +75,6 @@ class KafkaAdmin:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
         what = f"configs of topic {name} could not be set"
         await self._one(self._admin.incremental_alter_configs([resource]), what)
-
-    async def _configs(self, names: Iterable[str], *, own: bool) -> _Told:
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        if not resources:
-            return {}, {}
-        found: dict[str, dict[str, str]] = {}
-        refused: dict[str, KafkaError | KafkaTemporaryError] = {}
-        for resource, future in self._admin.describe_configs(resources).items():
-            name = str(resource.name)
-            try:
-                entries = await self._settle(future, f"configs of topic {name} could not be read")
-            except (KafkaError, KafkaTemporaryError) as error:
-                refused[name] = error
-                continue
-            found[name] = {
-                entry.name: entry.value
-                for entry in entries.values()
-                if entry.value is not None and (not own or entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
-            }
-        return found, refused
 
     async def _is_served(self, name: str) -> bool:
         """Metadata names leaders before they serve: with 500 partitions here seconds before. So ask them for their ends."""
@@ -149,13 +114,6 @@ class KafkaAdmin:
             return await asyncio.wrap_future(future)
         except KafkaException as error:
             raise _error(error, what) from error
-
-
-def _all_or_raise(told: _Told) -> dict[str, dict[str, str]]:
-    found, refused = told
-    for error in refused.values():
-        raise error
-    return found
 
 
 def _error(error: KafkaException, what: str) -> KafkaError | KafkaTemporaryError:

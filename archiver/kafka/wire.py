@@ -157,8 +157,12 @@ class Reader:
 
     def text(self) -> str:
         """A string; empty for null."""
+        return self.text_or_none() or ""
+
+    def text_or_none(self) -> str | None:
+        """A string, or null."""
         length = self.uvarint() - 1 if self._flexible else self.int16()
-        return str(self.take(max(length, 0)), "utf-8", "replace")
+        return None if length < 0 else str(self.take(length), "utf-8", "replace")
 
     def uuid(self) -> str:
         return uuid_text(bytes(self.take(16)))

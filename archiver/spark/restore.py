@@ -13,6 +13,7 @@ from archiver.errors import KafkaError, NotWholeError, TemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
+from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan
@@ -122,12 +123,12 @@ class _Restore:
                 self._topic_ids[topic.target] = described.topic_id
                 await self._check_target(client, topic, described)
                 if not all(claim is not None and claim.verified for claim in self._claims(topic, described)):
-                    await self._set_fill_configs(topic)
+                    await self._set_fill_configs(client, topic)
                 tasks.extend(self._tasks(topic, described, cluster_id))
             return tasks
 
-    async def _set_fill_configs(self, topic: TopicPlan) -> None:
-        known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
+    async def _set_fill_configs(self, client: KafkaClient, topic: TopicPlan) -> None:
+        known = (await topic_configs(client, topic.target)).effective
         fill = {name: value for name, value in topic.fill_configs.items() if name in known}
         await self._admin.alter_topic_configs(topic.target, set_to=fill)
 
@@ -200,7 +201,8 @@ class _Restore:
 
     async def _set_final_configs(self, topic: TopicPlan) -> tuple[str, ...]:
         """Set what was archived, and take back what only the fill needed; retention stays unlimited."""
-        known = (await self._admin.effective_topic_configs([topic.target]))[topic.target]
+        async with KafkaClient(self._kafka) as client:
+            known = (await topic_configs(client, topic.target)).effective
         final = {name: value for name, value in topic.final_configs.items() if name in known}
         taken_back = [
             name for name in topic.fill_configs if name in known and name not in final and name not in RETENTION_KEYS

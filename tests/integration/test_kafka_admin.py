@@ -7,6 +7,7 @@ import pytest
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import topic_configs, topic_configs_known
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, settings_of, with_client
 
@@ -14,19 +15,20 @@ pytestmark = pytest.mark.kafka
 
 
 def test_configs_are_set_and_taken_back(broker: Broker, topic: str) -> None:
-    async def body() -> None:
-        admin = KafkaAdmin(settings_of(broker.bootstrap))
+    async def body(client: KafkaClient) -> None:
+        admin = KafkaAdmin(client.settings)
         created = {"retention.ms": "-1", "cleanup.policy": "delete"}  # the second is the default, and yet set
         await admin.create_topic(topic, partitions=2, replication_factor=1, configs=created)
-        assert await admin.topic_configs([topic]) == {topic: created}
+        assert (await topic_configs(client, topic)).own == created
         changes = {"max.message.bytes": "2000000", "retention.ms": "1000"}
         await admin.alter_topic_configs(topic, set_to=changes, delete=["cleanup.policy"])
-        assert await admin.topic_configs([topic]) == {topic: changes}
-        everything = (await admin.effective_topic_configs([topic]))[topic]
-        assert changes.items() <= everything.items()
-        assert everything["cleanup.policy"] == "delete"
+        found = await topic_configs(client, topic)
+        assert found.own == changes
+        assert changes.items() <= found.effective.items()
+        assert found.effective["cleanup.policy"] == "delete"
+        assert found.effective["leader.replication.throttled.replicas"] == ""
 
-    asyncio.run(body())
+    with_client(broker.bootstrap, body)
 
 
 def test_a_topic_comes_and_goes(broker: Broker, topic: str) -> None:
@@ -50,16 +52,19 @@ def test_a_topic_comes_and_goes(broker: Broker, topic: str) -> None:
 
 
 def test_refusals_name_the_topic_and_the_reason(broker: Broker, topic: str) -> None:
-    async def body() -> None:
-        admin = KafkaAdmin(settings_of(broker.bootstrap))
+    async def body(client: KafkaClient) -> None:
+        admin = KafkaAdmin(client.settings)
         with pytest.raises(KafkaError, match=rf"{topic}.*INVALID_CONFIG.*no\.such\.config"):
             await admin.create_topic(topic, configs={"no.such.config": "1"})
         with pytest.raises(KafkaError, match=rf"{topic}.*INVALID_REPLICATION_FACTOR"):
             await admin.create_topic(topic, replication_factor=3)
         with pytest.raises(KafkaError, match=rf"{topic}.*UNKNOWN_TOPIC_OR_PARTITION"):
-            await admin.topic_configs([topic])
+            await topic_configs(client, topic)
+        await admin.create_topic(topic, partitions=1, replication_factor=1)
+        found, refused = await topic_configs_known(client, [topic, "absent"])
+        assert (set(found), set(refused)) == ({topic}, {"absent"})
 
-    asyncio.run(body())
+    with_client(broker.bootstrap, body)
 
 
 def test_an_absent_topic_is_final_after_some_patience(broker: Broker, topic: str) -> None:
@@ -89,7 +94,7 @@ def test_the_cluster_tells_its_id(broker: Broker) -> None:
 def test_admin_without_a_broker_is_temporary() -> None:
     async def body() -> None:
         admin = KafkaAdmin(settings_of("127.0.0.1:1", socket_timeout_ms=500))
-        await admin.topic_configs(["anything"])
+        await admin.create_topic("anything")
 
     with pytest.raises(KafkaTemporaryError, match=r"anything.*bootstrap\.servers"):
         asyncio.run(body())

@@ -17,6 +17,7 @@ import archiver.spark.task
 from archiver.errors import KafkaError, UsageError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import ProduceAnswer, produce
 from archiver.spark.task import RestoreTask, TaskReport
 from tests.support.brokers import Broker
@@ -61,9 +62,8 @@ def on_target(oracle: JavaOracle, broker: Broker, topic: str) -> Partitions:
 
 
 def configs_of(broker: Broker, topic: str, *, own: bool = False) -> dict[str, str]:
-    admin = KafkaAdmin(settings_of(broker.bootstrap))
-    read = admin.topic_configs if own else admin.effective_topic_configs
-    return asyncio.run(read([topic]))[topic]
+    found = with_client(broker.bootstrap, lambda client: topic_configs(client, topic))
+    return dict(found.own if own else found.effective)
 
 
 # --- what is created

@@ -56,10 +56,10 @@ class Cluster:
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
-        self._admin.create_topics([new])[topic].result(_REQUEST_S)
+        self._connect().create_topics([new])[topic].result(_REQUEST_S)
 
     def add_partitions(self, topic: str, total: int) -> None:
-        self._admin.create_partitions([NewPartitions(topic, total)])[topic].result(_REQUEST_S)
+        self._connect().create_partitions([NewPartitions(topic, total)])[topic].result(_REQUEST_S)
 
     def view(self) -> GroupView:
         """Nothing assigned when the coordinator does not answer."""
@@ -67,9 +67,8 @@ class Cluster:
             future = self._admin.describe_consumer_groups([self.group], request_timeout=5)[self.group]
             found = future.result(_REQUEST_S)
         except (KafkaException, TimeoutError) as error:
-            self._admin = (
-                self._connect()
-            )  # seen: one that lived through a restart got no answer any more, a new one did
+            # Seen: one that lived through a restart got no answer any more, a new one did.
+            self._admin = self._connect()
             return GroupView(False, False, {}, f"not known: {error}")
         assigned = {
             member.client_id: frozenset((one.topic, one.partition) for one in member.assignment.topic_partitions)
@@ -85,14 +84,15 @@ class Cluster:
         """The high watermarks."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, nr): latest for topic, count in partitions.items() for nr in range(count)}
-        futures = self._admin.list_offsets(asked, request_timeout=_REQUEST_S)
+        # A new one: one that lived through a restart of the broker may get no answer any more.
+        futures = self._connect().list_offsets(asked, request_timeout=_REQUEST_S)
         return {(one.topic, one.partition): future.result(_REQUEST_S).offset for one, future in futures.items()}
 
     def commit(self, partition: Partition, offset: int, metadata: str) -> None:
         """Overwrite what the group committed. The broker allows it only while the group has no members."""
         rows = [TopicPartition(*partition, offset, metadata)]
         request = [ConsumerGroupTopicPartitions(self.group, rows)]
-        answer = self._admin.alter_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
+        answer = self._connect().alter_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
         for row in answer.topic_partitions:
             if row.error is not None:
                 raise KafkaException(row.error)
