@@ -87,6 +87,26 @@ def test_what_comes_is_archived_and_what_goes_is_kept(
     assert read_partitions(site.bucket, gone) == kept
 
 
+def test_a_topic_deleted_between_two_looks_ends_quietly(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    """The group has not heard of it yet: the fetches do. One that comes back is found again without a word of the group."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(10))
+    config = config_of(site, broker_41, topic)
+    config["topics"]["refresh"] = "1h"
+    with running(site, config) as instance:
+        eventually(lambda: instance.value("archiver_records_total", topic=topic) == 10)
+        delete_topic(broker_41.bootstrap, topic)
+        eventually(lambda: "what is archived is kept" in instance.log)
+        assert instance.total("archiver_partitions_failing") == 0
+        assert instance.total("archiver_failures_total") == 0
+        assert "ERROR" not in instance.log
+        create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+        produce_values(broker_41.bootstrap, topic, values(20))
+        eventually(lambda: len(read_partitions(site.bucket, f"{topic}@1").get(0, [])) == 20)
+        assert instance.stop() == 0
+    assert len(read_partitions(site.bucket, topic)[0]) == 10
+
+
 def test_health_and_what_would_be_lost_are_told(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
     """Nothing is put while the store fails: the age of what would be lost grows, and what retention leaves shrinks."""
     create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"retention.ms": "3600000"})
@@ -179,22 +199,18 @@ def test_a_corrupt_batch_stops_its_partition_alone_and_heals(
 
 
 def test_a_large_batch_is_not_starved(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
-    """One batch of 9 MB, behind a partition that always has more than an answer holds."""
-    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
-    noise = [random.randbytes(900_000) for _ in range(10)]
-    with running(site, config_of(site, broker_41, topic)) as instance:
-        eventually(lambda: instance.value("archiver_partitions", topic=topic) == 2)
-        producer = producer_of(broker_41.bootstrap, message_max_bytes=20_000_000, linger_ms=0)
-        for number in range(80):
-            producer.produce(topic, noise[number % 10], partition=0)
-        producer.flush(60)
-        produce_values(broker_41.bootstrap, topic, [random.randbytes(9_000_000)], 1)
-        sent_s = time.monotonic()
-        while not read_partitions(site.bucket, topic).get(1):
-            producer.produce(topic, noise[0], partition=0)
-            producer.poll(0.01)
-            assert time.monotonic() < sent_s + 20, "starved"
-        producer.flush(60)
+    """One batch of 9 MB, last of seven partitions. Each answer is full before its turn comes, and so is the memory."""
+    create_topic(broker_41.bootstrap, topic, 7, KEEP_ALL)
+    noise = random.randbytes(900_000)
+    for partition in range(6):
+        produce_values(broker_41.bootstrap, topic, [noise] * 14, partition)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(9_000_000)], 6)
+    config = config_of(site, broker_41, topic, segment={"records": 1}, memory="16MiB", rate="16MiB")
+    with running(site, config) as instance:
+        eventually(lambda: keys_in(site.bucket, f"topics/{topic}/partition=6/") != [])
+        assert len(keys_in(site.bucket, f"topics/{topic}/")) < 60, "the others came first"
+        eventually(lambda: len(keys_in(site.bucket, f"topics/{topic}/")) == 6 * 14 + 1)
+        assert instance.stop() == 0
 
 
 @pytest.mark.long
