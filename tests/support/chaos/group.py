@@ -56,10 +56,12 @@ class Cluster:
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
-        self._connect().create_topics([new])[topic].result(_REQUEST_S)
+        admin = self._connect()
+        admin.create_topics([new])[topic].result(_REQUEST_S)
 
     def add_partitions(self, topic: str, total: int) -> None:
-        self._connect().create_partitions([NewPartitions(topic, total)])[topic].result(_REQUEST_S)
+        admin = self._connect()
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(_REQUEST_S)
 
     def view(self) -> GroupView:
         """Nothing assigned when the coordinator does not answer."""
@@ -85,14 +87,16 @@ class Cluster:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, nr): latest for topic, count in partitions.items() for nr in range(count)}
         # A new one: one that lived through a restart of the broker may get no answer any more.
-        futures = self._connect().list_offsets(asked, request_timeout=_REQUEST_S)
+        admin = self._connect()
+        futures = admin.list_offsets(asked, request_timeout=_REQUEST_S)
         return {(one.topic, one.partition): future.result(_REQUEST_S).offset for one, future in futures.items()}
 
     def commit(self, partition: Partition, offset: int, metadata: str) -> None:
         """Overwrite what the group committed. The broker allows it only while the group has no members."""
         rows = [TopicPartition(*partition, offset, metadata)]
         request = [ConsumerGroupTopicPartitions(self.group, rows)]
-        answer = self._connect().alter_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
+        admin = self._connect()
+        answer = admin.alter_consumer_group_offsets(request)[self.group].result(_REQUEST_S)
         for row in answer.topic_partitions:
             if row.error is not None:
                 raise KafkaException(row.error)
