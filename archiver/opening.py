@@ -166,6 +166,8 @@ class Opener:
             lineage=fact.lineage(source.life, source.partition),
             log_start=log_start,
         )
+        # All that was asked goes by name: a topic that was created again has a shorter log, too.
+        await self._refuse_another(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
         end = await self._in_thread(self._end_of, source, life, None)
         goes_on = branch.offset >= end.next
@@ -247,19 +249,18 @@ class Opener:
     def _confirmation(self, source: PartitionSource, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """A check for the writer's thread: that the topic of this name still is the one that the source is."""
 
-        async def topic_id() -> str | None:
-            found = (await self._client.describe_topics([source.topic])).get(source.topic)
-            return None if found is None else found.topic_id
-
         def confirm() -> None:
-            now = asyncio.run_coroutine_threadsafe(topic_id(), loop).result(_CONFIRM_S)
-            if now != source.topic_id:
-                raise TopicGoneError(
-                    f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived"
-                    " is kept"
-                )
+            asyncio.run_coroutine_threadsafe(self._refuse_another(source), loop).result(_CONFIRM_S)
 
         return confirm
+
+    async def _refuse_another(self, source: PartitionSource) -> None:
+        """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
+        found = (await self._client.describe_topics([source.topic])).get(source.topic)
+        if found is None or found.topic_id != source.topic_id:
+            raise TopicGoneError(
+                f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
+            )
 
     def _in_thread(self, call: Callable[..., Value], *arguments: object) -> Awaitable[Value]:
         return asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*arguments))

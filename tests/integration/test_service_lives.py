@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,25 +101,35 @@ def test_a_topic_created_again_is_another_life(
         assert_same_but_offsets(found, expected)
 
 
-def test_what_is_held_of_a_topic_that_went_by_name_is_dropped(
-    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
+@pytest.mark.parametrize(("old", "new"), [("held", 90), ("held", 30), ("archived", 30)])
+def test_a_topic_fetched_by_name_is_not_taken_for_another(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path, old: str, new: int
 ) -> None:
-    """Its segment is open when the topic goes, and the fetches go on in the new one: not a byte of either gets into it."""
+    """Fetches go on in the new topic: in its midst, or behind its end. What is held of the old one is dropped.
+
+    Nothing of either gets into the other's life, and nothing is taken for a log that was cut back.
+    """
     bootstrap = broker_41.bootstrap
     overlay = make_overlay(tmp_path / "overlay", [BY_NAME])
     create_topic(bootstrap, topic, 1, KEEP_ALL)
-    config = config_of(site, bootstrap, topic, segment={"age": "4s"})
-    config["topics"]["refresh"] = "1h"  # the put alone asks
+    config = config_of(site, bootstrap, topic, segment={"age": "4s" if old == "held" else "1s"})
+    config["topics"]["refresh"] = "1h"  # nobody else looks
     with running(site, config, PYTHONPATH=str(overlay)) as instance:
         eventually(lambda: instance.value("archiver_partitions", topic=topic) == 1)
         produce(bootstrap, topic, 50, "old")
         eventually(lambda: instance.value("archiver_fetched_bytes_total", topic=topic) > 0)
+        kept = {} if old == "held" else until_archived(site, java_oracle, bootstrap, topic)
+        instance.process.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # a fetch that the broker still holds would tell that the topic goes
         delete_topic(bootstrap, topic)
         create_topic(bootstrap, topic, 1, KEEP_ALL)
-        produce(bootstrap, topic, 90, "new")
+        produce(bootstrap, topic, new, "new")
+        instance.process.send_signal(signal.SIGCONT)
         until_archived(site, java_oracle, bootstrap, topic, f"{topic}@1")
+        assert instance.total("archiver_branches_total") == 0
+        assert instance.total("archiver_holes_total") == 0
         assert instance.stop() == 0
-    assert keys_in(site.bucket, f"topics/{topic}/") == []
+    assert read_partitions(site.bucket, topic) == kept
 
 
 # --- a log that lost what was archived
