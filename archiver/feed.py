@@ -124,7 +124,9 @@ class Feed:
         self.note_pending(now_s)
 
     def note_pending(self, now_s: float) -> None:
-        if self.last_stable is None or self.writer.durable_position >= self.last_stable:
+        if self.last_stable is None:
+            return
+        if self.writer.durable_position >= self.last_stable:
             self.pending_since_s = None
         elif self.pending_since_s is None:
             self.pending_since_s = now_s

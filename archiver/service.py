@@ -55,7 +55,7 @@ class Service:
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(self.membership.commit, age_s=self._archive.age_s, clock=self._archive.clock)
         self.topics: dict[str, TopicDescription] = {}
-        self.failing: dict[TopicPartition, ArchiverError] = {}
+        self.failing: dict[TopicPartition, float] = {}  # since when something may be there that is not durable
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
         self._new: set[str] | None = None  # topics that came while this instance ran; None: it has not looked yet
@@ -240,7 +240,7 @@ class Service:
 
     def _add(self, feed: Feed, token: object) -> None:
         if self._held.get(feed.key) is token:
-            self.failing.pop(feed.key, None)
+            feed.pending_since_s = self.failing.pop(feed.key, None)
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
@@ -289,19 +289,21 @@ class Service:
             if isinstance(feed.error, CutBackError):
                 self._spawn(self._branch_off(feed, token))
             elif feed.error is not None:
-                self._fail(feed.key, token, feed.error)
+                self._fail(feed.key, token, feed.error, feed.pending_since_s)
 
     async def _branch_off(self, feed: Feed, token: object) -> None:
         try:
             self._add(await self._opener.branch_off(feed), token)
         except Exception as error:  # noqa: BLE001 - as above
-            self._fail(feed.key, token, as_ours(error, feed.source))
+            self._fail(feed.key, token, as_ours(error, feed.source), feed.pending_since_s)
 
     def _fail_all(self, wanted: Mapping[TopicPartition, object], error: ArchiverError) -> None:
         for key, token in wanted.items():
             self._fail(key, token, error)
 
-    def _fail(self, key: TopicPartition, token: object, error: ArchiverError) -> None:
+    def _fail(
+        self, key: TopicPartition, token: object, error: ArchiverError, pending_since_s: float | None = None
+    ) -> None:
         """Tell why a partition stands still, and try it again after a while: nothing is final but its removal."""
         if self._held.get(key) is not token:
             return
@@ -312,7 +314,7 @@ class Service:
         if isinstance(error, TopicGoneError):
             log.info(what, error, *key, pause_s)
         else:
-            self.failing[key] = error
+            self.failing[key] = pending_since_s or self.failing.get(key) or self._archive.clock()
             log.debug("%s-%d: failed", *key, exc_info=error)
             log.log(logging.WARNING if error.retriable else logging.ERROR, what, error, *key, pause_s)
             self._archive.ledger.failed(key[0], type(error).__name__)

@@ -48,14 +48,15 @@ class Vitals:
             return
         feeds = dict(service.feeds)
         yield from (self._state_of(feed, now_s) for feed in feeds.values())
-        for topic, partition in service.failing.keys() - feeds.keys():
+        failing = dict(service.failing)
+        for topic, partition in failing.keys() - feeds.keys():
             yield PartitionState(
                 topic=topic,
                 partition=partition,
                 position=0,
                 high_watermark=None,
                 oldest_pending_ms=None,
-                pending_since_s=None,
+                pending_since_s=now_s - failing[topic, partition],
                 retention_ms=self._retention_ms.get(topic),
                 is_failing=True,
             )

@@ -191,10 +191,11 @@ def test_a_corrupt_batch_stops_its_partition_alone_and_heals(
         assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(10))
         assert instance.value("archiver_partitions", topic=topic) == 2
         eventually(lambda: instance.total("archiver_failures_total", topic=topic) >= 2)
-        assert f"{topic}-0" in instance.log
+        eventually(lambda: instance.value("archiver_rpo_seconds", topic=topic) > 4)
         log.restore()
         eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 0)
         until_archived(site, java_oracle, broker.bootstrap, topic)
+        eventually(lambda: instance.value("archiver_rpo_seconds", topic=topic) == 0)
         assert instance.stop() == 0
 
 
