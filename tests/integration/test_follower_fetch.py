@@ -76,6 +76,7 @@ def test_followers_are_read_from_and_leaders_when_they_are_gone(
         assert_unharmed(instance)
 
 
+@pytest.mark.long
 def test_a_rolling_restart_under_load_loses_nothing(
     cluster: BrokerCluster, site: ArchiveSite, topic: str, java_oracle: JavaOracle, seed: int
 ) -> None:

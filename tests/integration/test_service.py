@@ -360,6 +360,7 @@ def test_a_signal_ends_it_in_time_while_the_store_hangs(
             until_archived(site, java_oracle, broker_41.bootstrap, topic)
 
 
+@pytest.mark.long
 def test_a_signal_ends_a_bounded_backup_in_time_while_the_store_hangs(
     broker_41: Broker, site: ArchiveSite, topic: str
 ) -> None:

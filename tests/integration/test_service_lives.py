@@ -67,7 +67,7 @@ def assert_same_but_offsets(found: dict[int, list[Rec]], expected: dict[int, lis
 # --- a topic that was created again
 
 
-@pytest.mark.parametrize("fetched", ["by id", "by name"])
+@pytest.mark.parametrize("fetched", ["by id", pytest.param("by name", marks=pytest.mark.long)])
 def test_a_topic_created_again_is_another_life(
     broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path, fetched: str
 ) -> None:
@@ -101,7 +101,9 @@ def test_a_topic_created_again_is_another_life(
         assert_same_but_offsets(found, expected)
 
 
-@pytest.mark.parametrize(("old", "new"), [("held", 90), ("held", 30), ("archived", 30)])
+@pytest.mark.parametrize(
+    ("old", "new"), [("held", 90), pytest.param("held", 30, marks=pytest.mark.long), ("archived", 30)]
+)
 def test_a_topic_fetched_by_name_is_not_taken_for_another(
     broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path, old: str, new: int
 ) -> None:
