@@ -60,7 +60,7 @@ class Service:
         self.is_ready = False
         self._new: set[str] | None = None  # topics that came while this instance ran; None: it has not looked yet
         self._held: dict[TopicPartition, object] = {}  # each time that a partition is gained, another token
-        self._tries: dict[TopicPartition, int] = {}
+        self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
         self._open_again_at_s: dict[TopicPartition, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -192,7 +192,7 @@ class Service:
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         for key in partitions:
             self._held[key] = object()
-            self._tries.pop(key, None)
+            self._failures.pop(key, None)
         self._begin(partitions, with_hints=True)
 
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
@@ -277,7 +277,7 @@ class Service:
     # --- partitions in trouble
 
     def _note_durable(self, feed: Feed) -> None:
-        self._tries.pop(feed.key, None)
+        self._failures.pop(feed.key, None)
         self.commits.note(feed)
 
     async def _face_ends(self) -> None:
@@ -307,19 +307,26 @@ class Service:
         """Tell why a partition stands still, and try it again after a while: nothing is final but its removal."""
         if self._held.get(key) is not token:
             return
-        tries = self._tries.get(key, 0)
-        self._tries[key] = tries + 1
-        pause_s = min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
+        now_s = self._archive.clock()
+        pause_s = self._pause_s(key, now_s)
         what = "%s; %s-%d is tried again in %.0f s"
         if isinstance(error, TopicGoneError):
+            self.failing.pop(key, None)
             log.info(what, error, *key, pause_s)
         else:
-            self.failing[key] = pending_since_s or self.failing.get(key) or self._archive.clock()
+            self.failing[key] = pending_since_s or self.failing.get(key) or now_s
             log.debug("%s-%d: failed", *key, exc_info=error)
             log.log(logging.WARNING if error.retriable else logging.ERROR, what, error, *key, pause_s)
             self._archive.ledger.failed(key[0], type(error).__name__)
+        self._open_again_at_s[key] = now_s + pause_s
 
-        self._open_again_at_s[key] = self._archive.clock() + pause_s
+    def _pause_s(self, key: TopicPartition, now_s: float) -> float:
+        """Twice as long each time, unless the last failure is long past."""
+        count, failed_at_s = self._failures.get(key, (0, now_s))
+        if now_s - failed_at_s > 2 * _LONGEST_PAUSE_S:
+            count = 0
+        self._failures[key] = count + 1, now_s
+        return min(_FIRST_PAUSE_S * 2.0 ** min(count, 16), _LONGEST_PAUSE_S)
 
     async def _open_again(self) -> None:
         """Try again what failed; together, so that a thousand partitions of a topic are one question about it."""

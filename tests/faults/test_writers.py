@@ -120,13 +120,13 @@ class World:
 class Process:
     """A writer of this partition; `None` when it is dead. Its clock is the world's, its vigil its own."""
 
-    def __init__(self, world: World, hint: int | None) -> None:
+    def __init__(self, world: World, hint: int | None, most_records: int | None = None) -> None:
         self.world = world
         self.vigil = Vigil(SESSION_S, lambda: world.now_s)
         archive = Archive(
             store=world.store,
             layout=LAYOUT,
-            limits=SegmentLimits(uncompressed_bytes=0, records=world.chance.randint(1, 9)),
+            limits=SegmentLimits(uncompressed_bytes=0, records=most_records or world.chance.randint(1, 9)),
             age_s=1e9,
             spool=world.spool,
             clock=lambda: 0.0,
@@ -234,17 +234,19 @@ def check(world: World) -> None:
     assert not coverages or coverages[0][0] >= world.kept_from, "what was swept is back"
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("turn", range(4))
 def test_any_order_of_steps_keeps_every_offset_once(
-    seed: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, turn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = made_world(seed + number, tmp_path)
-    died = run(world, monkeypatch, 150)
-    finish(world)
-    check(world)
-    assert world.store.lost > 0
-    assert world.store.refused > 0
-    assert world.swept > 0
+    died: set[str] = set()
+    lost = refused = swept = 0
+    for number in range(15):
+        world = made_world(seed + 100 * turn + number, tmp_path)
+        died |= run(world, monkeypatch, 150)
+        finish(world)
+        check(world)
+        lost, refused, swept = lost + world.store.lost, refused + world.store.refused, swept + world.swept
+    assert min(lost, refused, swept) > 0
     assert died == set(EFFECTS)
 
 
@@ -263,7 +265,7 @@ def test_a_store_that_overwrites_would_be_noticed(seed: int, tmp_path: Path, mon
 
 
 def test_nothing_is_put_under_a_swept_key_after_a_silence(world: World) -> None:
-    sleeper, other = world.writer(), world.writer()
+    sleeper, other = Process(world, None, most_records=1000), world.writer()
     world.store.is_calm = True
     for _ in range(40):
         world.grow()
