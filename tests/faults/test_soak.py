@@ -91,8 +91,13 @@ def rival_comes_and_goes(bootstrap: str, topic: str) -> None:
         }
     )
     rival.subscribe([topic])
+
+    def has_partitions() -> bool:
+        rival.poll(0.1)
+        return len(rival.assignment()) > 0
+
     try:
-        eventually(lambda: rival.poll(0.1) is None and len(rival.assignment()) > 0, "the rival got no partition")
+        eventually(has_partitions, "the rival got no partition")
     finally:
         rival.close()
 

@@ -4,7 +4,6 @@ import shutil
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -22,6 +21,7 @@ from archiver.layout import Layout, SegmentKey
 from archiver.sandbox import KafkaBroker
 from archiver.store import ObjectInfo, open_store
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of
 from tests.support.kafka_topics import batches_in, create_topic, with_client
 from tests.support.memory_store import MemoryStore, StoredObject
@@ -98,31 +98,14 @@ class Ground:
         return with_client(self.broker.bootstrap, body)
 
 
-def folder_of(broker: KafkaBroker, topic: str, partition: int) -> Path:
-    return broker.data_dir / "log" / f"{topic}-{partition}"
-
-
-def cut(broker: KafkaBroker, topic: str, partition: int, end: int) -> None:
-    """As a machine without power leaves it: the log ends at a batch. Without its indexes the broker recovers it."""
-    folder = folder_of(broker, topic, partition)
-    path = folder / f"{0:020}.log"
-    content, at = path.read_bytes(), 0
-    while at < len(content) and struct.unpack_from(">q", content, at)[0] < end:
-        at += 12 + int(struct.unpack_from(">i", content, at + 8)[0])
-    path.write_bytes(content[:at])
-    for kind in ("*.index", "*.timeindex", "*.snapshot"):
-        for other in folder.glob(kind):
-            other.unlink()
-
-
 def restart(broker: KafkaBroker, topic: str, ends: Mapping[int, int | None]) -> None:
     """Stop, cut each log (None: lose it), start: the broker leads on in a new epoch, once it leads at all."""
     broker.stop()
     for partition, end in ends.items():
         if end is None:
-            shutil.rmtree(folder_of(broker, topic, partition))
+            shutil.rmtree(log_folder(broker, topic, partition))
         else:
-            cut(broker, topic, partition, end)
+            cut_log(broker, topic, partition, end)
     broker.start()
     with_client(broker.bootstrap, lambda client: client.offsets([(topic, partition) for partition in ends]))
 
