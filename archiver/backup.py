@@ -211,7 +211,6 @@ class _Run:
             except StoppedError:
                 # Flush what is held; what is not durable in time is dropped, because the archive is the checkpoint.
                 await pump.close(list(pump.feeds.values()), STOP_S)
-                request.archive.given_up.set()
                 raise
             finally:
                 teller.cancel()

@@ -5,6 +5,7 @@ Why it may be asked so, and what the answers mean: docs/decisions/0007-a-life-fo
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from archiver.control import Branch, Stretch
@@ -30,6 +31,7 @@ async def find_branch(
     store: ObjectStore,
     layout: Layout,
     *,
+    pool: Executor,
     topic: str,
     partition: int,
     lineage: Sequence[Stretch],
@@ -42,7 +44,7 @@ async def find_branch(
     """
     our_end = 0
     highest_known: int | None = None  # of the epochs that we have asked about or below
-    async for archived in _newest_first(store, layout, topic, partition, lineage):
+    async for archived in _newest_first(pool, store, layout, topic, partition, lineage):
         our_end = max(our_end, archived.next)
         epoch = archived.leader_epoch
         if epoch < 0 or (highest_known is not None and epoch > highest_known):
@@ -63,13 +65,14 @@ def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch
 
 
 async def _newest_first(
-    store: ObjectStore, layout: Layout, topic: str, partition: int, lineage: Sequence[Stretch]
+    pool: Executor, store: ObjectStore, layout: Layout, topic: str, partition: int, lineage: Sequence[Stretch]
 ) -> AsyncIterator[_Archived]:
     """Walk back through the segments of a partition, one HEAD at a time. Damaged ones tell nothing and are passed over."""
+    loop = asyncio.get_running_loop()
     for stretch in reversed(lineage):
         until = stretch.until_offset
-        for key in await asyncio.to_thread(_keys_newest_first, store, layout, topic, partition, stretch):
-            archived = await asyncio.to_thread(_look_at, store, key)
+        for key in await loop.run_in_executor(pool, _keys_newest_first, store, layout, topic, partition, stretch):
+            archived = await loop.run_in_executor(pool, _look_at, store, key)
             if archived is not None:
                 yield (
                     archived

@@ -245,7 +245,7 @@ class BackupConfig(Section):
         default="archiver", description="consumer group of all instances that share this archive's work"
     )
     group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
-    session_timeout_ms: Annotated[Duration, Field(ge=1000)] = Field(
+    session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
         default=45_000,
         validation_alias="session-timeout",
         description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",

@@ -41,7 +41,8 @@ class Feed:
     working: bool = False
     starving: bool = False  # an empty answer although its end is ahead: next time it goes first
     closing: bool = False  # flush what is held, drop what waits, end
-    dropped: bool = False  # somebody else has the partition: drop what is held, too
+    put_again_at_s: float | None = None  # a put did not work: nothing else until it does
+    put_fails_since_s: float | None = None
     told_base: int | None = field(init=False)  # of the newest segment that was told to be durable
     replica: int | None = None  # a follower that the leader sent us to
     not_before_s: float = 0.0  # no fetch before that: the last one was refused
@@ -50,6 +51,7 @@ class Feed:
     high_watermark: int | None = None
     last_stable: int | None = None
     pending_since_s: float | None = None  # since when something is known to be there and is not durable
+    pending_from: int = field(init=False)  # the position that this is about
     held_back_since_s: float | None = None  # since when the last stable offset stands still below the end
     open_transactions: tuple[OpenTransaction, ...] = ()
     error: ArchiverError | None = None
@@ -58,6 +60,7 @@ class Feed:
     def __post_init__(self) -> None:
         self.from_offset = self.writer.position
         self.told_base = self.writer.newest_base
+        self.pending_from = self.writer.durable_position
         self.go_on_where_the_writer_is()
 
     @property
@@ -73,6 +76,7 @@ class Feed:
         return (
             self.error is None
             and not self.closing
+            and self.put_again_at_s is None
             and self.fetch_offset < self.end_offset
             and len(self.queue) < _FETCHES_AHEAD
         )
@@ -124,12 +128,13 @@ class Feed:
         self.note_pending(now_s)
 
     def note_pending(self, now_s: float) -> None:
-        if self.last_stable is None:
-            return
-        if self.writer.durable_position >= self.last_stable:
+        """Below the end, and held back by no more than we know: it waits since it was first seen to."""
+        position = self.writer.durable_position
+        if self.high_watermark is None or position >= self.high_watermark:
             self.pending_since_s = None
-        elif self.pending_since_s is None:
+        elif self.pending_since_s is None or position != self.pending_from:
             self.pending_since_s = now_s
+        self.pending_from = position
 
     def report(self) -> PartitionReport:
         return PartitionReport(

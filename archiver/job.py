@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -152,7 +151,6 @@ async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Wo
             # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
-            given_up=threading.Event(),
         ),
         positions=_positions(config),
         memory_bytes=backup.memory_bytes,

@@ -284,6 +284,7 @@ gauge shows: alarm on an instance that is down as well.
 | `min by (topic) (archiver_retention_left_seconds) < 86400` | within a day it will |
 | `max by (topic) (archiver_rpo_seconds) > 900` | the archive is behind; in quiet times this stays near `backup.segment.age` |
 | `archiver_partitions_failing > 0` | a partition does not get on; the log names it and the reason |
+| `absent(archiver_partitions)`, or `/readyz` not 200 for minutes | no instance is in the group, or the cluster is away: nobody knows what is not archived |
 | `archiver_open_transaction_age_seconds > 900` | a producer left a transaction open; nothing behind it can be read until it ends |
 """
 

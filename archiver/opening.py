@@ -161,6 +161,7 @@ class Opener:
             self._client,
             archive.store,
             archive.layout,
+            pool=self._pool,
             topic=source.topic,
             partition=source.partition,
             lineage=fact.lineage(source.life, source.partition),

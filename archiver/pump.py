@@ -15,7 +15,7 @@ from archiver.kafka.fetch import Fetched, fetch
 from archiver.observe import Ledger
 from archiver.trouble import Retry, Skip, Verdict, judge, judge_silence
 from archiver.workers import Workers
-from archiver.writer import Fetch, epoch_of
+from archiver.writer import Fetch, PutLaterError, epoch_of
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,15 @@ PARTITION_BYTES: Final = 4 * 1024 * 1024
 ANSWER_BYTES: Final = 16 * 1024 * 1024
 _LEAST_ANSWER_BYTES = 64 * 1024  # with a rate: an answer of a second, but no crumbs
 _LONGEST_WAIT_MS = 500
+# A request names all its partitions, 3.5 us of CPU each: a trickle over a thousand of them must not ask for each record.
+_SMALL_ANSWER_BYTES = 64 * 1024
+_PAUSE_PER_PARTITION_S = 0.00025
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _TICK_S = 0.5
 _RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
+_PUT_PAUSE_AT_END_S = 1.0
+_TELL_PAUSE_S = 6.0  # a put that pauses for so long has failed for a while
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
 PATIENCE_S = 300.0  # without any progress of a partition
 
@@ -116,6 +121,8 @@ class Pump:
         closing = list(feeds)
         for feed in closing:
             feed.closing = True
+            if feed.put_again_at_s is not None:
+                feed.put_again_at_s = self._clock()
             self._advance(feed)
         waits = [asyncio.create_task(feed.ended.wait()) for feed in closing]
         if waits:
@@ -124,10 +131,12 @@ class Pump:
                 task.cancel()
         for feed in closing:
             self._forget(feed)
+            if not feed.ended.is_set():
+                log.warning("%s: what was held at the end is not known to be durable; Kafka has it", feed.source)
 
-    def drop(self, feed: Feed) -> None:
-        """Somebody else has the partition already: nothing more is put on purpose, and nobody waits."""
-        feed.closing = feed.dropped = True
+    def let_go(self, feed: Feed) -> None:
+        """Somebody else may have the partition: what is held is put all the same, which does no harm; nobody waits."""
+        feed.closing = True
         self._forget(feed)
         self._advance(feed)
 
@@ -202,7 +211,9 @@ class Pump:
             feeds = self._hungry(node)
             if feeds:
                 await self._keep_to_the_rate()
-                await self._fetch(node, self._in_turn(feeds))
+                fetched_bytes = await self._fetch(node, self._in_turn(feeds))
+                if fetched_bytes < _SMALL_ANSWER_BYTES:
+                    await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
             else:
                 self._changed.clear()
                 await self._changed.wait()
@@ -228,7 +239,8 @@ class Pump:
         start = self._turn % len(feeds)
         return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
 
-    async def _fetch(self, node: int, feeds: list[Feed]) -> None:
+    async def _fetch(self, node: int, feeds: list[Feed]) -> int:
+        """Ask once for all of them. Returns how many bytes came."""
         targets = [feed.target for feed in feeds]
         try:
             answers = await fetch(
@@ -244,14 +256,15 @@ class Pump:
             for feed in feeds:
                 self._look_elsewhere(feed)
             self._note_trouble(feeds, error, "fetch")
-            return
+            return 0
         except KafkaError as error:
             for feed in feeds:
                 self._fail(feed, error)
-            return
+            return 0
         for place, (feed, target, answer) in enumerate(zip(feeds, targets, answers, strict=True)):
             if feed.fetch_offset == target.offset and feed.wants_more:
                 self._accept(feed, answer, first=place == 0)
+        return sum(len(answer.records) for answer in answers)
 
     def _accept(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
         feed.hear(answer, self._clock())
@@ -354,6 +367,10 @@ class Pump:
             return
         if feed.closing:
             self._drop_queue(feed)
+        if feed.put_again_at_s is not None:
+            if self._clock() >= feed.put_again_at_s:
+                self._spawn(feed, self._flush)
+            return
         if feed.queue:
             self._spawn(feed, self._take)
         elif feed.closing or feed.error is not None or feed.is_at_end:
@@ -378,7 +395,7 @@ class Pump:
         task.add_done_callback(self._work.discard)
 
     def _tell_durable(self, feed: Feed) -> None:
-        if feed.writer.newest_base != feed.told_base and not feed.dropped:
+        if feed.writer.newest_base != feed.told_base:
             feed.told_base = feed.writer.newest_base
             self._on_durable(feed)
 
@@ -407,8 +424,10 @@ class Pump:
                 feed.writer.pass_over(feed.fetch_offset)
             feed.writer.flush()
 
-        await self._in_thread(feed, feed.writer.discard if feed.dropped else flush)
+        await self._in_thread(feed, flush)
         self._tell_durable(feed)
+        if feed.put_again_at_s is not None:
+            return
         if not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
             feed.go_on_where_the_writer_is()
         else:
@@ -417,11 +436,28 @@ class Pump:
     async def _in_thread(self, feed: Feed, work: Callable[[], None]) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except PutLaterError as error:
+            self._put_later(feed, error)
         except Exception as error:
             log.debug("%s: failed", feed.source, exc_info=error)
             feed.error = as_ours(error, feed.source)
             self._drop_queue(feed)
             feed.writer.discard()
+            feed.put_again_at_s = None
+        else:
+            feed.put_again_at_s = feed.put_fails_since_s = None
+
+    def _put_later(self, feed: Feed, error: PutLaterError) -> None:
+        """The segment waits beside the workers: they are for the partitions that get on."""
+        self._drop_queue(feed)
+        now_s = self._clock()
+        if feed.put_fails_since_s is None:
+            feed.put_fails_since_s = now_s
+        pause_s = min(error.pause_s, _PUT_PAUSE_AT_END_S) if feed.closing else error.pause_s
+        if pause_s >= _TELL_PAUSE_S:
+            log.warning("%s: %s; tried again for %.0f s now", feed.source, error, now_s - feed.put_fails_since_s)
+        feed.put_again_at_s = now_s + pause_s
+        asyncio.get_running_loop().call_later(pause_s + 0.005, self._advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
         self._held_bytes -= sum(len(item.records) for item in feed.queue)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from archiver.backup import STOP_S, BackupRequest, keeper_of
@@ -35,6 +36,13 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """That a partition is ours, from when it was gained until it goes: what was begun in an earlier one is of no use."""
+
+    since_s: float
+
+
 class Service:
     """One instance. `run` returns when it is stopped, and everything held is durable or dropped by then."""
 
@@ -50,7 +58,8 @@ class Service:
         self._archive = request.archive
         self._group = group
         self._pool = pool
-        self._asides = Workers(1, "hints")  # must not wait behind puts that hang
+        self._openers = Workers(4, "opener")  # what opens must not wait behind puts that hang
+        self._asides = Workers(1, "hints")  # the same
         self._wait = wait
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(self.membership.commit, age_s=self._archive.age_s, clock=self._archive.clock)
@@ -59,7 +68,7 @@ class Service:
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
         self._new: set[str] | None = None  # topics that came while this instance ran; None: it has not looked yet
-        self._held: dict[TopicPartition, object] = {}  # each time that a partition is gained, another token
+        self.held: dict[TopicPartition, Hold] = {}  # each time that a partition is gained, another one
         self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
         self._open_again_at_s: dict[TopicPartition, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,7 +83,7 @@ class Service:
             cluster_id = await unless_stopped(stop, self.persist("the cluster", client.cluster_id))
             self._positions = keeper_of(self._request, client, self._pool, cluster_id)
             self._opener = Opener(
-                client, archive=self._archive, pool=self._pool, cluster_id=cluster_id, start=self._request.start
+                client, archive=self._archive, pool=self._openers, cluster_id=cluster_id, start=self._request.start
             )
             await unless_stopped(stop, self.persist("topics", self._look))
             self._pump = await stack.enter_async_context(
@@ -125,9 +134,8 @@ class Service:
 
     async def _leave(self) -> None:
         """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
-        self._held.clear()
+        self.held.clear()
         await self._pump.close(list(self._pump.feeds.values()), STOP_S)
-        self._archive.given_up.set()
         reach("stop.flushed")
         hints = self.commits.all_hints()
         leaver = Workers(1, "leave")
@@ -173,7 +181,7 @@ class Service:
                 self._archive.ledger.retried("topics", type(error).__name__)
 
     async def _settle_changes(self) -> None:
-        held = {topic for topic, _ in self._held}
+        held = {topic for topic, _ in self.held}
         changed = [topic for name, topic in self.topics.items() if name in held]
         settled = await self._opener.settle(changed, only_changes=True, new=self._new or ())
         for error in settled.refused.values():
@@ -191,19 +199,19 @@ class Service:
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         for key in partitions:
-            self._held[key] = object()
+            self.held[key] = Hold(since_s=self._archive.clock())
             self._failures.pop(key, None)
         self._begin(partitions, with_hints=True)
 
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
-        self._spawn(self._open({key: self._held[key] for key in partitions if key in self._held}, with_hints))
+        self._spawn(self._open({key: self.held[key] for key in partitions if key in self.held}, with_hints))
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _open(self, wanted: Mapping[TopicPartition, object], with_hints: bool) -> None:
+    async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
         """Open partitions; those that cannot be opened are tried again, each on its own."""
         try:
             hints = await self._hints(wanted) if with_hints else {}
@@ -218,28 +226,28 @@ class Service:
             return
         why = {**refused, **settled.refused}
 
-        async def open_one(key: TopicPartition, token: object) -> None:
+        async def open_one(key: TopicPartition, hold: Hold) -> None:
             topic = key[0]
             if topic not in settled.facts:
                 gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
-                self._fail(key, token, why.get(topic) or gone)
+                self._fail(key, hold, why.get(topic) or gone)
                 return
             try:
-                await self._open_one(key, token, found[topic], settled.facts[topic], hints.get(key))
+                await self._open_one(key, hold, found[topic], settled.facts[topic], hints.get(key))
             except Exception as error:  # noqa: BLE001 - as above
-                self._fail(key, token, as_ours(error, f"{topic}-{key[1]}"))
+                self._fail(key, hold, as_ours(error, f"{topic}-{key[1]}"))
 
-        await asyncio.gather(*(open_one(key, token) for key, token in wanted.items()))
+        await asyncio.gather(*(open_one(key, hold) for key, hold in wanted.items()))
 
     async def _open_one(
-        self, key: TopicPartition, token: object, topic: TopicDescription, fact: TopicFact, hint: Hint | None
+        self, key: TopicPartition, hold: Hold, topic: TopicDescription, fact: TopicFact, hint: Hint | None
     ) -> None:
         base = None if hint is None else hint.base
         feed = await self._opener.open(fact, topic.topic_id, key[1], newest_base=base)
-        self._add(feed, token)
+        self._add(feed, hold)
 
-    def _add(self, feed: Feed, token: object) -> None:
-        if self._held.get(feed.key) is token:
+    def _add(self, feed: Feed, hold: Hold) -> None:
+        if self.held.get(feed.key) is hold:
             feed.pending_since_s = self.failing.pop(feed.key, None)
             self._pump.add(feed)
 
@@ -258,7 +266,7 @@ class Service:
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
         """Flush what is held of them, and return what is durable."""
         for key in partitions:
-            self._held.pop(key, None)
+            self.held.pop(key, None)
             self.failing.pop(key, None)
         await self._pump.close([feed for key in partitions if (feed := self._pump.feeds.get(key))], RELEASE_S)
         reach("revoked.flushed")
@@ -267,11 +275,11 @@ class Service:
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         """Somebody else has them already."""
         for key in partitions:
-            self._held.pop(key, None)
+            self.held.pop(key, None)
             self.failing.pop(key, None)
             feed = self._pump.feeds.get(key)
             if feed is not None:
-                self._pump.drop(feed)
+                self._pump.let_go(feed)
         self.commits.take(partitions)
 
     # --- partitions in trouble
@@ -283,29 +291,29 @@ class Service:
     async def _face_ends(self) -> None:
         while True:
             feed = await self._pump.next_ended()
-            token = self._held.get(feed.key)
-            if token is None:
+            hold = self.held.get(feed.key)
+            if hold is None:
                 continue
             if isinstance(feed.error, CutBackError):
-                self._spawn(self._branch_off(feed, token))
+                self._spawn(self._branch_off(feed, hold))
             elif feed.error is not None:
-                self._fail(feed.key, token, feed.error, feed.pending_since_s)
+                self._fail(feed.key, hold, feed.error, feed.pending_since_s)
 
-    async def _branch_off(self, feed: Feed, token: object) -> None:
+    async def _branch_off(self, feed: Feed, hold: Hold) -> None:
         try:
-            self._add(await self._opener.branch_off(feed), token)
+            self._add(await self._opener.branch_off(feed), hold)
         except Exception as error:  # noqa: BLE001 - as above
-            self._fail(feed.key, token, as_ours(error, feed.source), feed.pending_since_s)
+            self._fail(feed.key, hold, as_ours(error, feed.source), feed.pending_since_s)
 
-    def _fail_all(self, wanted: Mapping[TopicPartition, object], error: ArchiverError) -> None:
-        for key, token in wanted.items():
-            self._fail(key, token, error)
+    def _fail_all(self, wanted: Mapping[TopicPartition, Hold], error: ArchiverError) -> None:
+        for key, hold in wanted.items():
+            self._fail(key, hold, error)
 
     def _fail(
-        self, key: TopicPartition, token: object, error: ArchiverError, pending_since_s: float | None = None
+        self, key: TopicPartition, hold: Hold, error: ArchiverError, pending_since_s: float | None = None
     ) -> None:
         """Tell why a partition stands still, and try it again after a while: nothing is final but its removal."""
-        if self._held.get(key) is not token:
+        if self.held.get(key) is not hold:
             return
         now_s = self._archive.clock()
         pause_s = self._pause_s(key, now_s)

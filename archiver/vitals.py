@@ -48,15 +48,18 @@ class Vitals:
             return
         feeds = dict(service.feeds)
         yield from (self._state_of(feed, now_s) for feed in feeds.values())
-        failing = dict(service.failing)
-        for topic, partition in failing.keys() - feeds.keys():
+        failing, held = dict(service.failing), dict(service.held)
+        for topic, partition in held.keys() - feeds.keys():
+            since_s = failing.get((topic, partition), held[topic, partition].since_s)
+            if (topic, partition) not in failing and now_s - since_s < _TROUBLE_S:
+                continue  # is being opened
             yield PartitionState(
                 topic=topic,
                 partition=partition,
                 position=0,
                 high_watermark=None,
                 oldest_pending_ms=None,
-                pending_since_s=now_s - failing[topic, partition],
+                pending_since_s=now_s - since_s,
                 retention_ms=self._retention_ms.get(topic),
                 is_failing=True,
             )
@@ -72,9 +75,12 @@ class Vitals:
             oldest_pending_ms=oldest_ms if oldest_ms is not None and oldest_ms >= 0 else None,
             pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
             retention_ms=self._retention_ms.get(topic),
-            is_failing=feed.trouble_since_s is not None and now_s - feed.trouble_since_s > _TROUBLE_S,
+            is_failing=any(
+                since_s is not None and now_s - since_s > _TROUBLE_S
+                for since_s in (feed.trouble_since_s, feed.put_fails_since_s)
+            ),
             open_transactions=[
-                (one.producer_id, (self.clock_ms() - one.last_timestamp_ms) / 1000) for one in feed.open_transactions
+                (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions
             ],
         )
 
@@ -113,18 +119,23 @@ class Vitals:
             await asyncio.sleep(1.0)
 
     async def _learn_retention(self, service: Service, client: KafkaClient) -> None:
+        """At once for a topic that is new here, and again now and then."""
+        asked: frozenset[str] = frozenset()
+        asked_at_s = 0.0
         while True:
             await asyncio.sleep(_UNTIL_TOPICS_S)
-            topics = {topic for topic, _ in service.feeds}
+            topics = frozenset(topic for topic, _ in service.held)
+            if topics <= asked and self._clock() - asked_at_s < _RETENTION_EVERY_S:
+                continue
             try:
                 found, _ = await topic_configs_known(client, topics)
             except ArchiverError as error:
                 log.info("retention is not known: %s", error)
                 continue
+            asked, asked_at_s = topics, self._clock()
             self._retention_ms = {
                 topic: int(configs.effective["retention.ms"])
                 for topic, configs in found.items()
                 if "delete" in configs.effective.get("cleanup.policy", "delete")
                 and int(configs.effective.get("retention.ms", "-1")) >= 0
             }
-            await asyncio.sleep(_RETENTION_EVERY_S if topics else 0)

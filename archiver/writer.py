@@ -1,6 +1,6 @@
 """One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
 
-import threading
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,8 @@ from archiver.observe import Ledger
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore
 from archiver.vigil import Vigil
+
+log = logging.getLogger(__name__)
 
 # A put is repeated for this long before the partition gives up; Kafka keeps the records meanwhile.
 PUT_PATIENCE_S = 300.0
@@ -58,8 +60,14 @@ class Archive:
     clock: Callable[[], float]
     vigil: Vigil
     ledger: Ledger
-    # Set when nobody waits for a put any more: what is held is dropped, and Kafka still has it.
-    given_up: threading.Event
+
+
+class PutLaterError(StoreTemporaryError):
+    """A put did not work; its outcome is unknown. The closed segment waits, and `flush` puts it again."""
+
+    def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
+        super().__init__(str(error), cause=error.cause)
+        self.pause_s = pause_s
 
 
 def epoch_of(batches: Longs) -> int:
@@ -111,13 +119,20 @@ class PartitionWriter:
         self._silences = archive.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
+        self._closed: FinishedSegment | None = None  # waits for its put
+        self._closed_at_s = 0.0
+        self._pause_s = _FIRST_PAUSE_S
         self._base = end.next
         self._waiting_holes: list[Hole] = []
 
     @property
     def durable_position(self) -> int:
         """Everything below it is in the archive, or is nothing that could be."""
-        return self.position if self._open is None else self._base
+        return self._base if self.holds_records else self.position
+
+    @property
+    def holds_records(self) -> bool:
+        return self._open is not None or self._closed is not None
 
     @property
     def is_due(self) -> bool:
@@ -129,7 +144,7 @@ class PartitionWriter:
 
         A broken batch ends the partition, after everything before it is durable.
         """
-        if fetch.position != self.position:
+        if fetch.position != self.position or self._closed is not None:
             return
         self._is_by_name |= not fetch.by_topic_id
         rest, aborted, broken = fetch.records, fetch.aborted, None
@@ -169,8 +184,13 @@ class PartitionWriter:
         return True
 
     def skip(self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED) -> None:
-        """Go on behind what cannot be had; it becomes a hole."""
+        """Go on behind what cannot be had; it becomes a hole of the next segment, and is counted now."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
+        level = logging.WARNING if cause is HoleCause.EXPIRED else logging.INFO
+        log.log(
+            level, "%s: offsets %d to %d are not archived: %s", self.source, hole.first_offset, hole.last_offset, cause
+        )
+        self._archive.ledger.hole(self.source.topic, cause=cause, offsets=hole.last_offset - hole.first_offset + 1)
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
@@ -191,18 +211,17 @@ class PartitionWriter:
             self._open.cover(self.position, leader_epoch=-1, source_bytes=0)
 
     def flush(self) -> None:
-        """Make durable what is held."""
-        if self._open is not None:
+        """Make durable what is held; PutLaterError when that did not work now."""
+        if self.holds_records:
             self._put()
 
     def discard(self) -> None:
         """Drop what is held: the archive is the checkpoint."""
         if self._open is not None:
             self._open.discard()
-            self._close()
-
-    def _close(self) -> None:
-        self._open, self.oldest_held_ms = None, None
+        if self._closed is not None:
+            self._closed.discard()
+        self._open = self._closed = self.oldest_held_ms = None
 
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
         """The open segment, or a new one that will begin with this row."""
@@ -219,26 +238,39 @@ class PartitionWriter:
 
     def _put(self) -> bool:
         """Close, put, go on at its `next`. False: someone else was there first, and the position is theirs."""
-        if self._open is None:
-            raise ValueError(f"{self.source}: no segment is open")
-        finished = self._open.finish()  # 1. close: the body and its facts are whole
+        closed = self._close()  # 1. close: the body and its facts are whole
         reach("segment.closed")
         try:
-            end = self._taken_over() or self._put_or_find_winner(finished)  # 2. put: from here on it is durable
-        finally:
-            finished.discard()
-            self._close()  # not before: until then its records are held, and are shown as not durable
+            end = self._taken_over() or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
+        except StoreTemporaryError as error:
+            raise self._later(error) from error
+        self.discard()
         reach("segment.put")
-        ours = end.next == finished.facts.next
-        self._base, self.newest_base = (
-            end.next,
-            self._archive.layout.base_of(end.key),
-        )  # 3. only now the position counts
+        ours = end.next == closed.facts.next
+        self._base = end.next  # 3. only now the position counts
+        self.newest_base = self._archive.layout.base_of(end.key)
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
         self._waiting_holes.clear()
         reach("position.counted")
         return ours
+
+    def _close(self) -> FinishedSegment:
+        if self._closed is None:
+            if self._open is None:
+                raise ValueError(f"{self.source}: no segment is open")
+            self._closed, self._open = self._open.finish(), None
+            self._closed_at_s, self._pause_s = self._archive.clock(), _FIRST_PAUSE_S
+        return self._closed
+
+    def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
+        """The same put again tells its outcome. Not for ever: then the partition is read anew."""
+        self.written.put_retries += 1
+        self._archive.ledger.retried("put", error.cause)
+        if self._archive.clock() - self._closed_at_s > PUT_PATIENCE_S:
+            return error
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        return PutLaterError(error, pause_s)
 
     def _taken_over(self) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
@@ -252,33 +284,19 @@ class PartitionWriter:
         self._silences = silences
         return end if end.next > self._base else None
 
-    def _put_or_find_winner(self, finished: FinishedSegment) -> ArchivedEnd:
+    def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
         """Put; the end of the archive then, which is another writer's when that one was first."""
-        started_s = self._archive.clock()
-        created = self._put_patiently(finished)
-        facts = finished.facts if created else self._winner(finished)
-        if facts.sha256 == finished.facts.sha256:  # also when the answer to our own put was lost
-            self._count(finished, self._archive.clock() - started_s)
-            return ArchivedEnd.of(facts, self._key(facts.base))
-        self._archive.ledger.retried("put", "overtaken")
+        archive, key = self._archive, self._key(closed.facts.base)
+        with closed.open_body() as body:
+            created = archive.store.put_if_absent(key, body, closed.facts.to_metadata())
+        facts = closed.facts if created else self._winner(closed)
+        if facts.sha256 == closed.facts.sha256:  # also when the answer to our own put was lost
+            self._count(closed, archive.clock() - self._closed_at_s)
+            return ArchivedEnd.of(facts, key)
+        archive.ledger.retried("put", "overtaken")
         # Whoever was first may be far ahead by now.
-        source, archive = self.source, self._archive
+        source = self.source
         return position_of(archive.store, archive.layout, source.topic, source.life, source.partition, facts.base)
-
-    def _put_patiently(self, finished: FinishedSegment) -> bool:
-        archive, key = self._archive, self._key(finished.facts.base)
-        give_up_at_s = archive.clock() + PUT_PATIENCE_S
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                with finished.open_body() as body:
-                    return archive.store.put_if_absent(key, body, finished.facts.to_metadata())
-            except StoreTemporaryError as error:  # the outcome is unknown: the same put again tells
-                self.written.put_retries += 1
-                archive.ledger.retried("put", error.cause)
-                if archive.clock() + pause_s > give_up_at_s or archive.given_up.wait(pause_s):
-                    raise
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _winner(self, finished: FinishedSegment) -> SegmentFacts:
         key = self._key(finished.facts.base)
@@ -310,5 +328,3 @@ class PartitionWriter:
             stored_bytes=finished.size,
             seconds=seconds,
         )
-        for hole in facts.holes:
-            ledger.hole(self.source.topic, cause=hole.cause, offsets=hole.last_offset - hole.first_offset + 1)

@@ -278,6 +278,7 @@ class Membership:
         if not self._serving:
             return
         lost = self._leave_out_strangers(partitions)
+        self._admitted, self._asked_at_s = False, self._clock()  # until the next assignment
         if lost:
             self._counters.rebalances += 1
             self._held.difference_update(lost)

@@ -3,9 +3,9 @@
 Kafka is a list of batches here, the store is memory; the archive is read back by fastavro and the read rule alone.
 """
 
+import contextlib
 import io
 import random
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from archiver.observe import NO_LEDGER
 from archiver.segment import PartitionSource, SegmentLimits
 from archiver.store import Body
 from archiver.vigil import Vigil
-from archiver.writer import Archive, Fetch, PartitionWriter
+from archiver.writer import Archive, Fetch, PartitionWriter, PutLaterError
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
@@ -56,12 +56,6 @@ class FaultyStore(MemoryStore):
             self.lost += 1
             raise StoreTemporaryError("lost")
         return created
-
-
-class NeverGivenUp(threading.Event):
-    def wait(self, timeout: float | None = None) -> bool:
-        del timeout
-        return False
 
 
 @dataclass(slots=True)
@@ -132,22 +126,27 @@ class Process:
             clock=lambda: 0.0,
             vigil=self.vigil,
             ledger=NO_LEDGER,
-            given_up=NeverGivenUp(),
         )
         end = position_of(world.store, LAYOUT, SOURCE.topic, 0, 0, hint)
         self.writer = PartitionWriter(SOURCE, end, archive)
+        self.is_waiting = False
 
     def step(self) -> None:
         self.vigil.beat()
         self.work()
 
     def work(self) -> None:
-        """Without a beat before: as when a stopped process wakes up in the middle."""
+        """Without a beat before: as when a stopped process wakes up in the middle. A put that did not work waits."""
         fetch = self.world.fetch(self.writer.position)
-        if fetch is None or self.world.chance.random() < 0.1:
-            self.writer.flush()
-        else:
-            self.writer.take(fetch)
+        with contextlib.suppress(PutLaterError):
+            if fetch is None or self.is_waiting or self.world.chance.random() < 0.1:
+                self.is_waiting = True
+                self.writer.flush()
+                self.is_waiting = False
+            else:
+                self.is_waiting = True
+                self.writer.take(fetch)
+                self.is_waiting = False
 
 
 def run(world: World, monkeypatch: pytest.MonkeyPatch, steps: int) -> set[str]:

@@ -20,6 +20,7 @@ from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.layout import Layout, SegmentKey
 from archiver.sandbox import KafkaBroker
 from archiver.store import ObjectInfo, open_store
+from archiver.workers import Workers
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of
@@ -89,6 +90,7 @@ class Ground:
                 client,
                 self.store,
                 LAYOUT,
+                pool=Workers(1, "branch"),
                 topic=self.topic,
                 partition=partition,
                 lineage=lineage,

@@ -41,7 +41,7 @@ BROKEN: Mapping[str, Sequence[Change]] = {
     # What was fetched counts as durable: it is committed while it waits for its put.
     "commit before put": (
         *_POSITION_FROM_THE_COMMIT,
-        Change("writer.py", "return self.position if self._open is None else self._base\n", "return self.position\n"),
+        Change("writer.py", "return self._base if self.holds_records else self.position\n", "return self.position\n"),
     ),
     "overwrite instead of put-if-absent": (
         Change("store.py", '                    IfNoneMatch="*",\n', ""),
