@@ -279,3 +279,20 @@ def test_nothing_is_put_under_a_swept_key_after_a_silence(world: World) -> None:
     sleeper.writer.flush()
     assert list(world.store.objects) == [newest]
     assert sleeper.writer.position == position_of(world.store, LAYOUT, "t", 0, 0).next > held
+
+
+def test_log_starts_that_move_again_and_again_leave_one_hole(world: World) -> None:
+    world.store.is_calm = True
+    for _ in range(40):
+        world.grow()
+    writer = world.writer().writer
+    middle = world.batches[20][0]
+    writer.skip(5)
+    writer.skip(middle)
+    while (fetch := world.fetch(writer.position)) is not None:
+        writer.take(fetch)
+    writer.flush()
+    first = world.store.objects[min(world.store.objects)]
+    assert (first.metadata["archiver-base"], first.metadata["archiver-holes"]) == ("0", f"0-{middle - 1}:expired")
+    world.kept_from = middle
+    assert read_archive(world.store)[0] == [row for row in world.truth if row.offset >= middle]
