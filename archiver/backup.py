@@ -17,6 +17,7 @@ from archiver.errors import (
     UsageError,
 )
 from archiver.feed import Feed, PartitionReport
+from archiver.hanging import learn_open_transactions
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -97,6 +98,23 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
     )
 
 
+def pump_of(
+    request: BackupRequest, client: KafkaClient, pool: Workers, on_durable: Callable[[Feed], None] = lambda _: None
+) -> Pump:
+    """The loop of this backup."""
+    archive = request.archive
+    return Pump(
+        client,
+        pool=pool,
+        memory_bytes=request.memory_bytes,
+        rate_bytes=request.rate_bytes,
+        clock=archive.clock,
+        ledger=archive.ledger,
+        on_tick=archive.vigil.beat,
+        on_durable=on_durable,
+    )
+
+
 async def _selected(client: KafkaClient, request: BackupRequest, keeper: PositionKeeper) -> list[TopicDescription]:
     described = await client.describe_topics(None)
     names = set(request.select_topics(described))
@@ -167,20 +185,10 @@ class _Run:
         )
 
     async def _name_open_transactions(self, feed: Feed, last_stable: int) -> None:
-        topic, partition = feed.key
-        try:
-            feed.open_transactions = tuple(await self._client.open_transactions(topic, partition))
-        except (KafkaError, KafkaTemporaryError) as error:
-            log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
+        await learn_open_transactions(self._client, feed)
         for transaction in feed.open_transactions:
-            log.warning(
-                "%s: an open transaction holds the end back at offset %d: producer id %d%s, begun at offset %d",
-                feed.source,
-                last_stable,
-                transaction.producer_id,
-                f" ({transaction.transactional_id})" if transaction.transactional_id else "",
-                transaction.start_offset,
-            )
+            what = "%s: an open transaction holds the end back at offset %d: %s"
+            log.warning(what, feed.source, last_stable, transaction)
 
     async def _branch_off(self, feed: Feed) -> None:
         """The log was cut back under the archive, or under this run: go on in a child life, up to the end of now."""
@@ -195,16 +203,7 @@ class _Run:
     # --- go on
 
     async def until_end(self, stop: asyncio.Event, notice: Notice) -> list[PartitionReport]:
-        request = self._request
-        async with Pump(
-            self._client,
-            pool=self._pool,
-            memory_bytes=request.memory_bytes,
-            rate_bytes=request.rate_bytes,
-            clock=request.archive.clock,
-            ledger=request.archive.ledger,
-            on_tick=request.archive.vigil.beat,
-        ) as pump:
+        async with pump_of(self._request, self._client, self._pool) as pump:
             teller = asyncio.create_task(self._tell(pump, notice))
             try:
                 await unless_stopped(stop, self._run_all(pump))

@@ -49,26 +49,28 @@ async def watch_transactions(
         named &= present
 
 
-async def _look_at(
-    client: KafkaClient, feed: Feed, named: set[tuple[TopicPartition, int, int]], clock_ms: Callable[[], int]
-) -> None:
+async def learn_open_transactions(client: KafkaClient, feed: Feed) -> None:
+    """Ask who holds the last stable offset of a partition back."""
     try:
         feed.open_transactions = tuple(await client.open_transactions(*feed.key))
     except (KafkaError, KafkaTemporaryError) as error:
         log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
-        return
+
+
+async def _look_at(
+    client: KafkaClient, feed: Feed, named: set[tuple[TopicPartition, int, int]], clock_ms: Callable[[], int]
+) -> None:
+    await learn_open_transactions(client, feed)
     for transaction in feed.open_transactions:
         which = (feed.key, transaction.producer_id, transaction.start_offset)
         if which in named:
             continue
         named.add(which)
         log.warning(
-            "%s: a transaction holds the end back at offset %d: producer id %d%s, begun at offset %d, last written to %.0f s"
-            " ago; end it with kafka-transactions.sh",
+            "%s: a transaction holds the end back at offset %d: %s, last written to %.0f s ago;"
+            " end it with kafka-transactions.sh",
             feed.source,
             feed.last_stable,
-            transaction.producer_id,
-            f" ({transaction.transactional_id})" if transaction.transactional_id else "",
-            transaction.start_offset,
+            transaction,
             (clock_ms() - transaction.last_timestamp_ms) / 1000,
         )

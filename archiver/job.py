@@ -18,7 +18,7 @@ from archiver.backup import BackupReport, BackupRequest, back_up_until_end
 from archiver.browse import read_archive
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, KafkaProperties, StorageConfig
-from archiver.errors import StoppedError, TemporaryError, UsageError
+from archiver.errors import StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
@@ -26,6 +26,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger
+from archiver.patience import persist
 from archiver.positions import PositionPolicy
 from archiver.restore import RestorePlan, check_restore_id, default_restore_id, is_wanted, parse_renames, plan_restore
 from archiver.segment import SegmentLimits
@@ -82,7 +83,9 @@ def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]]
                 stack.enter_context(MetricsServer(config.metrics.listen, metrics, **checks))
             pool = stack.enter_context(_workers())
             spool = stack.enter_context(_spool(config.backup.spool.dir))
-            request = await unless_stopped(stop, _request_at_last(config, spool, metrics, pool))
+            request = await unless_stopped(
+                stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
+            )
             service = Service(request, _group(config), pool)
             vitals.attend(service)
             await service.run(stop, lambda client: [_tell(service, metrics, notice), *vitals.watch(client)])
@@ -104,19 +107,6 @@ def _group(config: ArchiverConfig) -> GroupSettings:
         session_timeout_ms=config.backup.session_timeout_ms,
         refresh_ms=config.topics.refresh_ms,
     )
-
-
-async def _request_at_last(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Workers) -> BackupRequest:
-    """As _request; a store that is away now is waited for."""
-    pause_s = 1.0
-    while True:
-        try:
-            return await _request(config, spool, ledger, pool)
-        except TemporaryError as error:
-            log.warning("%s; trying again in %.0f s", error, pause_s)
-            ledger.retried("probe", error.cause)
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, 30.0)
 
 
 @contextmanager

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from archiver.backup import STOP_S, BackupRequest, keeper_of
+from archiver.backup import STOP_S, BackupRequest, keeper_of, pump_of
 from archiver.commits import Commits
 from archiver.control import TopicFact
-from archiver.errors import ArchiverError, CutBackError, StrangerError, TemporaryError, TopicGoneError, as_ours
+from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGoneError, as_ours
 from archiver.failpoints import reach
 from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
@@ -20,7 +20,7 @@ from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
 from archiver.opening import Opener
-from archiver.pump import Pump
+from archiver.patience import persist
 from archiver.shutdown import unless_stopped
 from archiver.workers import Workers
 
@@ -80,23 +80,14 @@ class Service:
         async with AsyncExitStack() as stack:
             client = await unless_stopped(stop, self._connect(stack))
             self._client = client
-            cluster_id = await unless_stopped(stop, self.persist("the cluster", client.cluster_id))
+            cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
             self._positions = keeper_of(self._request, client, self._pool, cluster_id)
             self._opener = Opener(
                 client, archive=self._archive, pool=self._openers, cluster_id=cluster_id, start=self._request.start
             )
-            await unless_stopped(stop, self.persist("topics", self._look))
+            await unless_stopped(stop, self._persist("topics", self._look))
             self._pump = await stack.enter_async_context(
-                Pump(
-                    client,
-                    pool=self._pool,
-                    memory_bytes=self._request.memory_bytes,
-                    rate_bytes=self._request.rate_bytes,
-                    clock=self._archive.clock,
-                    ledger=self._archive.ledger,
-                    on_tick=self._archive.vigil.beat,
-                    on_durable=self._note_durable,
-                )
+                pump_of(self._request, client, self._pool, on_durable=self._note_durable)
             )
             self.feeds = self._pump.feeds
             self.membership.start(sorted(self.topics))
@@ -118,19 +109,10 @@ class Service:
                 await self._leave()
 
     async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
-        return await self.persist("the cluster", lambda: stack.enter_async_context(KafkaClient(self._request.kafka)))
+        return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(self._request.kafka)))
 
-    async def persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        """Try again for ever what a retry may heal."""
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                return await work()
-            except TemporaryError as error:
-                log.warning("%s; trying again in %.0f s", error, pause_s)
-                self._archive.ledger.retried(what, error.cause)
-            await self._wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S / 10)
+    async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
+        return await persist(what, work, self._archive.ledger, self._wait)
 
     async def _leave(self) -> None:
         """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""

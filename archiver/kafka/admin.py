@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.codes import Code, client_error
 from archiver.kafka.settings import KafkaSettings
 
 _POLL_S = 0.1  # between looks at a topic that comes or goes
@@ -117,8 +117,5 @@ class KafkaAdmin:
 
 
 def _error(error: KafkaException, what: str) -> KafkaError | KafkaTemporaryError:
-    """Negative codes are librdkafka's own (no broker, timed out, ...), the others are the brokers'."""
     cause = error.args[0]
-    if cause.code() < Code.UNKNOWN_SERVER_ERROR:
-        return KafkaTemporaryError(f"{what}: {cause.str()}; check bootstrap.servers and that the brokers run")
-    return broker_error(cause.code(), what, cause.str())
+    return client_error(cause.code(), what, cause.str())

@@ -40,6 +40,10 @@ class OpenTransaction:
     last_timestamp_ms: int
     transactional_id: str = ""
 
+    def __str__(self) -> str:
+        name = f" ({self.transactional_id})" if self.transactional_id else ""
+        return f"producer id {self.producer_id}{name}, begun at offset {self.start_offset}"
+
 
 class AbsentError(KafkaTemporaryError):
     """No such topic or partition: may be too new to be known everywhere."""

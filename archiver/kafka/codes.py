@@ -111,6 +111,13 @@ def code_text(code: int) -> str:
     return f"{Code(code).name} ({code})" if code in _KNOWN else f"error code {code}"
 
 
+def client_error(code: int, doing: str, said: str) -> KafkaError | KafkaTemporaryError:
+    """The same of what librdkafka says: negative codes are its own (no broker, timed out, ...), the others the brokers'."""
+    if code < Code.UNKNOWN_SERVER_ERROR:
+        return KafkaTemporaryError(f"{doing}: {said}; check bootstrap.servers and that the brokers run")
+    return broker_error(code, doing, said)
+
+
 def broker_error(code: int, doing: str, detail: str = "") -> KafkaError | KafkaTemporaryError:
     """The error for a code; `doing` says what was asked of whom, `detail` is the broker's own message."""
     hint = _NEXT_STEP.get(Code(code)) if code in _KNOWN else None

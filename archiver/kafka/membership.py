@@ -16,9 +16,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver import config
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, as_ours
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.codes import client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner
 from archiver.kafka.settings import KafkaSettings
 
@@ -346,7 +346,7 @@ class Membership:
         if isinstance(error, KafkaException):
             return _error(error.args[0], what)
         log.debug("group %s: unexpected", self._group.group, exc_info=error)
-        return ArchiverError(f"{what}: unexpected {type(error).__name__}: {error}; please report it, with --verbose")
+        return as_ours(error, what)
 
     def _refuse(self, error: ArchiverError) -> None:
         if str(error) != str(self._error):
@@ -409,9 +409,7 @@ def _hint(row: ClientPartition) -> Hint:
 
 
 def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:
-    """Negative codes are librdkafka's own (no broker, timed out, ...), the others are the brokers'."""
+    """These two no retry heals: the consumer is broken, or was told what it cannot do."""
     if cause.code() in {ClientError._FATAL, ClientError._INVALID_ARG}:  # noqa: SLF001 - public
         return KafkaError(f"{what}: {cause.str()}")
-    if cause.code() < Code.UNKNOWN_SERVER_ERROR:
-        return KafkaTemporaryError(f"{what}: {cause.str()}; check bootstrap.servers and that the brokers run")
-    return broker_error(cause.code(), what, cause.str())
+    return client_error(cause.code(), what, cause.str())

@@ -19,13 +19,13 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.layout import Layout, SegmentKey
 from archiver.sandbox import KafkaBroker
-from archiver.store import ObjectInfo, open_store
+from archiver.store import open_store
 from archiver.workers import Workers
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of
 from tests.support.kafka_topics import batches_in, create_topic, with_client
-from tests.support.memory_store import MemoryStore, StoredObject
+from tests.support.memory_store import CountingStore, StoredObject
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
@@ -38,16 +38,6 @@ LAYOUT = Layout("p")
 ROOT = [Stretch(0, 0, None)]
 PER_BATCH = 10
 Log = dict[int, tuple[int, bytes]]  # base offset of a batch -> its leader epoch, its bytes
-
-
-class CountingStore(MemoryStore):
-    def __init__(self) -> None:
-        super().__init__()
-        self.heads = 0
-
-    def head(self, key: str) -> ObjectInfo | None:
-        self.heads += 1
-        return super().head(key)
 
 
 @dataclass(frozen=True, slots=True)

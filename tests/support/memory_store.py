@@ -63,6 +63,18 @@ class MemoryStore:
                 self.objects.pop(key, None)
 
 
+class CountingStore(MemoryStore):
+    """Counts what was asked about objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = 0
+
+    def head(self, key: str) -> ObjectInfo | None:
+        self.heads += 1
+        return super().head(key)
+
+
 def _read_from_start(body: Body) -> bytes:
     if isinstance(body, bytes):
         return body

@@ -24,7 +24,7 @@ from archiver.inventory import (
 )
 from archiver.layout import Layout, SegmentKey
 from archiver.store import ObjectInfo
-from tests.support.memory_store import MemoryStore
+from tests.support.memory_store import CountingStore, MemoryStore
 from tests.support.segments import facts_of
 
 LAYOUT = Layout("p")
@@ -228,16 +228,6 @@ def test_no_history_loses_anything_or_moves_the_position_back(drawn: list[tuple[
         put(store, list(history.objects.values()))
         assert position_of(store, LAYOUT, "t", 0, 0).next == inventory.position
         assert store.heads <= 2
-
-
-class CountingStore(MemoryStore):
-    def __init__(self) -> None:
-        super().__init__()
-        self.heads = 0
-
-    def head(self, key: str) -> ObjectInfo | None:
-        self.heads += 1
-        return super().head(key)
 
 
 # --- examples that tell the rule
