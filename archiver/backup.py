@@ -22,11 +22,12 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
-from archiver.opening import EARLIEST, Opener, Start
+from archiver.opening import Opener
 from archiver.positions import PositionKeeper, PositionPolicy
 from archiver.pump import Pump
 from archiver.segment import PartitionSource
 from archiver.shutdown import unless_stopped
+from archiver.starts import EARLIEST, Start
 from archiver.workers import Workers
 from archiver.writer import Archive, Written
 
@@ -70,6 +71,8 @@ async def back_up_until_end(
     """
     async with KafkaClient(request.kafka) as client:
         cluster_id = await client.cluster_id()
+        opener = Opener(client, archive=request.archive, pool=pool, cluster_id=cluster_id, start=request.start)
+        await unless_stopped(stop, opener.take_possession())
         keeper = keeper_of(request, client, pool, cluster_id)
         topics = await _selected(client, request, keeper)
         problems: list[ArchiverError] = []
@@ -78,7 +81,6 @@ async def back_up_until_end(
                 await unless_stopped(stop, keeper.take_snapshot())
             except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
                 problems.append(error)
-        opener = Opener(client, archive=request.archive, pool=pool, cluster_id=cluster_id, start=request.start)
         run = _Run(client, opener, request, pool)
         await unless_stopped(stop, run.open(topics))
         return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)

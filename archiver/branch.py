@@ -3,9 +3,7 @@
 Why it may be asked so, and what the answers mean: docs/decisions/0007-a-life-for-a-log-that-was-cut-back.md
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from archiver.control import Branch, Stretch
@@ -16,6 +14,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import broker_error
 from archiver.layout import Layout
 from archiver.store import ObjectStore
+from archiver.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +30,7 @@ async def find_branch(
     store: ObjectStore,
     layout: Layout,
     *,
-    pool: Executor,
+    pool: Workers,
     topic: str,
     partition: int,
     lineage: Sequence[Stretch],
@@ -65,14 +64,13 @@ def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch
 
 
 async def _newest_first(
-    pool: Executor, store: ObjectStore, layout: Layout, topic: str, partition: int, lineage: Sequence[Stretch]
+    pool: Workers, store: ObjectStore, layout: Layout, topic: str, partition: int, lineage: Sequence[Stretch]
 ) -> AsyncIterator[_Archived]:
     """Walk back through the segments of a partition, one HEAD at a time. Damaged ones tell nothing and are passed over."""
-    loop = asyncio.get_running_loop()
     for stretch in reversed(lineage):
         until = stretch.until_offset
-        for key in await loop.run_in_executor(pool, _keys_newest_first, store, layout, topic, partition, stretch):
-            archived = await loop.run_in_executor(pool, _look_at, store, key)
+        for key in await pool.call(_keys_newest_first, store, layout, topic, partition, stretch):
+            archived = await pool.call(_look_at, store, key)
             if archived is not None:
                 yield (
                     archived

@@ -214,6 +214,20 @@ class TopicFact:
             ) from error
 
 
+def settle_cluster(store: ObjectStore, layout: Layout, cluster_id: str) -> None:
+    """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
+    wanted: Fact = {"format": FORMAT, "cluster_id": cluster_id}
+    held = append_fact(store, layout, "cluster", lambda latest: wanted if latest is None else None) or wanted
+    if held.get("cluster_id") != cluster_id:
+        raise _another_cluster(layout.fact_key("cluster", 0), held.get("cluster_id"), cluster_id)
+
+
+def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError:
+    return StrangerError(
+        f"{what}: this archive belongs to cluster {owner}, and this is {cluster_id}; give each cluster its own prefix in storage.url"
+    )
+
+
 TOPICS = "topics"
 
 
@@ -257,10 +271,7 @@ def settle_topic(
     def decide(latest: Fact | None) -> Fact | None:
         known = _parse_topic(layout, topic, latest)
         if known is not None and known.cluster_id != cluster_id:
-            raise StrangerError(
-                f"{topic}: this archive belongs to cluster {known.cluster_id}, and this is {cluster_id};"
-                " give each cluster its own prefix in storage.url"
-            )
+            raise _another_cluster(topic, known.cluster_id, cluster_id)
         lives = () if known is None else known.lives
         if lives and not lives[-1].topic_id:  # the brokers were upgraded to a version that has topic ids
             lives = tuple(life if life.topic_id else replace(life, topic_id=topic_id) for life in lives)

@@ -125,7 +125,7 @@ async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Wo
     kafka = KafkaSettings.parse(config.kafka)
     store, prefix = open_store(config.storage)
     layout = Layout(prefix)
-    await asyncio.get_running_loop().run_in_executor(pool, lambda: probe_put_if_absent(store, layout))
+    await pool.call(probe_put_if_absent, store, layout)
     gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
     backup = config.backup
     return BackupRequest(

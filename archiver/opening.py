@@ -2,23 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
 
 from archiver.branch import find_branch
-from archiver.control import (
-    FORMAT,
-    Branch,
-    Fact,
-    Life,
-    TopicFact,
-    append_fact,
-    latest_fact,
-    read_topic,
-    settle_branch,
-    settle_topic,
-)
+from archiver.control import Branch, Life, TopicFact, read_topic, settle_branch, settle_cluster, settle_topic
 from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
@@ -27,16 +15,13 @@ from archiver.inventory import ArchivedEnd, position_of
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.configs import topic_configs_known
-from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.segment import PartitionSource
+from archiver.starts import EARLIEST, Start, Starts
 from archiver.workers import Workers
 from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
 
 log = logging.getLogger(__name__)
 
-Value = TypeVar("Value")
-Start = Literal["earliest", "latest"] | int  # or milliseconds since the epoch
-EARLIEST: Final = "earliest"
 _CONFIRM_S = 60.0
 
 
@@ -61,16 +46,19 @@ class Opener:
         start: Start = EARLIEST,
     ) -> None:
         self._client = client
+        self._starts = Starts(client, archive, pool, start)
         self._archive = archive
         self._pool = pool
         self._cluster_id = cluster_id
-        self._start = start
         self._shapes: dict[str, object] = {}
 
-    async def settle(
-        self, topics: Sequence[TopicDescription], *, new: Container[str] = (), only_changes: bool = False
-    ) -> Settled:
-        """Write down what has changed about topics. Those in `new` came while the backup ran, and begin at their beginning.
+    async def take_possession(self) -> None:
+        """Make the archive this cluster's, before anything else. Raises StrangerError when it is another's."""
+        await self._pool.call(settle_cluster, self._archive.store, self._archive.layout, self._cluster_id)
+        await self._starts.note_present()
+
+    async def settle(self, topics: Sequence[TopicDescription], *, only_changes: bool = False) -> Settled:
+        """Write down what has changed about topics.
 
         With `only_changes` the archive is not asked about a topic that is as it was when it was settled here before.
         Raises StrangerError when the archive is another cluster's.
@@ -86,10 +74,7 @@ class Opener:
             if topic.name in refused:
                 log.warning("%s; the configs that the archive has of it stay as they are", refused[topic.name])
             try:
-                # Of groups that rest, the newest positions may be the oldest records.
-                if self._start != EARLIEST and topic.name not in new and topic.name != OFFSETS_TOPIC:
-                    await self._note_start(topic)
-                settled.facts[topic.name] = await self._in_thread(self._settle_topic, topic, configs)
+                settled.facts[topic.name] = await self._pool.call(self._settle_topic, topic, configs)
             except StrangerError:
                 raise
             except ArchiverError as problem:
@@ -128,13 +113,11 @@ class Opener:
         source = PartitionSource(
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
-        end = await self._in_thread(self._end_of, source, life, newest_base)
+        end = await self._pool.call(self._end_of, source, life, newest_base)
         confirm = self._confirmation(source, asyncio.get_running_loop())
         writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
-        if self._start != EARLIEST and not end.key and life.parent is None:
-            start = await self._in_thread(self._read_start, source)
-            if start > 0:
-                writer.skip(start, HoleCause.BEFORE_START)
+        if not end.key and life.parent is None and (first := await self._starts.first_offset(source)) > 0:
+            writer.skip(first, HoleCause.BEFORE_START)
         reach("position.read")
         return Feed(writer=writer, end_offset=end_offset)
 
@@ -155,7 +138,7 @@ class Opener:
         When they do not, because only what was not archived yet was cut, the life goes on.
         """
         source, archive = feed.source, self._archive
-        fact = await self._in_thread(self._read_topic, source)
+        fact = await self._pool.call(self._read_topic, source)
         log_start = (await self._client.offsets([feed.key]))[feed.key].log_start
         branch = await find_branch(
             self._client,
@@ -170,10 +153,10 @@ class Opener:
         # All that was asked goes by name: a topic that was created again has a shorter log, too.
         await self._refuse_another(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
-        end = await self._in_thread(self._end_of, source, life, None)
+        end = await self._pool.call(self._end_of, source, life, None)
         goes_on = branch.offset >= end.next
         if not goes_on:
-            fact = await self._in_thread(self._begin_life, source, branch)
+            fact = await self._pool.call(self._begin_life, source, branch)
         opened = await self.open(
             fact, source.topic_id, source.partition, end_offset=feed.end_offset, written=feed.writer.written
         )
@@ -201,6 +184,7 @@ class Opener:
             life,
             source.life,
         )
+        reach("branch.settled")
         archive.ledger.branched(source.topic)
         return self._read_topic(source)
 
@@ -209,41 +193,6 @@ class Opener:
         if fact is None:
             raise CorruptSegmentError(f"{source.topic}: its control facts are gone; they are never deleted")
         return fact
-
-    # --- where a topic begins that has no archive
-
-    async def _note_start(self, topic: TopicDescription) -> None:
-        """Write down once where the partitions begin: a backup that is killed before its first put must begin there again."""
-        archive = self._archive
-        if await self._in_thread(read_topic, archive.store, archive.layout, topic.name) is not None:
-            return
-        offsets = await self._start_offsets(topic)
-        fact: Fact = {
-            "format": FORMAT,
-            "topic_id": topic.topic_id,
-            "offsets": {str(partition): offset for partition, offset in sorted(offsets.items())},
-        }
-
-        def append() -> None:
-            append_fact(
-                archive.store, archive.layout, _starts(topic.name), lambda latest: fact if latest is None else None
-            )
-
-        await self._in_thread(append)
-
-    async def _start_offsets(self, topic: TopicDescription) -> dict[int, int]:
-        partitions = [(topic.name, partition) for partition in topic.partitions]
-        if isinstance(self._start, int):
-            at = [await self._client.offset_at(*which, self._start) for which in partitions]
-            return dict(zip(topic.partitions, at, strict=True))
-        offsets = await self._client.offsets(partitions)
-        return {partition: offsets[topic.name, partition].last_stable for partition in topic.partitions}
-
-    def _read_start(self, source: PartitionSource) -> int:
-        fact = latest_fact(self._archive.store, self._archive.layout, _starts(source.topic))
-        if fact is None or fact.get("topic_id") != source.topic_id:
-            return 0
-        return int(fact.get("offsets", {}).get(str(source.partition), 0))
 
     # --- inside
 
@@ -262,10 +211,3 @@ class Opener:
             raise TopicGoneError(
                 f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
             )
-
-    def _in_thread(self, call: Callable[..., Value], *arguments: object) -> Awaitable[Value]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*arguments))
-
-
-def _starts(topic: str) -> str:
-    return f"starts/{topic}"

@@ -4,10 +4,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from archiver.config import GroupPositions
 from archiver.control import FORMAT, Fact, append_fact, latest_fact
@@ -19,10 +18,10 @@ from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
 from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known
 from archiver.layout import Layout
 from archiver.store import ObjectStore
+from archiver.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Value = TypeVar("Value")
 _LOOK_S: Final = 1.0  # at whether it is our turn yet: the way of keeping may have changed
 _LONGEST_PAUSE_S: Final = 10.0  # after trouble
 _MANY: Final = 200_000  # positions of one fact, at about 80 bytes
@@ -47,7 +46,7 @@ class PositionKeeper:
         *,
         store: ObjectStore,
         layout: Layout,
-        pool: Executor,
+        pool: Workers,
         cluster_id: str,
         note_trouble: Callable[[str, str], None] = lambda _what, _cause: None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -151,7 +150,7 @@ class PositionKeeper:
         """
         begun_ms = self._clock_ms()
         stream = f"group-positions/{datetime.fromtimestamp(begun_ms / 1000, UTC):%Y-%m-%d}"
-        latest = await self._in_thread(lambda: latest_fact(self._store, self._layout, stream))
+        latest = await self._pool.call(latest_fact, self._store, self._layout, stream)
         if latest is not None and _is_young(latest, begun_ms, interval_ms):
             return _time_ms(latest)
         fact = await self._read(begun_ms)
@@ -167,7 +166,7 @@ class PositionKeeper:
             is_told = all(newest[key] == fact[key] for key in ("groups", "missing"))
             return None if is_told or _is_young(newest, begun_ms, interval_ms) else fact
 
-        kept = await self._in_thread(lambda: append_fact(self._store, self._layout, stream, decide))
+        kept = await self._pool.call(append_fact, self._store, self._layout, stream, decide)
         return begun_ms if kept is None else _time_ms(kept)
 
     async def _read(self, begun_ms: int) -> Fact:
@@ -199,9 +198,6 @@ class PositionKeeper:
                 len(found),
                 count * 80 // 1_000_000,
             )
-
-    def _in_thread(self, call: Callable[[], Value]) -> Awaitable[Value]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, call)
 
 
 def _time_ms(fact: Fact) -> int:

@@ -435,7 +435,7 @@ class Pump:
 
     async def _in_thread(self, feed: Feed, work: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            await self._pool.call(work)
         except PutLaterError as error:
             self._put_later(feed, error)
         except Exception as error:

@@ -36,11 +36,12 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Hold:
     """That a partition is ours, from when it was gained until it goes: what was begun in an earlier one is of no use."""
 
     since_s: float
+    archived_to: int = 0  # the last that is known of it while there is no feed, and first the group's word
 
 
 class Service:
@@ -67,7 +68,7 @@ class Service:
         self.failing: dict[TopicPartition, float] = {}  # since when something may be there that is not durable
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
-        self._new: set[str] | None = None  # topics that came while this instance ran; None: it has not looked yet
+        self._has_looked = False
         self.held: dict[TopicPartition, Hold] = {}  # each time that a partition is gained, another one
         self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
         self._open_again_at_s: dict[TopicPartition, float] = {}
@@ -85,6 +86,7 @@ class Service:
             self._opener = Opener(
                 client, archive=self._archive, pool=self._openers, cluster_id=cluster_id, start=self._request.start
             )
+            await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("topics", self._look))
             self._pump = await stack.enter_async_context(
                 pump_of(self._request, client, self._pool, on_durable=self._note_durable)
@@ -121,8 +123,7 @@ class Service:
         reach("stop.flushed")
         hints = self.commits.all_hints()
         leaver = Workers(1, "leave")
-        left = asyncio.get_running_loop().run_in_executor(leaver, lambda: self.membership.close(hints, _LEAVE_S))
-        if not await left:
+        if not await leaver.call(self.membership.close, hints, _LEAVE_S):
             log.info("the group was not left in time; it will miss this instance after the session timeout")
         for task in list(self._tasks):
             task.cancel()
@@ -135,15 +136,12 @@ class Service:
         for error in refused.values():
             log.warning("%s", error)
         names = set(self._request.select_topics(found)) | (self.topics.keys() & refused.keys())
-        if self._new is None and not names:
+        if not self._has_looked and not names:
             log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
         if OFFSETS_TOPIC not in refused and await self._positions.look(found):
             names.add(OFFSETS_TOPIC)
         now = {name: found.get(name) or self.topics[name] for name in names}
-        if self._new is None:
-            self._new = set()
-        else:
-            self._new |= now.keys() - self.topics.keys()
+        self._has_looked = True
         for name in sorted(now.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
         self.topics = now
@@ -165,7 +163,7 @@ class Service:
     async def _settle_changes(self) -> None:
         held = {topic for topic, _ in self.held}
         changed = [topic for name, topic in self.topics.items() if name in held]
-        settled = await self._opener.settle(changed, only_changes=True, new=self._new or ())
+        settled = await self._opener.settle(changed, only_changes=True)
         for error in settled.refused.values():
             log.warning("%s", error)
 
@@ -197,8 +195,10 @@ class Service:
         """Open partitions; those that cannot be opened are tried again, each on its own."""
         try:
             hints = await self._hints(wanted) if with_hints else {}
+            for key, hint in hints.items():
+                wanted[key].archived_to = hint.offset
             found, refused = await self._client.describe_known({topic for topic, _ in wanted})
-            settled = await self._opener.settle(list(found.values()), new=self._new or ())
+            settled = await self._opener.settle(list(found.values()))
         except StrangerError as error:
             if not self._doom.done():
                 self._doom.set_exception(error)
@@ -236,7 +236,7 @@ class Service:
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
         """Hints spare long listings; without them it takes longer, and that is all."""
         partitions = list(wanted)
-        asked = asyncio.get_running_loop().run_in_executor(self._asides, lambda: self.membership.committed(partitions))
+        asked = self._asides.call(self.membership.committed, partitions)
         try:
             return await asyncio.wait_for(asked, _HINTS_S)
         except (ArchiverError, TimeoutError) as error:
@@ -276,6 +276,7 @@ class Service:
             hold = self.held.get(feed.key)
             if hold is None:
                 continue
+            hold.archived_to = feed.writer.durable_position
             if isinstance(feed.error, CutBackError):
                 self._spawn(self._branch_off(feed, hold))
             elif feed.error is not None:

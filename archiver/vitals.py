@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Final
 
-from archiver.errors import ArchiverError
+from archiver.backlog import Backlog, find_backlogs
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.feed import Feed
 from archiver.hanging import watch_transactions
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.configs import topic_configs_known
 from archiver.metrics import PartitionState
 from archiver.service import Service
@@ -18,6 +20,7 @@ log = logging.getLogger(__name__)
 
 _RETENTION_EVERY_S: Final = 300.0
 _UNTIL_TOPICS_S: Final = 2.0
+_BACKLOGS_EVERY_S: Final = 5.0
 _STUCK_S: Final = 60.0
 _TROUBLE_S: Final = 15.0  # an election is over by then
 
@@ -35,6 +38,7 @@ class Vitals:
         self._clock = clock
         self._service: Service | None = None
         self._retention_ms: dict[str, int] = {}
+        self._backlogs: Mapping[TopicPartition, Backlog] = {}
         self._beat_at_s = clock()
 
     def attend(self, service: Service) -> None:
@@ -48,21 +52,25 @@ class Vitals:
             return
         feeds = dict(service.feeds)
         yield from (self._state_of(feed, now_s) for feed in feeds.values())
-        failing, held = dict(service.failing), dict(service.held)
-        for topic, partition in held.keys() - feeds.keys():
-            since_s = failing.get((topic, partition), held[topic, partition].since_s)
-            if (topic, partition) not in failing and now_s - since_s < _TROUBLE_S:
-                continue  # is being opened
-            yield PartitionState(
-                topic=topic,
-                partition=partition,
-                position=0,
-                high_watermark=None,
-                oldest_pending_ms=None,
-                pending_since_s=now_s - since_s,
-                retention_ms=self._retention_ms.get(topic),
-                is_failing=True,
-            )
+        held = dict(service.held)
+        for which in held.keys() - feeds.keys():
+            since_s = service.failing.get(which, held[which].since_s)
+            if which in service.failing or now_s - since_s >= _TROUBLE_S:  # else it is being opened
+                yield self._state_without_feed(which, now_s - since_s)
+
+    def _state_without_feed(self, which: TopicPartition, lasts_s: float) -> PartitionState:
+        backlog = self._backlogs.get(which)
+        is_empty = backlog is not None and backlog.position >= backlog.high_watermark
+        return PartitionState(
+            topic=which[0],
+            partition=which[1],
+            position=0 if backlog is None else backlog.position,
+            high_watermark=None if backlog is None else backlog.high_watermark,
+            oldest_pending_ms=None if backlog is None else backlog.oldest_ms,
+            pending_since_s=None if is_empty else lasts_s,
+            retention_ms=self._retention_ms.get(which[0]),
+            is_failing=True,
+        )
 
     def _state_of(self, feed: Feed, now_s: float) -> PartitionState:
         topic, partition = feed.key
@@ -110,6 +118,7 @@ class Vitals:
         return [
             self._beat(),
             self._learn_retention(self._service, client),
+            self._learn_backlogs(self._service, client),
             watch_transactions(client, self._service.feeds, clock=self._clock, clock_ms=self.clock_ms),
         ]
 
@@ -139,3 +148,13 @@ class Vitals:
                 if "delete" in configs.effective.get("cleanup.policy", "delete")
                 and int(configs.effective.get("retention.ms", "-1")) >= 0
             }
+
+    async def _learn_backlogs(self, service: Service, client: KafkaClient) -> None:
+        """Of partitions that cannot be opened, which have nobody else to tell how old their records are."""
+        while True:
+            await asyncio.sleep(_BACKLOGS_EVERY_S)
+            closed = {key: hold.archived_to for key, hold in service.held.items() if key in service.failing}
+            try:
+                self._backlogs = await find_backlogs(client, closed) if closed else {}
+            except (KafkaError, KafkaTemporaryError) as error:
+                log.info("what waits in partitions that are not open is not known: %s", error)

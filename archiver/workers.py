@@ -1,5 +1,6 @@
 """Threads for what blocks: codec and puts. They are daemons, so that a store that hangs does not hold the program's end."""
 
+import asyncio
 import queue
 import threading
 from collections.abc import Callable
@@ -26,6 +27,10 @@ class Workers(Executor):
         future: Future[Value] = Future()
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
         return future
+
+    async def call(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Value:
+        """Wait for what it returns, on the event loop."""
+        return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads when what is queued is done, or at once what has not begun."""

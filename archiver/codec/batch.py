@@ -58,6 +58,15 @@ class EncodedBatch:
     next_row: int
 
 
+def first_timestamp_ms(batches: memoryview) -> int | None:
+    """Return about when the first record was written, by its batch's header alone; None when that is not there."""
+    if len(batches) < k.HEADER_SIZE:
+        return None
+    _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = _HEADER.unpack_from(batches)
+    timestamp_ms: int = max_ms if attributes & k.LOG_APPEND_TIME_BIT else base_ms
+    return timestamp_ms if magic == _MAGIC and timestamp_ms >= 0 else None
+
+
 def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes]:
     """Describe the whole batches of a fetch, without trusting them. Returns (batch table, bytes).
 

@@ -5,7 +5,6 @@ import base64
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +32,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.layout import Layout
 from archiver.positions import PositionKeeper, PositionPolicy
 from archiver.store import open_store
+from archiver.workers import Workers
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in, read_partitions
 from tests.support.java_oracle import JavaOracle
@@ -106,13 +106,13 @@ class Snapshots:
         """At once, each by a keeper of its own."""
 
         async def body(client: KafkaClient) -> None:
-            with ThreadPoolExecutor(4) as pool:
+            with Workers(4, "keepers") as pool:
                 keepers = [self._keeper(client, pool, cluster_id) for _ in range(times)]
                 await asyncio.gather(*(keeper.take_snapshot(self._interval_ms) for keeper in keepers))
 
         with_client(self._bootstrap, body)
 
-    def _keeper(self, client: KafkaClient, pool: ThreadPoolExecutor, cluster_id: str) -> PositionKeeper:
+    def _keeper(self, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
         return PositionKeeper(
             client,
             PositionPolicy(keep=GroupPositions.SNAPSHOT, interval_ms=self._interval_ms),

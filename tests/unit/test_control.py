@@ -20,6 +20,7 @@ from archiver.control import (
     latest_fact,
     read_topic,
     settle_branch,
+    settle_cluster,
     settle_topic,
 )
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreTemporaryError, StrangerError, TemporaryError
@@ -319,6 +320,17 @@ def test_another_cluster_is_refused() -> None:
     settle(store)
     with pytest.raises(StrangerError, match="belongs to cluster c, and this is d; give each cluster its own prefix"):
         settle(store, cluster_id="d")
+    assert len(store.objects) == 1
+
+
+def test_a_prefix_belongs_to_one_cluster() -> None:
+    store = MemoryStore()
+    settle_cluster(store, LAYOUT, "c")
+    settle_cluster(store, LAYOUT, "c")
+    with pytest.raises(
+        StrangerError, match=r"control/cluster/000000.json: this archive belongs to cluster c, and this is d"
+    ):
+        settle_cluster(store, LAYOUT, "d")
     assert len(store.objects) == 1
 
 

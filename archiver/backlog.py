@@ -1,0 +1,56 @@
+"""What waits in partitions that nobody can open for now: how much, and how old its oldest record is."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from archiver.codec.batch import first_timestamp_ms
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.fetch import FetchTarget, fetch
+
+_A_HEADER_BYTES = 1024
+_AN_ANSWER_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What lies between the end of the archive, as far as it is known, and the end of the log."""
+
+    position: int
+    high_watermark: int
+    oldest_ms: int | None = None  # None: nothing waits, or it does not tell its time
+
+
+async def find_backlogs(client: KafkaClient, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Backlog]:
+    """Look behind these positions; a partition that does not answer is left out."""
+    described, _ = await client.describe_known({topic for topic, _ in positions})
+    offsets, _ = await client.offsets_known([which for which in positions if which[0] in described])
+    found: dict[TopicPartition, Backlog] = {}
+    waiting: dict[int, list[FetchTarget]] = defaultdict(list)
+    for which, ends in offsets.items():
+        position = max(positions[which], ends.log_start)
+        found[which] = Backlog(position=position, high_watermark=ends.high_watermark)
+        leader = client.known_leader(*which)
+        if position < ends.high_watermark and leader is not None:
+            topic, partition = which
+            target = FetchTarget(topic=topic, topic_id=described[topic].topic_id, partition=partition, offset=position)
+            waiting[leader].append(target)
+    for leader, targets in waiting.items():
+        answers = await fetch(
+            client,
+            leader,
+            targets,
+            max_bytes=_AN_ANSWER_BYTES,
+            partition_bytes=_A_HEADER_BYTES,
+            max_wait_ms=0,
+            min_bytes=0,
+        )
+        for answer in answers:
+            which = answer.topic, answer.partition
+            found[which] = Backlog(
+                position=found[which].position,
+                high_watermark=found[which].high_watermark,
+                oldest_ms=first_timestamp_ms(answer.records),
+            )
+    return found
