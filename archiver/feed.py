@@ -48,6 +48,7 @@ class Feed:
     not_before_s: float = 0.0  # no fetch before that: the last one was refused
     trouble: type[KafkaTemporaryError] | None = None
     trouble_since_s: float | None = None
+    trouble_told: bool = False
     high_watermark: int | None = None
     last_stable: int | None = None
     pending_since_s: float | None = None  # since when something is known to be there and is not durable
@@ -110,7 +111,7 @@ class Feed:
     def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
         """Return for how long there has been no progress, for reasons of this kind."""
         if self.trouble_since_s is None or self.trouble is not type(error):
-            self.trouble, self.trouble_since_s = type(error), now_s
+            self.trouble, self.trouble_since_s, self.trouble_told = type(error), now_s, False
         return now_s - self.trouble_since_s
 
     def hear(self, answer: Fetched, now_s: float) -> None:

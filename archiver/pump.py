@@ -33,6 +33,7 @@ _TICK_S = 0.5
 _RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
 _PUT_PAUSE_AT_END_S = 1.0
 _TELL_PAUSE_S = 6.0  # a put that pauses for so long has failed for a while
+_TELL_TROUBLE_S = 15.0  # an election is over by then
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
 PATIENCE_S = 300.0  # without any progress of a partition
 
@@ -189,13 +190,12 @@ class Pump:
         try:
             refused = await self._client.learn_leaders([feed.key for feed in feeds])
         except KafkaTemporaryError as error:
-            self._note_trouble(feeds, error, "leader")
+            self._note_trouble([(feed, error) for feed in feeds], "leader")
             return False
-        for feed in feeds:
-            why = refused.get(feed.key)
-            if isinstance(why, KafkaTemporaryError):
-                self._note_trouble([feed], why, "leader")
-            elif why is not None:
+        told = [(feed, why) for feed in feeds if (why := refused.get(feed.key)) is not None]
+        self._note_trouble([(feed, why) for feed, why in told if isinstance(why, KafkaTemporaryError)], "leader")
+        for feed, why in told:
+            if not isinstance(why, KafkaTemporaryError):
                 self._fail(feed, why)
         self._stir()
         return len(refused) < len(feeds)
@@ -255,7 +255,7 @@ class Pump:
         except KafkaTemporaryError as error:
             for feed in feeds:
                 self._look_elsewhere(feed)
-            self._note_trouble(feeds, error, "fetch")
+            self._note_trouble([(feed, error) for feed in feeds], "fetch")
             return 0
         except KafkaError as error:
             for feed in feeds:
@@ -318,7 +318,7 @@ class Pump:
             if isinstance(verdict, Retry):
                 if verdict.elsewhere:
                     self._look_elsewhere(feed)
-                self._note_trouble([feed], verdict.error, "fetch")
+                self._note_trouble([(feed, verdict.error)], "fetch")
             elif isinstance(verdict, Skip):
                 feed.writer.skip(verdict.log_start)
                 feed.go_on_where_the_writer_is()
@@ -336,16 +336,26 @@ class Pump:
         feed.replica = None
         self._lead_moved.set()
 
-    def _note_trouble(self, feeds: Iterable[Feed], error: KafkaTemporaryError, effect: str) -> None:
-        self._ledger.retried(effect, error.cause)
-        for feed in feeds:
+    def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
+        """Of troubles that last, one line is logged, however many partitions are in them."""
+        lasting: list[tuple[Feed, KafkaTemporaryError]] = []
+        for cause in {error.cause for _, error in troubled}:
+            self._ledger.retried(effect, cause)
+        for feed, error in troubled:
             lasted_s = feed.note_trouble(error, self._clock())
+            if lasted_s > _TELL_TROUBLE_S and not feed.trouble_told:
+                feed.trouble_told = True
+                lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
             elif lasted_s > PATIENCE_S:
                 self._fail(feed, error)
             else:
                 self._wait_a_little(feed)
+        if lasting:
+            (feed, error), *others = lasting
+            more = f" and {len(others)} more partitions" if others else ""
+            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, _TELL_TROUBLE_S)
 
     def _wait_a_little(self, feed: Feed) -> None:
         """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""

@@ -204,22 +204,20 @@ class Service:
                 self._doom.set_exception(error)
             return
         except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
-            self._fail_all(wanted, as_ours(error, "partitions could not be opened"))
+            self._fail(wanted, as_ours(error, "partitions could not be opened"))
             return
-        why = {**refused, **settled.refused}
+        for topic in {topic for topic, _ in wanted} - settled.facts.keys():
+            gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
+            why = refused.get(topic) or settled.refused.get(topic) or gone
+            self._fail({key: hold for key, hold in wanted.items() if key[0] == topic}, why)
 
         async def open_one(key: TopicPartition, hold: Hold) -> None:
-            topic = key[0]
-            if topic not in settled.facts:
-                gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
-                self._fail(key, hold, why.get(topic) or gone)
-                return
             try:
-                await self._open_one(key, hold, found[topic], settled.facts[topic], hints.get(key))
+                await self._open_one(key, hold, found[key[0]], settled.facts[key[0]], hints.get(key))
             except Exception as error:  # noqa: BLE001 - as above
-                self._fail(key, hold, as_ours(error, f"{topic}-{key[1]}"))
+                self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
 
-        await asyncio.gather(*(open_one(key, hold) for key, hold in wanted.items()))
+        await asyncio.gather(*(open_one(key, hold) for key, hold in wanted.items() if key[0] in settled.facts))
 
     async def _open_one(
         self, key: TopicPartition, hold: Hold, topic: TopicDescription, fact: TopicFact, hint: Hint | None
@@ -280,36 +278,31 @@ class Service:
             if isinstance(feed.error, CutBackError):
                 self._spawn(self._branch_off(feed, hold))
             elif feed.error is not None:
-                self._fail(feed.key, hold, feed.error, feed.pending_since_s)
+                self._fail({feed.key: hold}, feed.error, feed.pending_since_s)
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
         try:
             self._add(await self._opener.branch_off(feed), hold)
         except Exception as error:  # noqa: BLE001 - as above
-            self._fail(feed.key, hold, as_ours(error, feed.source), feed.pending_since_s)
-
-    def _fail_all(self, wanted: Mapping[TopicPartition, Hold], error: ArchiverError) -> None:
-        for key, hold in wanted.items():
-            self._fail(key, hold, error)
+            self._fail({feed.key: hold}, as_ours(error, feed.source), feed.pending_since_s)
 
     def _fail(
-        self, key: TopicPartition, hold: Hold, error: ArchiverError, pending_since_s: float | None = None
+        self, failed: Mapping[TopicPartition, Hold], error: ArchiverError, pending_since_s: float | None = None
     ) -> None:
-        """Tell why a partition stands still, and try it again after a while: nothing is final but its removal."""
-        if self.held.get(key) is not hold:
-            return
+        """Tell why partitions stand still, and try them again after a while: nothing is final but their removal."""
+        still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
         now_s = self._archive.clock()
-        pause_s = self._pause_s(key, now_s)
-        what = "%s; %s-%d is tried again in %.0f s"
-        if isinstance(error, TopicGoneError):
-            self.failing.pop(key, None)
-            log.info(what, error, *key, pause_s)
-        else:
-            self.failing[key] = pending_since_s or self.failing.get(key) or now_s
-            log.debug("%s-%d: failed", *key, exc_info=error)
-            log.log(logging.WARNING if error.retriable else logging.ERROR, what, error, *key, pause_s)
-            self._archive.ledger.failed(key[0], type(error).__name__)
-        self._open_again_at_s[key] = now_s + pause_s
+        pauses_s = [self._pause_s(key, now_s) for key in still_ours]
+        for key, pause_s in zip(still_ours, pauses_s, strict=True):
+            self._open_again_at_s[key] = now_s + pause_s
+            if isinstance(error, TopicGoneError):
+                self.failing.pop(key, None)
+            else:
+                self.failing[key] = pending_since_s or self.failing.get(key) or now_s
+                self._archive.ledger.failed(key[0], type(error).__name__)
+        if still_ours:
+            log.debug("%s: failed", still_ours, exc_info=error)
+            log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
 
     def _pause_s(self, key: TopicPartition, now_s: float) -> float:
         """Twice as long each time, unless the last failure is long past."""
@@ -329,6 +322,18 @@ class Service:
                 del self._open_again_at_s[key]
             if due:
                 self._begin(due)
+
+
+def _level(error: ArchiverError) -> int:
+    if isinstance(error, TopicGoneError):
+        return logging.INFO
+    return logging.WARNING if error.retriable else logging.ERROR
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    topic, number = min(partitions)
+    others = f" and {len(partitions) - 1} more partitions are" if len(partitions) > 1 else " is"
+    return f"{topic}-{number}{others}"
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

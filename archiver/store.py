@@ -37,6 +37,7 @@ Body = bytes | io.RawIOBase
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _ATTEMPTS = 4  # botocore's own retries; what is left after them is for the caller
+_SEGMENT_TIMEOUT_S = 30
 _CONNECTIONS = 32
 _DELETE_PAGE = 1000  # S3's limit
 _CONFLICT_ATTEMPTS = 10
@@ -128,38 +129,29 @@ class S3Store:
         self._layout = Layout(config.prefix)
         self._encryption = _encryption_options(config)
         self._segment_options = _segment_options(config)
+        session = boto3.session.Session()
         try:
-            self._client: S3Client = boto3.session.Session().client(
-                "s3",
-                endpoint_url=config.endpoint,
-                region_name=config.region or ("us-east-1" if config.endpoint else None),
-                config=Config(
-                    connect_timeout=_CONNECT_TIMEOUT_S,
-                    read_timeout=read_timeout_s,
-                    retries={"mode": "standard", "total_max_attempts": attempts},
-                    max_pool_connections=_CONNECTIONS,
-                    # The signature carries a SHA-256 of the bytes on the wire, which the store checks: 60 ms of CPU for
-                    # 64 MiB; 79 with botocore's CRC32 on top, 38 with CRC32 alone, 20 with nothing.
-                    request_checksum_calculation="when_required",
-                    response_checksum_validation="when_required",
-                    s3={"addressing_style": "path" if config.endpoint else "auto"},
-                ),
-            )
+            self._client = _open_client(session, config, attempts, read_timeout_s)
+            # A segment's put is repeated by its writer, which waits beside the threads: here it would hold one of the few.
+            self._segments = _open_client(session, config, 1, min(read_timeout_s, _SEGMENT_TIMEOUT_S))
         except (BotoCoreError, ValueError) as error:
             raise UsageError(f"storage: {error}") from error
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+        is_segment = self._layout.parse_segment(key) is not None
+        client, options = (self._segments, self._segment_options) if is_segment else (self._client, {})
         for _ in range(_CONFLICT_ATTEMPTS):
             if not isinstance(body, bytes):
                 body.seek(0)
             try:
-                self._client.put_object(
+                client.put_object(
                     Bucket=self._bucket,
                     Key=key,
                     Body=cast("IO[bytes]", body),
                     Metadata=dict(metadata),
                     IfNoneMatch="*",
-                    **self._put_options(key),
+                    **self._encryption,
+                    **options,
                 )
             except ClientError as error:
                 if _status(error) == 412:
@@ -171,11 +163,6 @@ class S3Store:
             else:
                 return True
         raise StoreTemporaryError(f"s3://{self._bucket}/{key}: other writers of this key keep being under way (409)")
-
-    def _put_options(self, key: str) -> dict[str, Any]:
-        """Class and tags are for segments: a cheaper class bills a fact of 300 bytes as 128 KB, a lifecycle rule could delete it."""
-        is_segment = self._layout.parse_segment(key) is not None
-        return self._encryption | self._segment_options if is_segment else self._encryption
 
     def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
         def read() -> tuple[bytes, Mapping[str, str]]:
@@ -264,6 +251,28 @@ class S3Store:
         return StoreError(f"{where}: {operation}: {said}")
 
 
+def _open_client(
+    session: boto3.session.Session, config: StorageConfig, attempts: int, read_timeout_s: float
+) -> "S3Client":
+    client: S3Client = session.client(
+        "s3",
+        endpoint_url=config.endpoint,
+        region_name=config.region or ("us-east-1" if config.endpoint else None),
+        config=Config(
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=read_timeout_s,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            max_pool_connections=_CONNECTIONS,
+            # The signature carries a SHA-256 of the bytes on the wire, which the store checks: 60 ms of CPU for
+            # 64 MiB; 79 with botocore's CRC32 on top, 38 with CRC32 alone, 20 with nothing.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path" if config.endpoint else "auto"},
+        ),
+    )
+    return client
+
+
 def _status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
@@ -282,6 +291,7 @@ def _encryption_options(config: StorageConfig) -> dict[str, Any]:
 
 
 def _segment_options(config: StorageConfig) -> dict[str, Any]:
+    """Class and tags are for segments: a cheaper class bills a fact of 300 bytes as 128 KB, a lifecycle rule could delete it."""
     options: dict[str, Any] = {}
     if config.storage_class:
         options["StorageClass"] = config.storage_class

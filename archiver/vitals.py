@@ -108,7 +108,9 @@ class Vitals:
         membership = self._service.membership
         if membership.error is not None:
             return str(membership.error)
-        return None if membership.is_member else "not in the group yet"
+        if membership.is_member:
+            return None
+        return "not in the group yet" if self._service.topics else "no topic of the cluster matches topics.include"
 
     # --- on the loop
 

@@ -7,6 +7,7 @@ import pytest
 
 from archiver.config import StorageConfig
 from archiver.errors import StoreError, StoreTemporaryError
+from archiver.layout import Layout, SegmentKey
 from archiver.store import ObjectStore, S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
 from tests.support.brokers import Bucket
@@ -61,6 +62,15 @@ def test_what_passes_is_repeated_with_the_whole_body(faulty: FaultyStore, fault:
     with faulty.proxy.failing(fault, "PUT", times=ATTEMPTS - 1):
         assert faulty.store.put_if_absent("k", BODY, SHA256) is True
     assert faulty.direct.get("k") == (BODY, SHA256)
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.HANG])
+def test_a_segment_is_put_once_and_its_writer_repeats_it(faulty: FaultyStore, fault: Fault) -> None:
+    """A thread that waits here for better times is one that no other partition has."""
+    key = Layout().segment_key(SegmentKey(topic="t", partition=0, base=0))
+    with faulty.proxy.failing(fault, "PUT", times=1), pytest.raises(StoreTemporaryError):
+        faulty.store.put_if_absent(key, BODY, SHA256)
+    assert faulty.store.put_if_absent(key, BODY, SHA256) is True
 
 
 def test_an_upload_that_was_cut_leaves_nothing(faulty: FaultyStore) -> None:
