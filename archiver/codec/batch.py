@@ -282,6 +282,6 @@ class BatchEncoder:
             sequence,
             count,
         )
-        content = bytearray(head + payload)
-        struct.pack_into(">I", content, k.CRC_END - 4, google_crc32c.value(bytes(content[k.CRC_END :])))
-        return EncodedBatch(content=bytes(content), records=count, next_row=int(stop))
+        crc = google_crc32c.extend(google_crc32c.value(head[k.CRC_END :]), payload)
+        head = head[: k.CRC_END - 4] + struct.pack(">I", crc) + head[k.CRC_END :]
+        return EncodedBatch(content=head + payload, records=count, next_row=int(stop))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from archiver.codec.jit import inner
+from archiver.codec.jit import inner, read_word
 from archiver.frame import Bytes
 
 PRIME_1 = np.uint64(0x9E3779B185EBCA87)
@@ -35,21 +35,6 @@ def avalanche(state: int) -> int:
 
 
 @inner
-def _word(source: Bytes, position: int) -> int:
-    # Spelled out: LLVM makes one 8-byte load of it.
-    return (
-        np.uint64(source[position])
-        | (np.uint64(source[position + 1]) << np.uint64(8))
-        | (np.uint64(source[position + 2]) << np.uint64(16))
-        | (np.uint64(source[position + 3]) << np.uint64(24))
-        | (np.uint64(source[position + 4]) << np.uint64(32))
-        | (np.uint64(source[position + 5]) << np.uint64(40))
-        | (np.uint64(source[position + 6]) << np.uint64(48))
-        | (np.uint64(source[position + 7]) << np.uint64(56))
-    )
-
-
-@inner
 def _half_word(source: Bytes, position: int) -> int:
     return (
         np.uint64(source[position])
@@ -70,10 +55,10 @@ def hash_bytes(source: Bytes, start: int, length: int, seed: int) -> int:
         lane_3 = seed + np.uint64(0)
         lane_4 = seed - PRIME_1
         while position <= end - 32:
-            lane_1 = round_lane(lane_1, _word(source, position))
-            lane_2 = round_lane(lane_2, _word(source, position + 8))
-            lane_3 = round_lane(lane_3, _word(source, position + 16))
-            lane_4 = round_lane(lane_4, _word(source, position + 24))
+            lane_1 = round_lane(lane_1, read_word(source, position))
+            lane_2 = round_lane(lane_2, read_word(source, position + 8))
+            lane_3 = round_lane(lane_3, read_word(source, position + 16))
+            lane_4 = round_lane(lane_4, read_word(source, position + 24))
             position += 32
         state = rotate(lane_1, 1) + rotate(lane_2, 7) + rotate(lane_3, 12) + rotate(lane_4, 18)
         state = merge(state, lane_1)
@@ -84,7 +69,7 @@ def hash_bytes(source: Bytes, start: int, length: int, seed: int) -> int:
         state = seed + PRIME_5
     state += np.uint64(length)
     while position <= end - 8:
-        state = rotate(state ^ round_lane(np.uint64(0), _word(source, position)), 27) * PRIME_1 + PRIME_4
+        state = rotate(state ^ round_lane(np.uint64(0), read_word(source, position)), 27) * PRIME_1 + PRIME_4
         position += 8
     if position <= end - 4:
         state = rotate(state ^ (_half_word(source, position) * PRIME_1), 23) * PRIME_2 + PRIME_3

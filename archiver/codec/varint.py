@@ -21,7 +21,7 @@ def read_varint(source: Bytes, position: int, end: int) -> tuple[int, int]:
     while True:
         if position >= end or shift > 63:
             return np.int64(0), np.int64(BROKEN)
-        byte = np.int64(source[position])
+        byte = np.int64(source[np.uint64(position)])  # unsigned: numba then leaves out its check for negative ones
         position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:

@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 BATCH_BYTES = 1_000_000  # uncompressed: below Kafka's default max.message.bytes whatever the data
-_ZSTD_LEVEL = 1
 _SEQUENCES = 2**31
 _PRODUCE_TIMEOUT_MS = 30_000
 _ATTEMPTS = 60
@@ -257,7 +256,7 @@ def _encode(
     store: ObjectStore, task: RestoreTask, identity: ProducerIdentity, first_index: int, totals: _Totals
 ) -> Iterator[EncodedBatch]:
     """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
-    encoder = BatchEncoder(codec=BatchCodec.ZSTD, level=_ZSTD_LEVEL, batch_bytes=BATCH_BYTES)
+    encoder = BatchEncoder(codec=BatchCodec.LZ4, level=0, batch_bytes=BATCH_BYTES)
     for frame in read_parts(store, task.source_topic, task.partition, task.parts):
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME

@@ -118,7 +118,7 @@ def test_message_sets_are_refused_by_name(java_oracle: JavaOracle, magic: int, c
 # --- we write, Java reads and finds valid
 
 
-@pytest.mark.parametrize("codec", [BatchCodec.NONE, BatchCodec.ZSTD])
+@pytest.mark.parametrize("codec", [BatchCodec.NONE, BatchCodec.LZ4, BatchCodec.ZSTD])
 def test_java_reads_ours(java_oracle: JavaOracle, codec: BatchCodec, seed: int) -> None:
     records = generate(seed, 2000)
     frame, row, found = frame_of(records), 0, 0
@@ -137,7 +137,7 @@ def test_java_reads_ours(java_oracle: JavaOracle, codec: BatchCodec, seed: int) 
     assert found == 2000
 
 
-@pytest.mark.parametrize("codec", [BatchCodec.NONE, BatchCodec.ZSTD])
+@pytest.mark.parametrize("codec", [BatchCodec.NONE, BatchCodec.LZ4, BatchCodec.ZSTD])
 def test_java_reads_any_of_ours(java_oracle: JavaOracle, codec: BatchCodec) -> None:
     encoder = BatchEncoder(codec=codec, level=3, batch_bytes=10**6)
 
