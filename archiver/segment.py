@@ -29,6 +29,7 @@ from archiver.codec.digest import (
 from archiver.errors import CorruptSegmentError, TemporaryError
 from archiver.facts import Hole, SegmentFacts, facts_from_header
 from archiver.frame import Column, Frame
+from archiver.room import BlockRoom
 
 # What the facts hold of holes must leave room for the rest under 2 KB.
 MOST_HOLES = 16
@@ -157,7 +158,9 @@ class OpenSegment:
     each append, so that thousands of open segments do not need thousands of file handles.
     """
 
-    def __init__(self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Path) -> None:
+    def __init__(
+        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Path, room: BlockRoom | None = None
+    ) -> None:
         self.source = source
         self._limits = limits
         self._sync = os.urandom(SYNC_BYTES)
@@ -167,6 +170,9 @@ class OpenSegment:
         with _in_spool(spool):  # without the topic's name: it may be as long as a file's name may be
             handle, name = tempfile.mkstemp(prefix=f"{source.partition}-{base}-", suffix=".blocks", dir=spool)
             os.close(handle)
+        self._room = room or BlockRoom()
+        self._room.enter()
+        self._holds_room = True
         self._file = Path(name)
         self._file_bytes = 0
         self._uncompressed = 0
@@ -206,17 +212,18 @@ class OpenSegment:
             stop = len(frame)
             if self._limits.records:
                 stop = min(stop, row + self._limits.records - self.records)
-            after = self._blocks.append(frame, row, stop, self._room_bytes())
+            block_bytes = self._room.block_bytes
+            after = self._blocks.append(frame, row, stop, min(block_bytes, self._left_bytes()))
             if not survey(frame.body, frame.header_body, frame.table, row, after, self._survey):
                 raise ValueError(f"{self.source}: a row of rows {row}..{after} points outside its buffers")
             self._note_rows(frame, row, after)
             row = after
-            if self._blocks.is_full:
+            if self._blocks.pending_bytes >= block_bytes:
                 self._flush_block()
         return row
 
-    def _room_bytes(self) -> int:
-        """How large the block at hand may grow: to its own size, or less where the segment's limit is near."""
+    def _left_bytes(self) -> int:
+        """How large the block at hand may grow where the segment's limit is near."""
         limit = self._limits.uncompressed_bytes
         return limit - self._uncompressed if limit else BLOCK_BYTES
 
@@ -265,6 +272,7 @@ class OpenSegment:
         if not self.records:
             raise ValueError(f"{self.source}: there is no segment without a record")
         self._flush_block()
+        self._leave_room()
         with _in_spool(self._file):
             written_bytes = self._file.stat().st_size
         if written_bytes != self._file_bytes:
@@ -301,7 +309,13 @@ class OpenSegment:
 
     def discard(self) -> None:
         """Forget everything; Kafka still has it."""
+        self._leave_room()
         self._file.unlink(missing_ok=True)
+
+    def _leave_room(self) -> None:
+        if self._holds_room:
+            self._holds_room = False
+            self._room.leave()
 
 
 def read_segment(

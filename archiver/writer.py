@@ -1,11 +1,12 @@
 """One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from archiver.codec.batch import DecodedBatches, decode_batches, whole_batches
+from archiver.codec.batch import DecodedBatches, Scratch, decode_batches, whole_batches
 from archiver.codec.batch_kernels import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
@@ -14,6 +15,7 @@ from archiver.frame import Column, Frame, Longs
 from archiver.inventory import ArchivedEnd, position_of
 from archiver.layout import Layout, SegmentKey
 from archiver.observe import Ledger
+from archiver.room import BlockRoom
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore
 from archiver.vigil import Vigil
@@ -60,6 +62,7 @@ class Archive:
     clock: Callable[[], float]
     vigil: Vigil
     ledger: Ledger
+    room: BlockRoom = field(default_factory=BlockRoom)
 
 
 class PutLaterError(StoreTemporaryError):
@@ -68,6 +71,17 @@ class PutLaterError(StoreTemporaryError):
     def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
         super().__init__(str(error), cause=error.cause)
         self.pause_s = pause_s
+
+
+_of_thread = threading.local()
+
+
+def _scratch() -> Scratch:
+    """The decoder's memory of this thread; no records outlive the `take` that they came in."""
+    if not hasattr(_of_thread, "scratch"):
+        _of_thread.scratch = Scratch()
+    scratch: Scratch = _of_thread.scratch
+    return scratch
 
 
 def epoch_of(batches: Longs) -> int:
@@ -150,13 +164,14 @@ class PartitionWriter:
         rest, aborted, broken = fetch.records, fetch.aborted, None
         while len(rest):
             try:
-                decoded = decode_batches(rest, self.position, aborted)
+                decoded = decode_batches(rest, self.position, aborted, scratch=_scratch())
             except CorruptBatchError as error:
                 rest, broken = rest[: error.good_bytes], error
                 continue
             if not self._append(decoded, rest):
                 return
             rest, aborted = rest[decoded.source_bytes :], decoded.aborted
+        _scratch().trim()
         if broken is not None:
             self.flush()
             raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
@@ -226,7 +241,8 @@ class PartitionWriter:
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
         """The open segment, or a new one that will begin with this row."""
         if self._open is None:
-            self._open = OpenSegment(self.source, self._base, self._archive.limits, self._archive.spool)
+            archive = self._archive
+            self._open = OpenSegment(self.source, self._base, archive.limits, archive.spool, archive.room)
             self._opened_at_s = self._archive.clock()
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:

@@ -22,6 +22,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNKNOWN_EPOCH = -1
 # For the payloads of one call, and again for the table of their records.
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+_MOST_SCRATCH_BYTES = 32 * 1024 * 1024
 _ROW_BYTES = 8 * len(Column)
 _MOST_OFFSET = 2**63 - 2  # there must be one after it
 
@@ -90,27 +91,54 @@ def position_after(batches: Longs, position: int) -> int:
     return max(int(last) + 1, position)
 
 
+class Scratch:
+    """Memory that one call of decode_batches leaves to the next: what the earlier one returned is overwritten then.
+
+    New memory for each fetch costs a page fault for every 4 KiB, and what several threads let go does not come back soon.
+    """
+
+    def __init__(self) -> None:
+        self.body: Bytes | None = None
+        self._table = np.empty(0, np.int64)
+
+    def table(self, rows: int) -> Longs:
+        size = len(Column) * rows
+        if size > len(self._table):
+            self._table = np.empty(0, np.int64)  # the old one first
+            self._table = np.empty(size + size // 4, np.int64)
+        return self._table[:size].reshape(len(Column), rows)
+
+    def trim(self) -> None:
+        """Keep what ordinary fetches need: a large one must not cost memory for ever."""
+        if self.body is not None and self.body.nbytes > _MOST_SCRATCH_BYTES:
+            self.body = None
+        if self._table.nbytes > _MOST_SCRATCH_BYTES:
+            self._table = np.empty(0, np.int64)
+
+
 def decode_batches(
     data: bytes | memoryview,
     position: int,
     aborted: Sequence[tuple[int, int]] = (),
     most_bytes: int = MOST_DECOMPRESSED_BYTES,
+    scratch: Scratch | None = None,
 ) -> DecodedBatches:
     """Decode what a broker sent for a fetch at `position`; `aborted` is its list of (producer id, first offset).
 
     Nothing is skipped but control batches, aborted records, records below the position, and a last batch that is cut.
-    Ends early, before a batch that would take more than `most_bytes` of memory together with those before it.
+    With `scratch` the records are valid until its next use. Ends early, before a batch that would take more than `most_bytes` of memory together with those before it.
     Raises CorruptBatchError, naming the offset; also for a batch that takes more than that alone.
     """
+    scratch = scratch or Scratch()
     batches, source = whole_batches(data, position)
     _check(batches, source)
     wanted = np.ascontiguousarray(batches[:, _with_records(batches, aborted)])
-    body, fitting = _inflate(wanted, source, most_bytes)
+    body, fitting = _inflate(wanted, source, most_bytes, scratch)
     if fitting < wanted.shape[1]:
         source = source[: wanted[k.START, fitting]]
         batches = batches[:, batches[k.START] < len(source)]
         wanted = np.ascontiguousarray(wanted[:, :fitting])
-    table = np.empty((len(Column), int(wanted[k.COUNT].sum())), np.int64)
+    table = scratch.table(int(wanted[k.COUNT].sum()))
     rows, problem, batch = k.index_records(body, wanted, position, table)
     if problem != k.OK:
         raise CorruptBatchError(
@@ -185,7 +213,7 @@ def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:
     return bool((control & (batches[k.PRODUCER_ID] == producer_id) & (batches[k.LAST_OFFSET] >= first_offset)).any())
 
 
-def _inflate(batches: Longs, source: Bytes, most_bytes: int) -> tuple[Bytes, int]:
+def _inflate(batches: Longs, source: Bytes, most_bytes: int, scratch: Scratch) -> tuple[Bytes, int]:
     """Lay the payloads into one body, and fill the batches' payload columns. Returns (body, batches that fit)."""
     starts = batches[k.START] + k.HEADER_SIZE
     ends = batches[k.START] + batches[k.SIZE]
@@ -193,10 +221,10 @@ def _inflate(batches: Longs, source: Bytes, most_bytes: int) -> tuple[Bytes, int
     body, fitting = source, batches.shape[1]
     if codecs.any():
         # An uncompressed payload cannot lie about its size; only these can take more memory than was fetched.
-        arena = Arena(int((ends - starts).sum()), most_bytes)
+        arena = Arena(int((ends - starts).sum()), most_bytes, scratch.body)
         fitting = _inflate_each(arena, batches, source, most_bytes)
         starts, ends = batches[k.PAYLOAD_START], batches[k.PAYLOAD_END]
-        body = arena.body
+        body, scratch.body = arena.body, arena.buffer
     batches[k.PAYLOAD_START] = starts
     batches[k.PAYLOAD_END] = ends
     counts, room = batches[k.COUNT, :fitting], (ends - starts)[:fitting]

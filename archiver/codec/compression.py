@@ -49,12 +49,21 @@ class DecompressionError(ValueError):
 
 
 class Arena:
-    """A buffer that decompressed payloads are laid into, one behind the other, up to a cap."""
+    """A buffer that decompressed payloads are laid into, one behind the other, up to a cap.
 
-    def __init__(self, compressed_bytes: int, most_bytes: int) -> None:
+    One that is left from an earlier arena may be used again; what was in it is gone then.
+    """
+
+    def __init__(self, compressed_bytes: int, most_bytes: int, used_buffer: Bytes | None = None) -> None:
+        wanted = min(max(compressed_bytes * _FIRST_GUESS, _SMALLEST_ARENA), most_bytes)
+        enough = used_buffer is not None and wanted <= len(used_buffer) <= most_bytes
         self._most = most_bytes
-        self._buffer = np.empty(min(max(compressed_bytes * _FIRST_GUESS, _SMALLEST_ARENA), most_bytes), np.uint8)
+        self._buffer = used_buffer if used_buffer is not None and enough else np.empty(wanted, np.uint8)
         self._used = 0
+
+    @property
+    def buffer(self) -> Bytes:
+        return self._buffer
 
     @property
     def body(self) -> Bytes:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.batch import decode_batches, position_after, whole_batches
+from archiver.codec.batch import Scratch, decode_batches, position_after, whole_batches
 from archiver.errors import CorruptBatchError
 from archiver.frame import Column
 from tests.support.frames import records_of
@@ -62,6 +62,18 @@ def test_any_records(data: st.DataObject) -> None:
     decoded = decode_batches(content, records[0].offset)
     assert records_of(decoded.frame) == records
     assert (decoded.next_offset, decoded.source_bytes) == (records[-1].offset + 1, len(content))
+
+
+def test_memory_is_used_again_and_nothing_of_before_shows(seed: int) -> None:
+    rng, scratch = random.Random(seed), Scratch()
+    for number in range(30):
+        records = generate(seed + number, rng.choice((1, 40, 700)))
+        content = encode(batch_of(records, codec=rng.choice(CODECS)))
+        assert records_of(decode_batches(content, 0, scratch=scratch).frame) == records
+    large = [Rec(offset, 0, 0, None, bytes(40_000_000)) for offset in range(1)]
+    assert records_of(decode_batches(encode(batch_of(large, codec="zstd")), 0, scratch=scratch).frame) == large
+    scratch.trim()
+    assert scratch.body is None
 
 
 @pytest.mark.parametrize("timestamps", [(2**63 - 1, -(2**63)), (-(2**63), 2**63 - 1), (0, -(2**63)), (-1, -1)])

@@ -16,6 +16,7 @@ from archiver.codec.compression import BlockCodec
 from archiver.errors import TemporaryError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.frame import Frame
+from archiver.room import BlockRoom
 from archiver.segment import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
 from tests.support.frames import avro_of, digest_of, frame_of
 from tests.support.records import Rec, generate
@@ -197,6 +198,24 @@ def test_blocks_are_of_about_the_same_size(tmp_path: Path) -> None:
     sizes = block_sizes(content_of(cut))
     assert all(BLOCK_BYTES <= size < BLOCK_BYTES + 1000 for size in sizes[:-1])
     assert len(sizes) == 4
+
+
+def test_many_open_segments_share_the_room_of_their_blocks(tmp_path: Path) -> None:
+    room = BlockRoom(most_bytes=1_000_000)
+    others = [OpenSegment(SOURCE, 0, NO_LIMIT, tmp_path, room) for _ in range(9)]
+    segment = OpenSegment(SOURCE, 0, NO_LIMIT, tmp_path, room)
+    records = [Rec(offset, 0, 0, None, bytes(300)) for offset in range(2000)]
+    assert segment.append(frame_of(records), 0) == 2000
+    finished = segment.finish()
+    assert all(100_000 <= size < 101_000 for size in block_sizes(content_of(finished))[:-1])
+    assert read(content_of(finished), finished.facts) == records
+    for other in others:
+        other.discard()
+        other.discard()
+    assert room.block_bytes == BLOCK_BYTES
+    for _ in range(10_000):
+        room.enter()
+    assert room.block_bytes == 8 * 1024
 
 
 def test_offsets_below_the_coverage_are_refused(tmp_path: Path) -> None:
