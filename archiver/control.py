@@ -42,7 +42,7 @@ def append_fact(
         if wanted is None:
             return latest
         key = layout.fact_key(stream, 0 if number is None else number + 1)
-        if store.put_if_absent(key, json.dumps(wanted, indent=1, sort_keys=True).encode(), {}):
+        if store.put_if_absent(key, json.dumps(wanted, indent=1, sort_keys=True).encode(), {}) is not None:
             return wanted
     raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 

@@ -289,7 +289,7 @@ class PartitionWriter:
         archive, key = self._archive, self._key(closed.facts.base)
         with closed.open_body() as body:
             created = archive.store.put_if_absent(key, body, closed.facts.to_metadata())
-        facts = closed.facts if created else self._winner(closed)
+        facts = closed.facts if created is not None else self._winner(closed)
         if facts.sha256 == closed.facts.sha256:  # also when the answer to our own put was lost
             self._count(closed, archive.clock() - self._closed_at_s)
             return ArchivedEnd.of(facts, key)
