@@ -269,7 +269,7 @@ def _open_session() -> boto3.session.Session:
 
 
 def _parse_time(value: str) -> datetime:
-    """botocore guesses how a time is written: 60 of the 90 µs that an object took in a listing."""
+    """Left to itself botocore guesses how a time is written: 60 of the 90 µs that an object took in a listing."""
     for parse in (datetime.fromisoformat, email.utils.parsedate_to_datetime):
         with contextlib.suppress(TypeError, ValueError):
             found = parse(value)
