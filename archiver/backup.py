@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.control import TopicFact
@@ -18,6 +18,7 @@ from archiver.errors import (
 )
 from archiver.feed import Feed, PartitionReport
 from archiver.hanging import learn_open_transactions
+from archiver.indexing import Indexer
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -83,7 +84,8 @@ async def back_up_until_end(
                 problems.append(error)
         run = _Run(client, opener, request, pool)
         await unless_stopped(stop, run.open(topics))
-        return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
+        async with indexer_of(request).attend(stop):
+            return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
@@ -98,6 +100,12 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
         cluster_id=cluster_id,
         note_trouble=archive.ledger.retried,
     )
+
+
+def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
+    """Who tells the index of facts what this backup puts."""
+    archive = request.archive
+    return Indexer(archive.store, archive.layout, archive.fresh, clock=archive.clock, wait=wait)
 
 
 def pump_of(

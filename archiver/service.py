@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from archiver.backup import STOP_S, BackupRequest, keeper_of, pump_of
+from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
 from archiver.commits import Commits
 from archiver.control import TopicFact
 from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGoneError, as_ours
@@ -62,6 +62,7 @@ class Service:
         self._openers = Workers(4, "opener")  # what opens must not wait behind puts that hang
         self._asides = Workers(1, "hints")  # the same
         self._wait = wait
+        self._indexer = indexer_of(request, wait)
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(self.membership.commit, age_s=self._archive.age_s, clock=self._archive.clock)
         self.topics: dict[str, TopicDescription] = {}
@@ -101,6 +102,7 @@ class Service:
                 self._open_again(),
                 self.commits.run(),
                 self._positions.run(),
+                self._indexer.run(),
                 *watch(client),
             ]
             try:
@@ -123,7 +125,9 @@ class Service:
         reach("stop.flushed")
         hints = self.commits.all_hints()
         leaver = Workers(1, "leave")
-        if not await leaver.call(self.membership.close, hints, _LEAVE_S):
+        leaving = leaver.call(self.membership.close, hints, _LEAVE_S)
+        has_left, _ = await asyncio.gather(leaving, self._indexer.finish())
+        if not has_left:
             log.info("the group was not left in time; it will miss this instance after the session timeout")
         for task in list(self._tasks):
             task.cancel()

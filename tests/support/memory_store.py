@@ -60,9 +60,7 @@ class MemoryStore:
         for key in sorted(objects, key=str.encode):
             if key.startswith(prefix) and key.encode() > start_after.encode():
                 found = objects[key]
-                yield ListedObject(
-                    key=key, size=len(found.body), etag=found.etag, last_modified=found.last_modified
-                )
+                yield ListedObject(key=key, size=len(found.body), etag=found.etag, last_modified=found.last_modified)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         below = [item.key[len(prefix) :] for item in self.list(prefix)]
