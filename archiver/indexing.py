@@ -92,5 +92,5 @@ class Indexer:
             # Perhaps it is there already: to write it twice does no harm.
             self._fresh.give_back(entries)
             log.info("the index of facts was not written, and is tried again: %s", error)
-        except Exception as error:  # noqa: BLE001 - a cache must not stop a backup
+        except Exception as error:  # a cache must not stop a backup
             log.info("the index of facts was not written: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
