@@ -10,7 +10,7 @@ from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.index import read_index, share_entries
 from archiver.index_file import IndexEntry
 from archiver.layout import Layout, SegmentKey
-from archiver.listing import ListedSegment, list_segments
+from archiver.listing import ListedSegment, Newest, list_segments
 from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 HEADS_AT_ONCE = 16
@@ -300,18 +300,19 @@ def position_of(
 
 
 def _last_end(store: ObjectStore, layout: Layout, listed: Iterable[ListedObject]) -> ArchivedEnd:
-    merged_next, widest_merged, last_plain = 0, "", ""
+    newest = Newest()
     for item in listed:
         key = layout.parse_segment(item.key)
-        if key is None:
-            continue
-        if key.next is None:
-            last_plain = item.key
-        elif key.next > merged_next:
-            merged_next, widest_merged = key.next, item.key
-    plain = _end_of(store, last_plain) if last_plain else ArchivedEnd()
+        if key is not None:
+            newest.see(key, item.key)
+    return end_at(store, newest)
+
+
+def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
+    """Return where a writer goes on, by what a listing of its partition had. The facts are asked for: an index does not decide that."""
+    plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
     # Only the epoch of the segment that holds the end may be told to a broker: an earlier one would seem to diverge.
-    return plain if plain.next >= merged_next else _end_of(store, widest_merged)
+    return plain if plain.next >= newest.merged_next else _end_of(store, newest.merged)
 
 
 def _end_of(store: ObjectStore, key: str) -> ArchivedEnd:

@@ -1,10 +1,10 @@
 """The segments under `topics/`, and the strangers: one listing, or in a large archive several side by side."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, islice, pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from archiver.layout import Layout, SegmentKey
 from archiver.store import ListedObject, ObjectStore
@@ -29,6 +29,26 @@ class Listing:
     strangers: Sequence[str]
 
 
+@dataclass(slots=True)
+class Newest:
+    """Of one partition's objects those that tell where it ends: the last plain segment, and the merged one that reaches furthest."""
+
+    plain: str = ""
+    merged: str = ""
+    merged_next: int = 0
+
+    def see(self, key: SegmentKey, object_key: str) -> None:
+        """Look at the next object, in the order of the keys."""
+        if key.next is None:
+            self.plain = object_key
+        elif key.next > self.merged_next:
+            self.merged, self.merged_next = object_key, key.next
+
+
+NOTHING: Final = Newest()
+_Partition = tuple[str, int, int]  # topic, life, number
+
+
 class _Span(NamedTuple):
     """Keys with a prefix, after one key and up to another, that one included; empty: from the first, to the last."""
 
@@ -49,6 +69,24 @@ def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bo
         for found in pool.map(lambda span: list(_list(store, span)), spans):
             items += found
     return _parse(layout, items)
+
+
+def list_newest(store: ObjectStore, layout: Layout, topics: Collection[str]) -> dict[_Partition, Newest]:
+    """List topics for their ends alone. For many partitions of which nothing is known, far less than a listing of each."""
+
+    def look(span: _Span) -> dict[_Partition, Newest]:
+        found: dict[_Partition, Newest] = {}
+        for item in _list(store, span):
+            key = layout.parse_segment(item.key)
+            if key is not None:
+                found.setdefault((key.topic, key.life, key.partition), Newest()).see(key, item.key)
+        return found
+
+    newest: dict[_Partition, Newest] = {}
+    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
+        for found in pool.map(look, _spans_of(store, layout, topics.__contains__)):
+            newest |= found  # no topic directory is in two spans
+    return newest
 
 
 def _parse(layout: Layout, items: Sequence[ListedObject]) -> Listing:
