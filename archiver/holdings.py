@@ -47,23 +47,30 @@ class Survey:
 
 def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
     """Sum up the archive by topic, or one topic by partition."""
-    wanted = None if topic is None else (lambda name: name == topic)
-    inventory = read_inventory(store, layout, wanted)
-    known: Mapping[str, int | None] = {}
-    if topic is None:
-        known = list_topics_known(store, layout)
-        # The first life begins at 0, whatever the facts say: only topics with others need theirs.
-        named = {name: known.get(name) for name, life in sorted(inventory.partitions) if life}
-        histories, unreadable = _newest_facts(store, layout, named)
-    else:
-        histories, unreadable = _history(store, layout, topic)
+    return _survey_all(store, layout) if topic is None else _survey_topic(store, layout, topic)
+
+
+def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
+    inventory = read_inventory(store, layout)
+    known = list_topics_known(store, layout)
+    # The first life begins at 0, whatever the facts say: only topics with others need theirs.
+    with_lives = {name: known.get(name) for name, life in sorted(inventory.partitions) if life}
+    histories, unreadable = _newest_facts(store, layout, with_lives)
     inventory = _begin_at_branches(inventory, histories)
-    if topic is None:
-        holdings = list_topics(inventory, known)
-    else:
-        holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
-        if not holdings and not unreadable:
-            raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+    return _survey_of(inventory, list_topics(inventory, known), unreadable)
+
+
+def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
+    inventory = read_inventory(store, layout, lambda name: name == topic)
+    histories, unreadable = _history(store, layout, topic)
+    inventory = _begin_at_branches(inventory, histories)
+    holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
+    if not holdings and not unreadable:
+        raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+    return _survey_of(inventory, holdings, unreadable)
+
+
+def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
     return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *_problems(inventory)])
 
 

@@ -111,7 +111,7 @@ def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
 def _rest_of(store: ObjectStore, layout: Layout, after: str) -> list[_Span]:
     """Share out what sorts after a key, by topic directories."""
     prefix = layout.topics_prefix
-    starts = [f"{prefix}{name}/" for name in store.list_directories(prefix)]
+    starts = [f"{prefix}{name}/" for name in _directories(store, prefix)]
     later = [start for start in starts if start.encode() > after.encode()]
     bounds = [after, *(chunk[0] for chunk in _chunks(later)[1:]), ""]
     return [_Span(prefix, first, last) for first, last in pairwise(bounds)]
@@ -120,7 +120,7 @@ def _rest_of(store: ObjectStore, layout: Layout, after: str) -> list[_Span]:
 def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]) -> list[_Span]:
     """A span for each wanted directory; one for several of them that are neighbours, because each costs a request."""
     prefix = layout.topics_prefix
-    names = list(store.list_directories(prefix))
+    names = _directories(store, prefix)
     parsed = {name: layout.parse_topic_directory(name) for name in names}
     is_wanted = {name: topic is not None and wanted(topic[0]) for name, topic in parsed.items()}
     following = dict(zip(names, [f"{prefix}{name}/" for name in names[1:]], strict=False))
@@ -133,6 +133,11 @@ def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool])
             elif chosen:
                 spans.append(_Span(prefix, f"{prefix}{first}/", following.get(others[-1], "")))
     return spans
+
+
+def _directories(store: ObjectStore, prefix: str) -> list[str]:
+    """In the order of the keys in them: `a.x/` comes before `a/`."""
+    return sorted(store.list_directories(prefix), key=lambda name: f"{name}/".encode())
 
 
 def _chunks(names: Sequence[str]) -> list[Sequence[str]]:

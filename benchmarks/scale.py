@@ -7,6 +7,7 @@ archives that an earlier run has made in it. Every figure is of a process of its
 """
 
 import argparse
+import gc
 import http.client
 import json
 import os
@@ -30,7 +31,6 @@ import boto3
 from archiver.browse import read_archive
 from archiver.config import StorageConfig
 from archiver.control import settle_cluster, settle_topic
-from archiver.holdings import survey
 from archiver.inventory import end_at, position_of
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_newest
@@ -52,6 +52,7 @@ REPORT = HERE.parent / "docs" / "benchmarks-scale.json"
 CLUSTER = "scale-cluster"
 PARTITIONS = 2
 PUTTERS = 8
+GARBAGE_THRESHOLD = 100_000  # as the command has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +168,6 @@ def prepare(minio: S3, shape: Shape) -> None:
 # --- what is measured, each in a process of its own
 
 
-def list_all(store: ObjectStore, layout: Layout, shape: Shape) -> None:
-    found = survey(store, layout, None)
-    assert sum(one.segments for one in found.holdings) == shape.objects
-
-
-def list_topic(store: ObjectStore, layout: Layout, shape: Shape) -> None:
-    found = survey(store, layout, topic_name(shape.topics // 2))
-    assert sum(one.segments for one in found.holdings) == shape.objects // shape.topics
-
-
 def plan_all(store: ObjectStore, layout: Layout, shape: Shape) -> None:
     plan = plan_restore(read_archive(store, layout), None, {})
     assert sum(topic.records for topic in plan.topics) == shape.objects
@@ -207,13 +198,23 @@ def start_with_hints(store: ObjectStore, layout: Layout, shape: Shape) -> None:
         assert set(pool.map(look, range(PARTITIONS * shape.topics))) == {shape.per_partition}
 
 
-TASKS: dict[str, tuple[str, Callable[[ObjectStore, Layout, Shape], None]]] = {
-    "ls": ("`archiver ls`", list_all),
-    "ls-topic": ("`archiver ls TOPIC`", list_topic),
-    "plan": ("restore planned, all topics", plan_all),
-    "plan-topic": ("restore planned, one topic", plan_topic),
-    "start": ("backup start, positions unknown", start_anew),
-    "start-hints": ("backup start, positions hinted", start_with_hints),
+TITLES = {
+    "ls": "`archiver ls`",
+    "ls-topic": "`archiver ls TOPIC`",
+    "plan": "restore planned, all topics",
+    "plan-topic": "restore planned, one topic",
+    "start": "backup start, positions unknown",
+    "start-hints": "backup start, positions hinted",
+}
+COMMANDS: dict[str, Callable[[Shape], list[str]]] = {
+    "ls": lambda _: ["ls"],
+    "ls-topic": lambda shape: ["ls", topic_name(shape.topics // 2)],
+}
+CALLS: dict[str, Callable[[ObjectStore, Layout, Shape], None]] = {
+    "plan": plan_all,
+    "plan-topic": plan_topic,
+    "start": start_anew,
+    "start-hints": start_with_hints,
 }
 
 
@@ -232,8 +233,8 @@ def measure(minio: S3, shape: Shape, task: str) -> Figure:
         "AWS_ENDPOINT_URL": minio.endpoint,
     }
     command = [sys.executable, "-m", "benchmarks.scale", "--task", task, "--objects", str(shape.objects)]
-    if task == "ls":  # the command itself
-        command = [sys.executable, "-m", "archiver.cli", "ls", "--url", f"s3://{shape.bucket}"]
+    if task in COMMANDS:
+        command = [sys.executable, "-m", "archiver.cli", *COMMANDS[task](shape), "--url", f"s3://{shape.bucket}"]
     before, started_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     seconds, after = time.monotonic() - started_s, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -241,14 +242,15 @@ def measure(minio: S3, shape: Shape, task: str) -> Figure:
 
 
 def run_task(task: str, shape: Shape) -> None:
+    gc.set_threshold(GARBAGE_THRESHOLD)
     config = StorageConfig(url=f"s3://{shape.bucket}", endpoint=os.environ["AWS_ENDPOINT_URL"])
     store, prefix = open_store(config)
-    TASKS[task][1](store, Layout(prefix), shape)
+    CALLS[task](store, Layout(prefix), shape)
 
 
 def measure_all(minio: S3, shapes: Sequence[Shape], repeat: int) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for task, (title, _) in TASKS.items():
+    for task, title in TITLES.items():
         for shape in shapes:
             figures = [measure(minio, shape, task) for _ in range(repeat)]
             found.setdefault(title, {})[str(shape.objects)] = {
@@ -277,7 +279,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, choices=list(SHAPES), action="append", help="default: all of them")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--endpoint", help="of a MinIO; credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY")
-    parser.add_argument("--task", choices=list(TASKS), help=argparse.SUPPRESS)
+    parser.add_argument("--task", choices=list(CALLS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     shapes = [SHAPES[objects] for objects in options.objects or SHAPES]
     if options.task:
@@ -297,7 +299,9 @@ def main() -> None:
         found = measure_all(minio, shapes, options.repeat)
     print(table(found, shapes))
     if shapes == list(SHAPES.values()):
-        REPORT.write_text(json.dumps({"cores": os.cpu_count(), "figures": found}, indent=1) + "\n")
+        REPORT.write_text(
+            json.dumps({"cores": os.cpu_count(), "load_after": os.getloadavg()[0], "figures": found}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":
