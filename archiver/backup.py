@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.control import TopicFact
@@ -18,11 +18,12 @@ from archiver.errors import (
 )
 from archiver.feed import Feed, PartitionReport
 from archiver.hanging import learn_open_transactions
+from archiver.indexing import Indexer
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
-from archiver.opening import Opener
+from archiver.opening import OPENERS, Ends, Opener
 from archiver.positions import PositionKeeper, PositionPolicy
 from archiver.pump import Pump
 from archiver.segment import PartitionSource
@@ -71,7 +72,8 @@ async def back_up_until_end(
     """
     async with KafkaClient(request.kafka) as client:
         cluster_id = await client.cluster_id()
-        opener = Opener(client, archive=request.archive, pool=pool, cluster_id=cluster_id, start=request.start)
+        openers = Workers(OPENERS, "opener")
+        opener = Opener(client, archive=request.archive, pool=openers, cluster_id=cluster_id, start=request.start)
         await unless_stopped(stop, opener.take_possession())
         keeper = keeper_of(request, client, pool, cluster_id)
         topics = await _selected(client, request, keeper)
@@ -83,7 +85,8 @@ async def back_up_until_end(
                 problems.append(error)
         run = _Run(client, opener, request, pool)
         await unless_stopped(stop, run.open(topics))
-        return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
+        async with indexer_of(request).attend(stop):
+            return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
@@ -98,6 +101,12 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
         cluster_id=cluster_id,
         note_trouble=archive.ledger.retried,
     )
+
+
+def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
+    """Who tells the index of facts what this backup puts."""
+    archive = request.archive
+    return Indexer(archive.store, archive.layout, archive.fresh, clock=archive.clock, wait=wait)
 
 
 def pump_of(
@@ -149,29 +158,32 @@ class _Run:
             error = settled.refused.get(topic.name) or refused.get((topic.name, number))
             if error is not None:
                 self._report_unopened(topic, number, error)
+        ends = await self._opener.look_up(offsets)
         await asyncio.gather(
             *(
-                self._open_one(topic, number, settled.facts[topic.name], offsets[topic.name, number])
+                self._open_one(topic, number, settled.facts[topic.name], offsets[topic.name, number], ends)
                 for topic, number in known
                 if (topic.name, number) in offsets
             )
         )
 
-    async def _open_one(self, topic: TopicDescription, number: int, fact: TopicFact, ends: PartitionOffsets) -> None:
+    async def _open_one(
+        self, topic: TopicDescription, number: int, fact: TopicFact, offsets: PartitionOffsets, ends: Ends | None
+    ) -> None:
         try:
-            feed = await self._opener.open(fact, topic.topic_id, number, end_offset=ends.last_stable)
+            feed = await self._opener.open(fact, topic.topic_id, number, end_offset=offsets.last_stable, ends=ends)
         except ArchiverError as error:
             self._report_unopened(topic, number, error)
             return
         position = feed.writer.position
-        if position > ends.high_watermark:
+        if position > offsets.high_watermark:
             await self._branch_off(feed)
             return
-        if position < ends.log_start:
-            feed.writer.skip(ends.log_start)
+        if position < offsets.log_start:
+            feed.writer.skip(offsets.log_start)
             feed.go_on_where_the_writer_is()
-        if ends.last_stable < ends.high_watermark:
-            await self._name_open_transactions(feed, ends.last_stable)
+        if offsets.last_stable < offsets.high_watermark:
+            await self._name_open_transactions(feed, offsets.last_stable)
         self._opened.append(feed)
 
     def _report_unopened(self, topic: TopicDescription, number: int, error: ArchiverError) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from archiver.codec.arrow import frame_to_arrow
-from archiver.control import TOPICS, Stretch, TopicFact, read_topic_history
+from archiver.control import Stretch, TopicFact, list_topics_known, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Frame
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
@@ -26,8 +26,18 @@ def read_archive(
     """
     inventory = read_inventory(store, layout, wanted)
     names = {topic for topic, _ in inventory.partitions} | {damage.key.topic for damage in inventory.damaged}
-    names.update(name for name in store.list_directories(layout.control_prefix(TOPICS)) if not wanted or wanted(name))
-    return [_archived(inventory, name, read_topic_history(store, layout, name), life) for name in sorted(names)]
+    known = list_topics_known(store, layout)
+    newest = read_topics_known(store, layout, {name: known[name] for name in known if not wanted or wanted(name)})
+    found: list[ArchivedTopic] = []
+    for name in sorted(names | newest.keys()):
+        fact = newest.get(name)
+        if isinstance(fact, NotWholeError):
+            raise fact
+        topic = _archived(inventory, name, [] if fact is None else [fact], life)
+        if fact is not None and topic.fact is None:  # it has moved on since that life
+            topic = _archived(inventory, name, read_topic_history(store, layout, name), life)
+        found.append(topic)
+    return found
 
 
 def find_topic(

@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from archiver.errors import CorruptSegmentError, FormatTooNewError, StrangerError, TemporaryError
+from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError, StrangerError, TemporaryError
 from archiver.layout import Layout
 from archiver.store import ObjectStore
 
 FORMAT = 1
 _ATTEMPTS = 32
+_READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]
 
@@ -42,7 +44,7 @@ def append_fact(
         if wanted is None:
             return latest
         key = layout.fact_key(stream, 0 if number is None else number + 1)
-        if store.put_if_absent(key, json.dumps(wanted, indent=1, sort_keys=True).encode(), {}):
+        if store.put_if_absent(key, json.dumps(wanted, indent=1, sort_keys=True).encode(), {}) is not None:
             return wanted
     raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 
@@ -244,6 +246,37 @@ def read_topic_history(store: ObjectStore, layout: Layout, topic: str) -> list[T
     """Return what was known of a topic, oldest first."""
     numbered = enumerate(facts(store, layout, topic_stream(topic)))  # they are numbered from 0 without gaps
     return [TopicFact.from_fact(fact, layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
+
+
+def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
+    """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
+    prefix = layout.control_prefix(TOPICS)
+    newest: dict[str, int | None] = {}
+    for item in store.list(prefix):
+        topic, slash, _ = item.key.removeprefix(prefix).partition("/")
+        if slash:
+            number = layout.parse_fact(topic_stream(topic), item.key)
+            newest[topic] = newest.get(topic) if number is None else number  # listed in the order of their numbers
+    return newest
+
+
+def read_topics_known(
+    store: ObjectStore, layout: Layout, numbers: Mapping[str, int | None]
+) -> dict[str, TopicFact | NotWholeError | None]:
+    """Read one fact of each topic, several at a time; one that cannot be read stands there as its error."""
+
+    def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
+        topic, number = known
+        if number is None:
+            return None
+        key = layout.fact_key(topic_stream(topic), number)
+        try:
+            return TopicFact.from_fact(_read(store, key), key)
+        except NotWholeError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="topic") as pool:
+        return dict(zip(numbers, pool.map(read, numbers.items()), strict=True))
 
 
 def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:

@@ -87,10 +87,11 @@ class SegmentFacts:
         return {PREFIX_IN_HEADER + name: text for name, text in self._texts().items()}
 
     def _texts(self) -> dict[str, str]:
-        return {item.name.replace("_", "-"): _to_text(item.name, getattr(self, item.name)) for item in fields(self)}
+        return {item.name.replace("_", "-"): spell_fact(item.name, getattr(self, item.name)) for item in fields(self)}
 
 
-def _to_text(name: str, value: object) -> str:
+def spell_fact(name: str, value: object) -> str:
+    """Spell one fact, as metadata and header have it."""
     if isinstance(value, tuple):
         return (";" if name == "holes" else ",").join(str(part) for part in value)
     return f"{value:016x}" if name == "digest" else str(value)
@@ -116,7 +117,7 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
             f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
         )
     try:
-        return SegmentFacts(**{item.name: _from_text(item.name, ours[item.name]) for item in fields(SegmentFacts)})  # type: ignore[arg-type]
+        return SegmentFacts(**{item.name: parse_fact(item.name, ours[item.name]) for item in fields(SegmentFacts)})  # type: ignore[arg-type]
     except KeyError as error:
         raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error
     except ValueError as error:
@@ -126,7 +127,8 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
 _TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})
 
 
-def _from_text(name: str, text: str) -> object:
+def parse_fact(name: str, text: str) -> object:
+    """Parse one fact. Raises ValueError."""
     if name in _TEXTS:
         return text
     if name == "digest":

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.control import TOPICS, TopicFact, read_topic_history
+from archiver.control import TopicFact, list_topics_known, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
 from archiver.layout import Layout
@@ -47,32 +47,46 @@ class Survey:
 
 def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
     """Sum up the archive by topic, or one topic by partition."""
-    wanted = None if topic is None else (lambda name: name == topic)
-    inventory = read_inventory(store, layout, wanted)
+    return _survey_all(store, layout) if topic is None else _survey_topic(store, layout, topic)
+
+
+def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
+    inventory = read_inventory(store, layout)
+    known = list_topics_known(store, layout)
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
-    named = {name for name, life in inventory.partitions if life} if topic is None else {topic}
-    histories, unreadable = _read_histories(store, layout, sorted(named))
+    with_lives = {name: known.get(name) for name, life in sorted(inventory.partitions) if life}
+    histories, unreadable = _newest_facts(store, layout, with_lives)
     inventory = _begin_at_branches(inventory, histories)
-    if topic is None:
-        holdings = list_topics(inventory, store.list_directories(layout.control_prefix(TOPICS)))
-    else:
-        holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
-        if not holdings and not unreadable:
-            raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+    return _survey_of(inventory, list_topics(inventory, known), unreadable)
+
+
+def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
+    inventory = read_inventory(store, layout, lambda name: name == topic)
+    histories, unreadable = _history(store, layout, topic)
+    inventory = _begin_at_branches(inventory, histories)
+    holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
+    if not holdings and not unreadable:
+        raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+    return _survey_of(inventory, holdings, unreadable)
+
+
+def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
     return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *_problems(inventory)])
 
 
-def _read_histories(
-    store: ObjectStore, layout: Layout, topics: Iterable[str]
+def _newest_facts(
+    store: ObjectStore, layout: Layout, numbers: Mapping[str, int | None]
 ) -> tuple[dict[str, list[TopicFact]], list[str]]:
-    histories: dict[str, list[TopicFact]] = {}
-    unreadable: list[str] = []
-    for topic in topics:
-        try:
-            histories[topic] = read_topic_history(store, layout, topic)
-        except NotWholeError as error:
-            unreadable.append(str(error))
-    return histories, unreadable
+    found = read_topics_known(store, layout, numbers)
+    readable = {topic: [fact] for topic, fact in found.items() if isinstance(fact, TopicFact)}
+    return readable, [str(error) for error in found.values() if isinstance(error, NotWholeError)]
+
+
+def _history(store: ObjectStore, layout: Layout, topic: str) -> tuple[dict[str, list[TopicFact]], list[str]]:
+    try:
+        return {topic: read_topic_history(store, layout, topic)}, []
+    except NotWholeError as error:
+        return {}, [str(error)]
 
 
 def _shapes(history: Sequence[TopicFact]) -> dict[int, Collection[int]]:

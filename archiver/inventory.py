@@ -3,13 +3,19 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
+from archiver.index import read_index, share_entries
+from archiver.index_file import IndexEntry
 from archiver.layout import Layout, SegmentKey
+from archiver.listing import ListedSegment, Newest, list_segments
 from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 HEADS_AT_ONCE = 16
+_SOME = 32  # segments; fewer are asked for sooner than an index is read
+_MANY = 200  # segments that an index should have known: whoever had to ask for them tells the others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +25,14 @@ class Segment:
     key: SegmentKey
     object_key: str
     size: int
+    etag: str = ""  # of the object that the facts are of
     facts: SegmentFacts
 
     def __post_init__(self) -> None:
-        if self.facts.base != self.key.base or self.key.next not in {None, self.facts.next}:
+        named, facts = self.key.next, self.facts
+        if facts.base != self.key.base or (named is not None and named != facts.next):
             raise CorruptSegmentError(
-                f"{self.object_key}: its facts cover {self.facts.base}..{self.facts.next}, its name says otherwise"
+                f"{self.object_key}: its facts cover {facts.base}..{facts.next}, its name says otherwise"
             )
 
 
@@ -191,30 +199,38 @@ def problems_of(topic: str, number: int, partition: PartitionInventory, damaged:
 
 
 def read_inventory(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Inventory:
-    """List the archive and ask for the facts of every segment; of the wanted topics only, if told which."""
-    listed: list[tuple[SegmentKey, ListedObject]] = []
-    strangers: list[str] = []
-    for prefix in _prefixes(store, layout, wanted):
-        for item in store.list(prefix):
-            key = layout.parse_segment(item.key)
-            if key is None:
-                strangers.append(item.key)
-            else:
-                listed.append((key, item))
+    """List the archive and learn the facts of every segment; of the wanted topics only, if told which."""
+    listing = list_segments(store, layout, wanted)
+    known, unknown = _look_up(store, layout, listing.segments)
     with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        found = list(pool.map(lambda row: _look_at(store, *row), listed))
+        asked = list(pool.map(partial(_look_at, store), unknown))
+    learned = [seen for seen in asked if isinstance(seen, Segment)]
+    if len(learned) >= _MANY:
+        share_entries(store, layout, [IndexEntry(one.key, one.size, one.etag, one.facts) for one in learned])
     return Inventory(
-        partitions=_arrange_all([seen for seen in found if isinstance(seen, Segment)]),
-        strangers=tuple(sorted(strangers)),
-        damaged=tuple(seen for seen in found if isinstance(seen, Damage)),
+        partitions=_arrange_all([*known, *learned]),
+        strangers=tuple(sorted(listing.strangers)),
+        damaged=tuple(seen for seen in asked if isinstance(seen, Damage)),
     )
 
 
-def _prefixes(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None) -> list[str]:
-    if wanted is None:
-        return [layout.topics_prefix]
-    names = [(name, layout.parse_topic_directory(name)) for name in store.list_directories(layout.topics_prefix)]
-    return [f"{layout.topics_prefix}{name}/" for name, parsed in names if parsed is not None and wanted(parsed[0])]
+def _look_up(
+    store: ObjectStore, layout: Layout, listed: Sequence[ListedSegment]
+) -> tuple[list[Segment], list[ListedSegment]]:
+    """Take from the index what it knows of exactly the listed objects; the others have to be asked for."""
+    if len(listed) < _SOME:
+        return [], list(listed)
+    index = read_index(store, layout, {(one.key.topic, one.key.life) for one in listed})
+    known: list[Segment] = []
+    unknown: list[ListedSegment] = []
+    for one in listed:
+        facts = index.find(one)
+        if facts is None:
+            unknown.append(one)
+        else:
+            key, item = one
+            known.append(Segment(key=key, object_key=item.key, size=item.size, etag=item.etag, facts=facts))
+    return known, unknown
 
 
 def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
@@ -228,8 +244,9 @@ def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int,
     }
 
 
-def _look_at(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment | Damage | None:
+def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
     """Read a segment's facts; None for an object that has gone since the listing."""
+    key, item = listed
     info = store.head(item.key)
     if info is None:
         return None
@@ -237,7 +254,7 @@ def _look_at(store: ObjectStore, key: SegmentKey, item: ListedObject) -> Segment
         facts = facts_from_metadata(info.metadata, item.key)
         if facts is None:
             raise CorruptSegmentError(f"{item.key}: has no archiver-* metadata; copy it again, with its metadata")
-        return Segment(key=key, object_key=item.key, size=item.size, facts=facts)
+        return Segment(key=key, object_key=item.key, size=info.size, etag=info.etag, facts=facts)
     except NotWholeError as error:
         return Damage(key=key, message=str(error))
 
@@ -283,18 +300,19 @@ def position_of(
 
 
 def _last_end(store: ObjectStore, layout: Layout, listed: Iterable[ListedObject]) -> ArchivedEnd:
-    merged_next, widest_merged, last_plain = 0, "", ""
+    newest = Newest()
     for item in listed:
         key = layout.parse_segment(item.key)
-        if key is None:
-            continue
-        if key.next is None:
-            last_plain = item.key
-        elif key.next > merged_next:
-            merged_next, widest_merged = key.next, item.key
-    plain = _end_of(store, last_plain) if last_plain else ArchivedEnd()
+        if key is not None:
+            newest.see(key, item.key)
+    return end_at(store, newest)
+
+
+def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
+    """Return where a writer goes on, by what a listing of its partition had. The facts are asked for: an index does not decide that."""
+    plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
     # Only the epoch of the segment that holds the end may be told to a broker: an earlier one would seem to diverge.
-    return plain if plain.next >= merged_next else _end_of(store, widest_merged)
+    return plain if plain.next >= newest.merged_next else _end_of(store, newest.merged)
 
 
 def _end_of(store: ObjectStore, key: str) -> ArchivedEnd:

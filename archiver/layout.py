@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 OFFSET_DIGITS = 20
 FACT_DIGITS = 6
@@ -10,14 +12,14 @@ MOST_OFFSET = 2**63 - 1
 _TOPIC = r"[a-zA-Z0-9._-]{1,249}"
 _NUMBER = r"0|[1-9][0-9]*"
 _TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]*))?", re.ASCII)
-_SEGMENT = re.compile(
-    rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})/"
-    rf"(?P<topic>{_TOPIC})\+(?P<again>{_NUMBER})-(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data",
-    re.ASCII,
-)
+_PARTITION_DIRECTORY = re.compile(rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})", re.ASCII)
+_OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data", re.ASCII)
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
+_INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
+_INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.ASCII)
 
 
+@lru_cache(maxsize=4096)  # asked for every key of a listing
 def is_topic_name(text: str) -> bool:
     """Tell whether Kafka takes this as a topic's name."""
     return re.fullmatch(_TOPIC, text, re.ASCII) is not None and text not in {".", ".."}
@@ -77,23 +79,21 @@ class Layout:
 
     def parse_segment(self, key: str) -> SegmentKey | None:
         """Parse a key; None for a stranger: anything that segment_key would not spell exactly so."""
-        prefix = self.topics_prefix
-        match = _SEGMENT.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
-        topic_life = self.parse_topic_directory(match["directory"]) if match else None
-        if (
-            match is None
-            or topic_life is None
-            or topic_life[0] != match["topic"]
-            or match["partition"] != match["again"]
-        ):
+        parent, _, name = key.rpartition("/")
+        directory = _parse_partition_directory(self.topics_prefix, parent)
+        if directory is None or not name.startswith(directory.stem):
             return None
+        match = _OFFSETS.fullmatch(name, len(directory.stem))
+        if match is None:
+            return None
+        base, after = match.groups()
         try:
             return SegmentKey(
-                topic=topic_life[0],
-                life=topic_life[1],
-                partition=int(match["partition"]),
-                base=int(match["base"]),
-                next=None if match["next"] is None else int(match["next"]),
+                topic=directory.topic,
+                life=directory.life,
+                partition=directory.partition,
+                base=int(base),
+                next=None if after is None else int(after),
             )
         except ValueError:
             return None
@@ -108,10 +108,12 @@ class Layout:
     @staticmethod
     def parse_topic_directory(name: str) -> tuple[str, int] | None:
         """Parse `<topic>` or `<topic>@<life>`; None for anything else."""
-        match = _TOPIC_DIRECTORY.fullmatch(name)
-        if match is None or match["topic"] in {".", ".."}:
-            return None
-        return match["topic"], int(match["life"] or 0)
+        return _parse_topic_directory(name)
+
+    @staticmethod
+    def topic_directory(topic: str, life: int) -> str:
+        """Spell `<topic>` or `<topic>@<life>`."""
+        return _directory(topic, life)
 
     # --- control
 
@@ -119,9 +121,7 @@ class Layout:
         return self._under(f"control/{stream}/")
 
     def fact_key(self, stream: str, number: int) -> str:
-        if not 0 <= number < 10**FACT_DIGITS:
-            raise ValueError(f"{stream}: there is no fact number {number}")
-        return f"{self.control_prefix(stream)}{number:0{FACT_DIGITS}}.json"
+        return f"{self.control_prefix(stream)}{_fact_number(number)}.json"
 
     def parse_fact(self, stream: str, key: str) -> int | None:
         """Return the number of a fact of this stream; None for anything else."""
@@ -129,10 +129,62 @@ class Layout:
         match = _FACT.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
         return int(match["number"]) if match else None
 
+    # --- index
+
+    @property
+    def index_prefix(self) -> str:
+        return self._under("control/index/")
+
+    def index_generation_prefix(self, generation: int) -> str:
+        return f"{self.index_prefix}{_fact_number(generation)}/"
+
+    def index_key(self, generation: int, number: int) -> str:
+        return f"{self.index_generation_prefix(generation)}{_fact_number(number)}.jsonl.gz"
+
+    def parse_index(self, generation: int, key: str) -> int | None:
+        """Return the number of a file of this generation of the index; None for anything else."""
+        prefix = self.index_generation_prefix(generation)
+        match = _INDEX_FILE.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
+        return int(match["number"]) if match else None
+
+    @staticmethod
+    def parse_index_generation(name: str) -> int | None:
+        return int(name) if _INDEX_GENERATION.fullmatch(name) else None
+
     @property
     def probe_key(self) -> str:
         return self._under("control/probe/put-if-absent")
 
 
+def _fact_number(number: int) -> str:
+    if not 0 <= number < 10**FACT_DIGITS:
+        raise ValueError(f"there is no fact number {number}")
+    return f"{number:0{FACT_DIGITS}}"
+
+
 def _directory(topic: str, life: int) -> str:
     return f"{topic}@{life}" if life else topic
+
+
+def _parse_topic_directory(name: str) -> tuple[str, int] | None:
+    match = _TOPIC_DIRECTORY.fullmatch(name)
+    if match is None or match["topic"] in {".", ".."}:
+        return None
+    return match["topic"], int(match["life"] or 0)
+
+
+class _PartitionDirectory(NamedTuple):
+    topic: str
+    life: int
+    partition: int
+    stem: str  # with which the names in it begin
+
+
+@lru_cache(maxsize=64)  # a listing has a partition's keys one after the other
+def _parse_partition_directory(topics_prefix: str, path: str) -> _PartitionDirectory | None:
+    match = _PARTITION_DIRECTORY.fullmatch(path, len(topics_prefix)) if path.startswith(topics_prefix) else None
+    topic_life = _parse_topic_directory(match["directory"]) if match else None
+    if match is None or topic_life is None:
+        return None
+    topic, life = topic_life
+    return _PartitionDirectory(topic, life, int(match["partition"]), f"{topic}+{match['partition']}-")

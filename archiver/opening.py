@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from archiver.branch import find_branch
@@ -11,10 +11,11 @@ from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, T
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
-from archiver.inventory import ArchivedEnd, position_of
+from archiver.inventory import ArchivedEnd, end_at, position_of
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription
+from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.configs import topic_configs_known
+from archiver.listing import NOTHING, Newest, list_newest
 from archiver.segment import PartitionSource
 from archiver.starts import EARLIEST, Start, Starts
 from archiver.workers import Workers
@@ -23,6 +24,9 @@ from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
 log = logging.getLogger(__name__)
 
 _CONFIRM_S = 60.0
+# What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
+OPENERS = 8
+_MANY = 32  # partitions that are found sooner by one listing of their topics
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +35,14 @@ class Settled:
 
     facts: dict[str, TopicFact] = field(default_factory=dict)
     refused: dict[str, ArchiverError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a listing of whole topics had: by topic, life and partition. A silence since then makes it worthless."""
+
+    newest: Mapping[tuple[str, int, int], Newest]
+    silences: int
 
 
 class Opener:
@@ -98,6 +110,20 @@ class Opener:
             configs=configs,
         )
 
+    async def look_up(self, partitions: Collection[TopicPartition]) -> Ends | None:
+        """List where the archives of partitions end, when they are many; `open` then need not list each."""
+        if len(partitions) < _MANY:
+            return None
+        archive, silences = self._archive, self._archive.vigil.silences
+        try:
+            newest = await self._pool.call(
+                list_newest, archive.store, archive.layout, {topic for topic, _ in partitions}
+            )
+        except ArchiverError as error:
+            log.debug("%s; each partition is listed on its own", error)
+            return None
+        return Ends(newest, silences)
+
     async def open(
         self,
         fact: TopicFact,
@@ -106,14 +132,18 @@ class Opener:
         *,
         end_offset: int = NO_END,
         newest_base: int | None = None,
+        ends: Ends | None = None,
         written: Written | None = None,
     ) -> Feed:
-        """Read where the archive of a partition ends; `newest_base` is a hint."""
+        """Read where the archive of a partition ends; `newest_base` is a hint, `ends` what was just listed."""
         life = fact.life_of_partition(topic_id, partition)
         source = PartitionSource(
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
-        end = await self._pool.call(self._end_of, source, life, newest_base)
+        listed = None
+        if ends is not None and ends.silences == self._archive.vigil.silences:
+            listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
+        end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         confirm = self._confirmation(source, asyncio.get_running_loop())
         writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
         if not end.key and life.parent is None and (first := await self._starts.first_offset(source)) > 0:
@@ -121,9 +151,14 @@ class Opener:
         reach("position.read")
         return Feed(writer=writer, end_offset=end_offset)
 
-    def _end_of(self, source: PartitionSource, life: Life, newest_base: int | None) -> ArchivedEnd:
+    def _end_of(
+        self, source: PartitionSource, life: Life, newest_base: int | None = None, listed: Newest | None = None
+    ) -> ArchivedEnd:
         archive = self._archive
-        end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition, newest_base)
+        if listed is None:
+            end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition, newest_base)
+        else:
+            end = end_at(archive.store, listed)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
             return end
@@ -153,7 +188,7 @@ class Opener:
         # All that was asked goes by name: a topic that was created again has a shorter log, too.
         await self._refuse_another(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
-        end = await self._pool.call(self._end_of, source, life, None)
+        end = await self._pool.call(self._end_of, source, life)
         goes_on = branch.offset >= end.next
         if not goes_on:
             fact = await self._pool.call(self._begin_life, source, branch)

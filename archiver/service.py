@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from archiver.backup import STOP_S, BackupRequest, keeper_of, pump_of
+from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
 from archiver.commits import Commits
 from archiver.control import TopicFact
 from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGoneError, as_ours
@@ -19,7 +19,7 @@ from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
-from archiver.opening import Opener
+from archiver.opening import OPENERS, Ends, Opener
 from archiver.patience import persist
 from archiver.shutdown import unless_stopped
 from archiver.workers import Workers
@@ -59,9 +59,10 @@ class Service:
         self._archive = request.archive
         self._group = group
         self._pool = pool
-        self._openers = Workers(4, "opener")  # what opens must not wait behind puts that hang
+        self._openers = Workers(OPENERS, "opener")  # what opens must not wait behind puts that hang
         self._asides = Workers(1, "hints")  # the same
         self._wait = wait
+        self._indexer = indexer_of(request, wait)
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(self.membership.commit, age_s=self._archive.age_s, clock=self._archive.clock)
         self.topics: dict[str, TopicDescription] = {}
@@ -101,6 +102,7 @@ class Service:
                 self._open_again(),
                 self.commits.run(),
                 self._positions.run(),
+                self._indexer.run(),
                 *watch(client),
             ]
             try:
@@ -123,7 +125,9 @@ class Service:
         reach("stop.flushed")
         hints = self.commits.all_hints()
         leaver = Workers(1, "leave")
-        if not await leaver.call(self.membership.close, hints, _LEAVE_S):
+        leaving = leaver.call(self.membership.close, hints, _LEAVE_S)
+        has_left, _ = await asyncio.gather(leaving, self._indexer.finish())
+        if not has_left:
             log.info("the group was not left in time; it will miss this instance after the session timeout")
         for task in list(self._tasks):
             task.cancel()
@@ -199,6 +203,7 @@ class Service:
                 wanted[key].archived_to = hint.offset
             found, refused = await self._client.describe_known({topic for topic, _ in wanted})
             settled = await self._opener.settle(list(found.values()))
+            ends = await self._opener.look_up(wanted.keys() - hints.keys())
         except StrangerError as error:
             if not self._doom.done():
                 self._doom.set_exception(error)
@@ -213,17 +218,23 @@ class Service:
 
         async def open_one(key: TopicPartition, hold: Hold) -> None:
             try:
-                await self._open_one(key, hold, found[key[0]], settled.facts[key[0]], hints.get(key))
+                await self._open_one(key, hold, found[key[0]], settled.facts[key[0]], hints.get(key), ends)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
 
         await asyncio.gather(*(open_one(key, hold) for key, hold in wanted.items() if key[0] in settled.facts))
 
     async def _open_one(
-        self, key: TopicPartition, hold: Hold, topic: TopicDescription, fact: TopicFact, hint: Hint | None
+        self,
+        key: TopicPartition,
+        hold: Hold,
+        topic: TopicDescription,
+        fact: TopicFact,
+        hint: Hint | None,
+        ends: Ends | None,
     ) -> None:
-        base = None if hint is None else hint.base
-        feed = await self._opener.open(fact, topic.topic_id, key[1], newest_base=base)
+        place = {"ends": ends} if hint is None else {"newest_base": hint.base}
+        feed = await self._opener.open(fact, topic.topic_id, key[1], **place)
         self._add(feed, hold)
 
     def _add(self, feed: Feed, hold: Hold) -> None:

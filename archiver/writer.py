@@ -12,6 +12,8 @@ from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTempora
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.failpoints import reach
 from archiver.frame import Column, Frame, Longs
+from archiver.index import FreshEntries
+from archiver.index_file import IndexEntry
 from archiver.inventory import ArchivedEnd, position_of
 from archiver.layout import Layout, SegmentKey
 from archiver.observe import Ledger
@@ -63,6 +65,7 @@ class Archive:
     vigil: Vigil
     ledger: Ledger
     room: BlockRoom = field(default_factory=BlockRoom)
+    fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
 
 
 class PutLaterError(StoreTemporaryError):
@@ -304,8 +307,10 @@ class PartitionWriter:
         """Put; the end of the archive then, which is another writer's when that one was first."""
         archive, key = self._archive, self._key(closed.facts.base)
         with closed.open_body() as body:
-            created = archive.store.put_if_absent(key, body, closed.facts.to_metadata())
-        facts = closed.facts if created else self._winner(closed)
+            etag = archive.store.put_if_absent(key, body, closed.facts.to_metadata())
+        if etag is not None:
+            archive.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
+        facts = closed.facts if etag is not None else self._winner(closed)
         if facts.sha256 == closed.facts.sha256:  # also when the answer to our own put was lost
             self._count(closed, archive.clock() - self._closed_at_s)
             return ArchivedEnd.of(facts, key)
@@ -326,9 +331,11 @@ class PartitionWriter:
         return facts
 
     def _key(self, base: int) -> str:
+        return self._archive.layout.segment_key(self._segment_key(base))
+
+    def _segment_key(self, base: int) -> SegmentKey:
         source = self.source
-        key = SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
-        return self._archive.layout.segment_key(key)
+        return SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
 
     def _count(self, finished: FinishedSegment, seconds: float) -> None:
         written, facts, ledger = self.written, finished.facts, self._archive.ledger

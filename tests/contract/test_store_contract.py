@@ -65,6 +65,24 @@ def test_creates_once_and_then_leaves_what_is_there(store: ObjectStore) -> None:
     assert info.last_modified.tzinfo is not None
 
 
+def test_an_etag_stays_for_as_long_as_the_object_does(store: ObjectStore) -> None:
+    """An index of facts is believed by it (docs/format.md §9), so one that a listing tells otherwise would be of no use."""
+
+    def told() -> set[str | None]:
+        info = store.head(KEY)
+        return {None if info is None else info.etag, *(item.etag for item in store.list(KEY))}
+
+    created = store.put_if_absent(KEY, b"first", {})
+    assert created
+    assert '"' not in created
+    assert store.put_if_absent(KEY, b"other", {}) is None
+    assert told() == {created}
+    store.delete([KEY])
+    again = store.put_if_absent(KEY, b"other", {})
+    assert again != created
+    assert told() == {again}
+
+
 def test_an_empty_body_is_a_body(store: ObjectStore) -> None:
     assert store.put_if_absent(KEY, b"", {})
     assert store.get(KEY) == (b"", {})
@@ -157,7 +175,7 @@ def test_of_writers_at_once_exactly_one_creates(store: ObjectStore) -> None:
     def write(number: int) -> bool:
         body = bytes([number]) * 100_000
         start.wait()
-        return store.put_if_absent(KEY, body, {"archiver-writer": str(number)})
+        return store.put_if_absent(KEY, body, {"archiver-writer": str(number)}) is not None
 
     with ThreadPoolExecutor(writers) as pool:
         created = list(pool.map(write, range(writers)))

@@ -60,7 +60,7 @@ def test_what_may_pass_is_temporary(faulty: FaultyStore, operation: str, fault: 
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.INTERNAL_ERROR, Fault.HANG, Fault.REFUSE, Fault.CUT_UPLOAD])
 def test_what_passes_is_repeated_with_the_whole_body(faulty: FaultyStore, fault: Fault) -> None:
     with faulty.proxy.failing(fault, "PUT", times=ATTEMPTS - 1):
-        assert faulty.store.put_if_absent("k", BODY, SHA256) is True
+        assert faulty.store.put_if_absent("k", BODY, SHA256) is not None
     assert faulty.direct.get("k") == (BODY, SHA256)
 
 
@@ -70,7 +70,7 @@ def test_a_segment_is_put_once_and_its_writer_repeats_it(faulty: FaultyStore, fa
     key = Layout().segment_key(SegmentKey(topic="t", partition=0, base=0))
     with faulty.proxy.failing(fault, "PUT", times=1), pytest.raises(StoreTemporaryError):
         faulty.store.put_if_absent(key, BODY, SHA256)
-    assert faulty.store.put_if_absent(key, BODY, SHA256) is True
+    assert faulty.store.put_if_absent(key, BODY, SHA256) is not None
 
 
 def test_an_upload_that_was_cut_leaves_nothing(faulty: FaultyStore) -> None:
@@ -78,13 +78,13 @@ def test_an_upload_that_was_cut_leaves_nothing(faulty: FaultyStore) -> None:
         faulty.store.put_if_absent("k", BODY, SHA256)
     assert faulty.direct.head("k") is None
     assert list(faulty.direct.list("")) == []
-    assert faulty.store.put_if_absent("k", BODY, SHA256) is True
+    assert faulty.store.put_if_absent("k", BODY, SHA256) is not None
 
 
 def test_a_lost_answer_is_settled_by_the_same_put(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.LOSE_ANSWER, "PUT"), pytest.raises(StoreTemporaryError):
         faulty.impatient.put_if_absent("k", BODY, SHA256)
-    assert faulty.store.put_if_absent("k", BODY, SHA256) is False
+    assert faulty.store.put_if_absent("k", BODY, SHA256) is None
     info = faulty.store.head("k")
     assert info is not None
     assert info.metadata == SHA256
@@ -93,7 +93,7 @@ def test_a_lost_answer_is_settled_by_the_same_put(faulty: FaultyStore) -> None:
 
 def test_a_lost_answer_inside_the_client_looks_like_another_writer(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.LOSE_ANSWER, "PUT", times=1):
-        assert faulty.store.put_if_absent("k", BODY, SHA256) is False
+        assert faulty.store.put_if_absent("k", BODY, SHA256) is None
     info = faulty.direct.head("k")
     assert info is not None
     assert info.metadata == SHA256
@@ -107,7 +107,7 @@ def test_a_body_that_ends_early_is_never_returned(faulty: FaultyStore) -> None:
 
 def test_a_conflict_is_repeated(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.CONFLICT, "PUT", times=2):
-        assert faulty.store.put_if_absent("k", BODY, SHA256) is True
+        assert faulty.store.put_if_absent("k", BODY, SHA256) is not None
     assert faulty.direct.get("k") == (BODY, SHA256)
 
 

@@ -46,7 +46,7 @@ class FaultyStore(MemoryStore):
         self.is_calm = False
         self.lost = self.refused = 0
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         kind = "" if self.is_calm else self.chance.choice(["", "", "", "lost", "refused"])
         if kind == "refused":
             self.refused += 1

@@ -256,7 +256,7 @@ def test_nothing_but_avro_lies_under_topics(broker_41: Broker, topic: str, site:
 class UnsteadyStore(S3Store):
     """A put takes long now and then, so that the writer behind catches up and overtakes."""
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         time.sleep(0.3 if random.random() < 0.1 else 0.0)
         return super().put_if_absent(key, body, metadata)
 

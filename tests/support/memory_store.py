@@ -1,5 +1,6 @@
 """An ObjectStore in memory. It keeps the contract, and one flag breaks it."""
 
+import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ class StoredObject:
     metadata: Mapping[str, str]
     last_modified: datetime
 
+    @property
+    def etag(self) -> str:
+        """Of the bytes alone, as S3's is without KMS."""
+        return hashlib.md5(self.body, usedforsecurity=False).hexdigest()
+
 
 class MemoryStore:
     """`overwrites=True`: a store that ignores If-None-Match, as some S3 look-alikes do. Each put is a second later."""
@@ -26,15 +32,15 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._puts = 0
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         content = body if isinstance(body, bytes) else _read_from_start(body)
         with self._lock:
             if key in self.objects and not self._overwrites:
-                return False
+                return None
             self._puts += 1
             moment = _FIRST_MOMENT + timedelta(seconds=self._puts)
-            self.objects[key] = StoredObject(content, dict(metadata), moment)
-            return True
+            self.objects[key] = created = StoredObject(content, dict(metadata), moment)
+            return created.etag
 
     def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
         found = self.objects.get(key)
@@ -44,14 +50,17 @@ class MemoryStore:
         found = self.objects.get(key)
         if found is None:
             return None
-        return ObjectInfo(size=len(found.body), metadata=found.metadata, last_modified=found.last_modified)
+        return ObjectInfo(
+            size=len(found.body), etag=found.etag, metadata=found.metadata, last_modified=found.last_modified
+        )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         with self._lock:
             objects = dict(self.objects)
         for key in sorted(objects, key=str.encode):
             if key.startswith(prefix) and key.encode() > start_after.encode():
-                yield ListedObject(key=key, size=len(objects[key].body), last_modified=objects[key].last_modified)
+                found = objects[key]
+                yield ListedObject(key=key, size=len(found.body), etag=found.etag, last_modified=found.last_modified)
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         below = [item.key[len(prefix) :] for item in self.list(prefix)]

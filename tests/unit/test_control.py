@@ -120,11 +120,11 @@ class LossyStore(MemoryStore):
         super().__init__()
         self._raises = raises
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> bool:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         super().put_if_absent(key, body, metadata)
         if self._raises:
             raise StoreTemporaryError("lost")
-        return False
+        return None
 
 
 def test_a_lost_answer_is_settled_by_who_knows_its_own_fact() -> None:

@@ -1,0 +1,188 @@
+"""An index of segment facts, so that a reader need not ask for each segment: a cache, never believed over the listing (docs/format.md §9)."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from archiver.errors import ArchiverError, NotWholeError, TemporaryError
+from archiver.facts import SegmentFacts
+from archiver.index_file import (
+    Directory,
+    IndexEntry,
+    Place,
+    Row,
+    decode_member,
+    encode_index,
+    encode_member,
+    facts_of,
+    is_of,
+    join_members,
+    place_of,
+    split_members,
+)
+from archiver.layout import Layout
+from archiver.listing import ListedSegment
+from archiver.store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+# Files of a generation; then a backup begins the next one. Each is a request for every reader.
+MOST_FILES: Final = 64
+_READS_AT_ONCE = 16
+_ATTEMPTS = 16
+_MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
+
+
+class FreshEntries:
+    """What this process has put and no file of the index names yet. Safe for many threads."""
+
+    def __init__(self) -> None:
+        self._entries: deque[IndexEntry] = deque(maxlen=_MOST_FRESH)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def note(self, entry: IndexEntry) -> None:
+        with self._lock:
+            self._entries.append(entry)
+
+    def take(self) -> list[IndexEntry]:
+        with self._lock:
+            taken = list(self._entries)
+            self._entries.clear()
+        return taken
+
+    def give_back(self, entries: Iterable[IndexEntry]) -> None:
+        with self._lock:
+            newer = list(self._entries)
+            self._entries.clear()
+            self._entries.extend([*entries, *newer])
+
+
+# --- reading
+
+
+class Index:
+    """The entries of some topic directories."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Directory, dict[Place, Row]] = {}
+
+    def add(self, directory: Directory, rows: dict[Place, Row]) -> None:
+        """Later files win."""
+        self._rows.setdefault(directory, {}).update(rows)
+
+    def find(self, listed: ListedSegment) -> SegmentFacts | None:
+        """Return the facts of exactly the object that was listed: of this key, this size and this ETag."""
+        key, item = listed
+        row = self._rows.get((key.topic, key.life), {}).get(place_of(key))
+        if row is None or not is_of(row, item.size, item.etag):
+            return None
+        try:
+            return facts_of(row)
+        except ValueError as error:
+            log.debug("%s: not taken from the index: %s", item.key, error)
+            return None
+
+
+def read_index(store: ObjectStore, layout: Layout, wanted: Collection[Directory]) -> Index:
+    """Read what the index knows of these topic directories. Whatever is wrong with it, it is only smaller then."""
+    index = Index()
+    try:
+        _, keys = _newest_generation(store, layout)
+    except ArchiverError as error:
+        log.info("the index of facts is not used: %s", error)
+        return index
+    for key, members in _read_files(store, keys):
+        for directory in members.keys() & wanted:
+            _add_member(index, directory, members[directory], key)
+    return index
+
+
+def _add_member(index: Index, directory: Directory, member: bytes, key: str) -> None:
+    try:
+        index.add(directory, decode_member(member, key))
+    except NotWholeError as error:
+        log.info("a part of the index of facts is not used: %s", error)
+
+
+def _read_files(store: ObjectStore, keys: Sequence[str]) -> Iterator[tuple[str, dict[Directory, bytes]]]:
+    """Read files, in order, those that can be read."""
+
+    def read(key: str) -> tuple[str, dict[Directory, bytes]] | None:
+        try:
+            found = store.get(key)
+            return None if found is None else (key, split_members(found[0], key))
+        except ArchiverError as error:
+            log.info("a part of the index of facts is not used: %s", error)
+            return None
+
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="index") as pool:
+        yield from filter(None, pool.map(read, keys))
+
+
+def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[str]]:
+    """Return its number and the keys of its files, in order. Number 0 without a file: there is no index yet."""
+    names = store.list_directories(layout.index_prefix)
+    generation = max((found for name in names if (found := layout.parse_index_generation(name)) is not None), default=0)
+    listed = store.list(layout.index_generation_prefix(generation))
+    return generation, [item.key for item in listed if layout.parse_index(generation, item.key) is not None]
+
+
+# --- writing
+
+
+def append_to_index(
+    store: ObjectStore, layout: Layout, entries: Sequence[IndexEntry], most_files: int | None = None
+) -> int:
+    """Put a file behind those of the newest generation. Returns how many that has then; with `most_files` it gets no more."""
+    content = encode_index(entries)
+    for _ in range(_ATTEMPTS):
+        generation, keys = _newest_generation(store, layout)
+        if most_files is not None and len(keys) >= most_files:
+            return len(keys)
+        number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
+        if store.put_if_absent(layout.index_key(generation, number), content, {}) is not None:
+            return len(keys) + 1
+    raise TemporaryError(f"{layout.index_prefix}: {_ATTEMPTS} other writers were faster")
+
+
+def share_entries(store: ObjectStore, layout: Layout, entries: Sequence[IndexEntry]) -> None:
+    """Append what a reader had to ask for, if it may; a full generation waits for a backup to merge it."""
+    try:
+        append_to_index(store, layout, entries, most_files=MOST_FILES)
+    except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
+        log.debug("the index of facts was not written: %s", error)
+
+
+def merge_index(store: ObjectStore, layout: Layout) -> None:
+    """Begin a generation with all that the newest one knows of objects that are still there.
+
+    One topic directory at a time: what is held is the compressed files. Who loses the race for the new generation has
+    nothing to do: what it was about to write is in the files of the old one.
+    """
+    generation, keys = _newest_generation(store, layout)
+    files = list(_read_files(store, keys))
+    members: dict[Directory, bytes] = {}
+    for directory in sorted({directory for _, found in files for directory in found}):
+        index = Index()
+        for key, found in files:
+            if directory in found:
+                _add_member(index, directory, found[directory], key)
+        entries = list(_entries_of(store, layout, directory, index))
+        if entries:
+            members[directory] = encode_member(entries)
+    if members:
+        store.put_if_absent(layout.index_key(generation + 1, 0), join_members(members), {})
+
+
+def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index: Index) -> Iterator[IndexEntry]:
+    for item in store.list(layout.topic_prefix(*directory)):
+        key = layout.parse_segment(item.key)
+        facts = None if key is None else index.find(ListedSegment(key, item))
+        if key is not None and facts is not None:
+            yield IndexEntry(key, item.size, item.etag, facts)

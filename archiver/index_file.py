@@ -1,0 +1,147 @@
+"""One file of the index of segment facts: gzip members, a line that names the topic directories, then one for each (docs/format.md §9)."""
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+from archiver.errors import CorruptSegmentError, FormatTooNewError
+from archiver.facts import FORMAT_VERSION, SegmentFacts, parse_fact, spell_fact
+from archiver.layout import SegmentKey
+
+FORMAT = 1
+_GZIP = 31  # zlib's number for it
+_LEVEL = 1  # hashes do not get smaller: level 6 takes thrice as long for 2 %
+_MOST_BYTES = 1 << 30  # of one topic directory, uncompressed: three million segments
+_DEFLATE_AT_MOST = 1032  # times smaller
+
+Directory = tuple[str, int]  # topic and life
+Place = tuple[int, int, int | None]  # partition, base, and the next that the name of a merged segment has
+Row = tuple[Any, ...]  # an entry whose facts are not made yet: most of a large index is never asked for
+
+
+class IndexEntry(NamedTuple):
+    """What the index knows of one object. It holds for an object of this key that has this size and this ETag."""
+
+    key: SegmentKey
+    size: int
+    etag: str
+    facts: SegmentFacts
+
+
+_PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "size": int, "etag": str}
+_FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
+_SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
+_TEXTS: Final = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"}) | _SPELLED
+_COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in _TEXTS else int for name in _FACTS}}
+
+
+def encode_index(entries: Iterable[IndexEntry]) -> bytes:
+    """Write a whole file."""
+    grouped: dict[Directory, list[IndexEntry]] = {}
+    for entry in entries:
+        grouped.setdefault((entry.key.topic, entry.key.life), []).append(entry)
+    return join_members({directory: encode_member(grouped[directory]) for directory in sorted(grouped)})
+
+
+def join_members(members: Mapping[Directory, bytes]) -> bytes:
+    """Make a file of what `encode_member` wrote for each topic directory."""
+    names = [[topic, life, len(member)] for (topic, life), member in members.items()]
+    return b"".join([_compress({"format": FORMAT, "directories": names}), *members.values()])
+
+
+def encode_member(entries: Sequence[IndexEntry]) -> bytes:
+    """Write the entries of one topic directory. A column that is the same in all of them is written once."""
+    columns: dict[str, list[Any]] = {
+        "partition": [entry.key.partition for entry in entries],
+        "merged": [entry.key.next is not None for entry in entries],
+        "size": [entry.size for entry in entries],
+        "etag": [entry.etag for entry in entries],
+    }
+    for name in _FACTS:
+        values = [getattr(entry.facts, name) for entry in entries]
+        columns[name] = [spell_fact(name, value) for value in values] if name in _SPELLED else values
+    same = {name: values[0] if values.count(values[0]) == len(values) else values for name, values in columns.items()}
+    return _compress({"count": len(entries), **same})
+
+
+def _compress(value: object) -> bytes:
+    packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return packer.compress(text + b"\n") + packer.flush()
+
+
+def split_members(content: bytes, key: str) -> dict[Directory, bytes]:
+    """Split a file by topic directory, without looking into the members. Raises NotWholeError."""
+    header, start = _decompress(content, key)
+    version = header.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({FORMAT})")
+    members: dict[Directory, bytes] = {}
+    try:
+        for topic, life, length in header["directories"]:
+            members[topic, life] = content[start : start + length]
+            start += length
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
+    if start != len(content) or version != FORMAT:
+        raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
+    return members
+
+
+def _decompress(content: bytes, key: str) -> tuple[dict[str, Any], int]:
+    """Read one member, and tell where it ends; gzip checks its bytes."""
+    unpacker = zlib.decompressobj(wbits=_GZIP)
+    try:
+        text = unpacker.decompress(content, _MOST_BYTES)
+        value = json.loads(text)
+    except (zlib.error, ValueError) as error:
+        raise CorruptSegmentError(f"{key}: not an index: {error}") from error
+    if not unpacker.eof or not isinstance(value, dict):
+        raise CorruptSegmentError(f"{key}: not an index: cut, or no object")
+    return value, len(content) - len(unpacker.unused_data)
+
+
+def _column(found: Mapping[str, Any], name: str, kind: type, count: int, key: str) -> Iterable[Any]:
+    values = found.get(name)
+    if type(values) is kind:
+        return repeat(values, count)
+    if not isinstance(values, list) or len(values) != count or set(map(type, values)) != {kind}:
+        raise CorruptSegmentError(f"{key}: not an index: column {name}")
+    return values
+
+
+_PLACES = len(_PLACE)
+_SIZE, _ETAG = (list(_PLACE).index(name) for name in ("size", "etag"))
+_BASE, _NEXT = (_PLACES + _FACTS.index(name) for name in ("base", "next"))
+
+
+def place_of(key: SegmentKey) -> Place:
+    return key.partition, key.base, key.next
+
+
+def decode_member(member: bytes, key: str) -> dict[Place, Row]:
+    """Read the entries of one topic directory, as rows by their place. Raises NotWholeError."""
+    found, _ = _decompress(member, key)
+    count = found.get("count")
+    if not isinstance(count, int) or not 0 <= count <= len(member) * _DEFLATE_AT_MOST:
+        raise CorruptSegmentError(f"{key}: not an index: {count!r} entries")
+    rows = zip(*(_column(found, name, kind, count, key) for name, kind in _COLUMNS.items()), strict=True)
+    return {(row[0], row[_BASE], row[_NEXT] if row[1] else None): row for row in rows}
+
+
+def facts_of(row: Row) -> SegmentFacts:
+    """Make facts of a row. Raises ValueError when they cannot be, or are of a later format."""
+    facts = dict(zip(_FACTS, row[_PLACES:], strict=True))
+    for name in _SPELLED:
+        facts[name] = parse_fact(name, facts[name])
+    if facts["format"] > FORMAT_VERSION:
+        raise ValueError(f"format {facts['format']}")
+    return SegmentFacts(**facts)
+
+
+def is_of(row: Row, size: int, etag: str) -> bool:
+    """Tell whether a row is of an object of this size and this ETag; without an ETag it is of none."""
+    return bool(etag) and (row[_SIZE], row[_ETAG]) == (size, etag)

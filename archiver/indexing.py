@@ -1,0 +1,96 @@
+"""What a backup does for the index of facts, beside its work: it tells what it has put, and merges files that became many."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from archiver.errors import StoppedError, StoreTemporaryError
+from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index
+from archiver.layout import Layout
+from archiver.shutdown import unless_stopped
+from archiver.store import ObjectStore
+from archiver.workers import Workers
+
+log = logging.getLogger(__name__)
+
+# Between two files of an instance; what was put since the last one costs each reader a HEAD.
+EVERY_S: Final = 600.0
+_MANY = 2_000  # entries that are reason for a file before
+_LOOK_S = 10.0
+_LAST_S = 2.0  # for the last file, of the 15 s that a stop may take
+_END_S = 30.0  # the same where nobody waits
+
+
+class Indexer:
+    """Writes in a thread of its own, so that nothing waits for it. Whatever goes wrong costs readers a HEAD, and nothing else."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: Layout,
+        fresh: FreshEntries,
+        *,
+        clock: Callable[[], float],
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._fresh = fresh
+        self._clock = clock
+        self._wait = wait
+
+    async def run(self) -> None:
+        """Write now and then, for ever."""
+        worker = Workers(1, "indexer")
+        written_at_s = self._clock()
+        while True:
+            await self._wait(_LOOK_S)
+            if len(self._fresh) >= _MANY or self._clock() - written_at_s >= EVERY_S:
+                written_at_s = self._clock()
+                await worker.call(self.write)
+
+    @asynccontextmanager
+    async def attend(self, stop: asyncio.Event) -> AsyncIterator[None]:
+        """Write while a block runs, and at its end; a signal shortens that."""
+        running = asyncio.create_task(self.run())
+        try:
+            yield
+            with suppress(StoppedError):
+                await unless_stopped(stop, self._finish(_END_S, may_merge=True))
+        except StoppedError:
+            await self.finish()
+            raise
+        finally:
+            running.cancel()
+
+    async def finish(self) -> None:
+        """Write what is left, while the time of a stop runs: no longer than a moment, and without a merge."""
+        await self._finish(_LAST_S, may_merge=False)
+
+    async def _finish(self, most_s: float, *, may_merge: bool) -> None:
+        worker = Workers(1, "last-index")
+        try:
+            async with asyncio.timeout(most_s):
+                await worker.call(self.write, may_merge=may_merge)
+        except TimeoutError:
+            log.debug("the index of facts was not written in time")
+        finally:
+            worker.shutdown(wait=False)
+
+    def write(self, *, may_merge: bool = True) -> None:
+        """Write what is fresh, if anything, and merge when the files became many. It never raises."""
+        entries = self._fresh.take()
+        if not entries:
+            return
+        try:
+            files = append_to_index(self._store, self._layout, entries)
+            if files >= MOST_FILES and may_merge:
+                merge_index(self._store, self._layout)
+        except StoreTemporaryError as error:
+            # Perhaps it is there already: to write it twice does no harm.
+            self._fresh.give_back(entries)
+            log.info("the index of facts was not written, and is tried again: %s", error)
+        except Exception as error:  # a cache must not stop a backup
+            log.info("the index of facts was not written: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))

@@ -1,0 +1,146 @@
+"""The segments under `topics/`, and the strangers: one listing, or in a large archive several side by side."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby, islice, pairwise
+from typing import Final, NamedTuple
+
+from archiver.layout import Layout, SegmentKey
+from archiver.store import ListedObject, ObjectStore
+
+LISTINGS_AT_ONCE = 8
+# What is listed before the rest is shared out: each further listing reads up to a page of 1,000 keys too many.
+_ALONE = 5_000
+
+
+class ListedSegment(NamedTuple):
+    """A segment by its key, and its row of the listing."""
+
+    key: SegmentKey
+    item: ListedObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Both in the order of their keys."""
+
+    segments: Sequence[ListedSegment]
+    strangers: Sequence[str]
+
+
+@dataclass(slots=True)
+class Newest:
+    """Of one partition's objects those that tell where it ends: the last plain segment, and the merged one that reaches furthest."""
+
+    plain: str = ""
+    merged: str = ""
+    merged_next: int = 0
+
+    def see(self, key: SegmentKey, object_key: str) -> None:
+        """Look at the next object, in the order of the keys."""
+        if key.next is None:
+            self.plain = object_key
+        elif key.next > self.merged_next:
+            self.merged, self.merged_next = object_key, key.next
+
+
+NOTHING: Final = Newest()
+_Partition = tuple[str, int, int]  # topic, life, number
+
+
+class _Span(NamedTuple):
+    """Keys with a prefix, after one key and up to another, that one included; empty: from the first, to the last."""
+
+    prefix: str
+    after: str
+    until: str
+
+
+def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
+    """List the archive; of the wanted topics only, if told which."""
+    items: list[ListedObject] = []
+    if wanted is None:
+        items += islice(store.list(layout.topics_prefix), _ALONE)
+        spans = _rest_of(store, layout, items[-1].key) if len(items) == _ALONE else []
+    else:
+        spans = _spans_of(store, layout, wanted)
+    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
+        for found in pool.map(lambda span: list(_list(store, span)), spans):
+            items += found
+    return _parse(layout, items)
+
+
+def list_newest(store: ObjectStore, layout: Layout, topics: Collection[str]) -> dict[_Partition, Newest]:
+    """List topics for their ends alone. For many partitions of which nothing is known, far less than a listing of each."""
+
+    def look(span: _Span) -> dict[_Partition, Newest]:
+        found: dict[_Partition, Newest] = {}
+        for item in _list(store, span):
+            key = layout.parse_segment(item.key)
+            if key is not None:
+                found.setdefault((key.topic, key.life, key.partition), Newest()).see(key, item.key)
+        return found
+
+    newest: dict[_Partition, Newest] = {}
+    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
+        for found in pool.map(look, _spans_of(store, layout, topics.__contains__)):
+            newest |= found  # no topic directory is in two spans
+    return newest
+
+
+def _parse(layout: Layout, items: Sequence[ListedObject]) -> Listing:
+    segments: list[ListedSegment] = []
+    strangers: list[str] = []
+    for item in items:
+        key = layout.parse_segment(item.key)
+        if key is None:
+            strangers.append(item.key)
+        else:
+            segments.append(ListedSegment(key, item))
+    return Listing(segments=segments, strangers=strangers)
+
+
+def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
+    for item in store.list(span.prefix, span.after):
+        if span.until and item.key.encode() > span.until.encode():
+            return
+        yield item
+
+
+def _rest_of(store: ObjectStore, layout: Layout, after: str) -> list[_Span]:
+    """Share out what sorts after a key, by topic directories."""
+    prefix = layout.topics_prefix
+    starts = [f"{prefix}{name}/" for name in _directories(store, prefix)]
+    later = [start for start in starts if start.encode() > after.encode()]
+    bounds = [after, *(chunk[0] for chunk in _chunks(later)[1:]), ""]
+    return [_Span(prefix, first, last) for first, last in pairwise(bounds)]
+
+
+def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]) -> list[_Span]:
+    """A span for each wanted directory; one for several of them that are neighbours, because each costs a request."""
+    prefix = layout.topics_prefix
+    names = _directories(store, prefix)
+    parsed = {name: layout.parse_topic_directory(name) for name in names}
+    is_wanted = {name: topic is not None and wanted(topic[0]) for name, topic in parsed.items()}
+    following = dict(zip(names, [f"{prefix}{name}/" for name in names[1:]], strict=False))
+    spans: list[_Span] = []
+    for chunk in _chunks(names):
+        for chosen, run in groupby(chunk, is_wanted.__getitem__):
+            first, *others = run
+            if chosen and not others:
+                spans.append(_Span(f"{prefix}{first}/", "", ""))
+            elif chosen:
+                spans.append(_Span(prefix, f"{prefix}{first}/", following.get(others[-1], "")))
+    return spans
+
+
+def _directories(store: ObjectStore, prefix: str) -> list[str]:
+    """In the order of the keys in them: `a.x/` comes before `a/`."""
+    return sorted(store.list_directories(prefix), key=lambda name: f"{name}/".encode())
+
+
+def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
+    """Cut into as many pieces as are listed at once."""
+    size = -(-len(names) // LISTINGS_AT_ONCE) or 1
+    return [names[start : start + size] for start in range(0, len(names), size)]

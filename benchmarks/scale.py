@@ -1,0 +1,308 @@
+"""How `ls`, the start of a backup and the plan of a restore grow with the archive: 1,000, 10,000 and 100,000 objects.
+
+`python -m benchmarks.scale` starts a MinIO of its own, fills it (100,000 objects take some minutes), prints a table and
+writes docs/benchmarks-scale.json. `--objects 1000` is the short form, `--endpoint` takes a MinIO that is there, and the
+archives that an earlier run has made in it. Every figure is of a process of its own, its start included: the median of
+`--repeat` runs. CPU is that process's; MinIO works beside it on the same cores.
+"""
+
+import argparse
+import gc
+import http.client
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import boto3
+
+from archiver.browse import read_archive
+from archiver.config import StorageConfig
+from archiver.control import settle_cluster, settle_topic
+from archiver.inventory import end_at, position_of
+from archiver.layout import Layout, SegmentKey
+from archiver.listing import list_newest
+from archiver.opening import OPENERS
+from archiver.restore import plan_restore
+from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
+from archiver.store import ObjectStore, open_store
+from tests.support.brokers import S3, GivenS3
+from tests.support.frames import frame_of
+from tests.support.memory_store import MemoryStore
+from tests.support.minio import Minio, find_minio
+from tests.support.records import Rec
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+HERE = Path(__file__).resolve().parent
+REPORT = HERE.parent / "docs" / "benchmarks-scale.json"
+CLUSTER = "scale-cluster"
+PARTITIONS = 2
+PUTTERS = 8
+GARBAGE_THRESHOLD = 100_000  # as the command has it
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An archive of so many topics, each of two partitions."""
+
+    topics: int
+    objects: int
+
+    @property
+    def bucket(self) -> str:
+        return f"scale-{self.objects}"
+
+    @property
+    def per_partition(self) -> int:
+        return self.objects // self.topics // PARTITIONS
+
+
+SHAPES = {shape.objects: shape for shape in (Shape(100, 1_000), Shape(1_000, 10_000), Shape(1_000, 100_000))}
+
+
+def topic_name(number: int) -> str:
+    return f"shop.events-{number:04}"
+
+
+# --- the archives
+
+
+def make_archive(minio: S3, shape: Shape) -> None:
+    """Put every object by hand, without signatures: boto3 would take three times as long."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as spool:
+        objects = segments_of(shape, Path(spool))
+        lock, failures = threading.Lock(), list[str]()
+
+        def work() -> None:
+            connection = http.client.HTTPConnection(minio.endpoint.removeprefix("http://"))
+            while True:
+                with lock:
+                    item = next(objects, None)
+                if item is None or failures:
+                    return
+                key, body, metadata = item
+                headers = {f"x-amz-meta-{name}": text for name, text in metadata.items()}
+                connection.request("PUT", f"/{shape.bucket}/{quote(key)}", body, headers)
+                answer = connection.getresponse()
+                text = answer.read()
+                if answer.status != 200:
+                    failures.append(f"{key}: {answer.status} {text!r}")
+
+        with ThreadPoolExecutor(PUTTERS) as pool:
+            for done in [pool.submit(work) for _ in range(PUTTERS)]:
+                done.result()
+        if failures:
+            raise RuntimeError(failures[0])
+
+
+def segments_of(shape: Shape, spool: Path) -> Iterator[tuple[str, bytes, dict[str, str]]]:
+    """One record each, and readable: a restore could read them. The control facts of all topics come first."""
+    layout, control = Layout(), MemoryStore()
+    settle_cluster(control, layout, CLUSTER)
+    for topic in map(topic_name, range(shape.topics)):
+        settle_topic(
+            control, layout, topic=topic, topic_id=f"id-{topic}", cluster_id=CLUSTER, partitions=PARTITIONS, configs={}
+        )
+    yield from ((key, found.body, {}) for key, found in control.objects.items())
+    for topic in map(topic_name, range(shape.topics)):
+        for partition in range(PARTITIONS):
+            for base in range(shape.per_partition):
+                yield _segment(topic, partition, base, layout, spool)
+
+
+def _segment(topic: str, partition: int, base: int, layout: Layout, spool: Path) -> tuple[str, bytes, dict[str, str]]:
+    source = PartitionSource(topic=topic, partition=partition, life=0, topic_id=f"id-{topic}", cluster_id=CLUSTER)
+    segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0), spool)
+    segment.append(frame_of([Rec(base, 1_700_000_000_000 + base, 0, b"key", b"value %d" % base)]), 0)
+    finished = segment.finish()
+    with finished.open_body() as body:
+        content = body.read()
+    finished.discard()
+    key = layout.segment_key(SegmentKey(topic=topic, partition=partition, base=base))
+    return key, content, finished.facts.to_metadata()
+
+
+def open_client(minio: S3) -> "S3Client":
+    return boto3.client(
+        "s3",
+        endpoint_url=minio.endpoint,
+        aws_access_key_id=minio.access_key,
+        aws_secret_access_key=minio.secret_key,
+        region_name="us-east-1",
+    )
+
+
+def prepare(minio: S3, shape: Shape) -> None:
+    """Make an archive, unless it is there."""
+    client = open_client(minio)
+    if shape.bucket in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+        return
+    client.create_bucket(Bucket=shape.bucket)
+    allow = {
+        "Effect": "Allow",
+        "Principal": {"AWS": ["*"]},
+        "Action": ["s3:PutObject"],
+        "Resource": [f"arn:aws:s3:::{shape.bucket}/*"],
+    }
+    client.put_bucket_policy(Bucket=shape.bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [allow]}))
+    started_s = time.monotonic()
+    make_archive(minio, shape)
+    print(f"{shape.objects} objects made in {time.monotonic() - started_s:.0f} s", flush=True)
+    measure(minio, shape, "ls")  # the first reader asks for every segment, and writes the index
+
+
+# --- what is measured, each in a process of its own
+
+
+def plan_all(store: ObjectStore, layout: Layout, shape: Shape) -> None:
+    plan = plan_restore(read_archive(store, layout), None, {})
+    assert sum(topic.records for topic in plan.topics) == shape.objects
+
+
+def plan_topic(store: ObjectStore, layout: Layout, shape: Shape) -> None:
+    name = topic_name(shape.topics // 2)
+    plan = plan_restore(read_archive(store, layout, wanted=name.__eq__), name, {})
+    assert plan.topics[0].records == shape.objects // shape.topics
+
+
+def start_anew(store: ObjectStore, layout: Layout, shape: Shape) -> None:
+    """Positions of all partitions, of which nothing is known."""
+    ends = list_newest(store, layout, {topic_name(number) for number in range(shape.topics)})
+    with ThreadPoolExecutor(OPENERS) as pool:
+        positions = list(pool.map(lambda newest: end_at(store, newest).next, ends.values()))
+    assert positions == [shape.per_partition] * (PARTITIONS * shape.topics)
+
+
+def start_with_hints(store: ObjectStore, layout: Layout, shape: Shape) -> None:
+    """Positions of all partitions, of which the group has the newest base."""
+
+    def look(number: int) -> int:
+        topic = topic_name(number // PARTITIONS)
+        return position_of(store, layout, topic, 0, number % PARTITIONS, shape.per_partition - 1).next
+
+    with ThreadPoolExecutor(OPENERS) as pool:
+        assert set(pool.map(look, range(PARTITIONS * shape.topics))) == {shape.per_partition}
+
+
+TITLES = {
+    "ls": "`archiver ls`",
+    "ls-topic": "`archiver ls TOPIC`",
+    "plan": "restore planned, all topics",
+    "plan-topic": "restore planned, one topic",
+    "start": "backup start, positions unknown",
+    "start-hints": "backup start, positions hinted",
+}
+COMMANDS: dict[str, Callable[[Shape], list[str]]] = {
+    "ls": lambda _: ["ls"],
+    "ls-topic": lambda shape: ["ls", topic_name(shape.topics // 2)],
+}
+CALLS: dict[str, Callable[[ObjectStore, Layout, Shape], None]] = {
+    "plan": plan_all,
+    "plan-topic": plan_topic,
+    "start": start_anew,
+    "start-hints": start_with_hints,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    seconds: float
+    cpu_seconds: float
+
+
+def measure(minio: S3, shape: Shape, task: str) -> Figure:
+    environment = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": minio.access_key,
+        "AWS_SECRET_ACCESS_KEY": minio.secret_key,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": minio.endpoint,
+    }
+    command = [sys.executable, "-m", "benchmarks.scale", "--task", task, "--objects", str(shape.objects)]
+    if task in COMMANDS:
+        command = [sys.executable, "-m", "archiver.cli", *COMMANDS[task](shape), "--url", f"s3://{shape.bucket}"]
+    before, started_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    seconds, after = time.monotonic() - started_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Figure(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def run_task(task: str, shape: Shape) -> None:
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    config = StorageConfig(url=f"s3://{shape.bucket}", endpoint=os.environ["AWS_ENDPOINT_URL"])
+    store, prefix = open_store(config)
+    CALLS[task](store, Layout(prefix), shape)
+
+
+def measure_all(minio: S3, shapes: Sequence[Shape], repeat: int) -> dict[str, dict[str, dict[str, float]]]:
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for task, title in TITLES.items():
+        for shape in shapes:
+            figures = [measure(minio, shape, task) for _ in range(repeat)]
+            found.setdefault(title, {})[str(shape.objects)] = {
+                "seconds": round(statistics.median(one.seconds for one in figures), 2),
+                "fastest_seconds": round(min(one.seconds for one in figures), 2),
+                "cpu_seconds": round(statistics.median(one.cpu_seconds for one in figures), 2),
+            }
+        print(title, found[title], flush=True)
+    return found
+
+
+def table(found: dict[str, dict[str, dict[str, float]]], shapes: Sequence[Shape]) -> str:
+    """CPU seconds, and the seconds that it took."""
+    lines = ["| | " + " | ".join(f"{shape.objects:,} objects" for shape in shapes) + " |"]
+    lines.append("| --- |" + " --- |" * len(shapes))
+    for title, row in found.items():
+        cells = [
+            f"{row[str(shape.objects)]['cpu_seconds']} CPU, {row[str(shape.objects)]['seconds']}" for shape in shapes
+        ]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--objects", type=int, choices=list(SHAPES), action="append", help="default: all of them")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--endpoint", help="of a MinIO; credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY")
+    parser.add_argument("--task", choices=list(CALLS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    shapes = [SHAPES[objects] for objects in options.objects or SHAPES]
+    if options.task:
+        run_task(options.task, shapes[0])
+        return
+    with ExitStack() as stack:
+        minio: S3 = GivenS3(
+            options.endpoint or "", os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
+        )
+        if not options.endpoint:
+            binary = find_minio()
+            if binary is None:
+                raise SystemExit("no minio binary: `make setup` builds one")
+            minio = stack.enter_context(Minio(binary))
+        for shape in shapes:
+            prepare(minio, shape)
+        found = measure_all(minio, shapes, options.repeat)
+    print(table(found, shapes))
+    if shapes == list(SHAPES.values()):
+        REPORT.write_text(
+            json.dumps({"cores": os.cpu_count(), "load_after": os.getloadavg()[0], "figures": found}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The index of facts on a real S3: what is asked of the store with it, and without, and when it is wrong."""
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from archiver.config import StorageConfig
+from archiver.index import append_to_index, merge_index, read_index
+from archiver.index_file import IndexEntry
+from archiver.inventory import Inventory, read_inventory
+from archiver.layout import Layout, SegmentKey
+from archiver.listing import list_segments
+from archiver.store import S3Store
+from tests.support.brokers import Broker, Bucket
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic
+from tests.support.raw_produce import produce_raw
+from tests.support.records import NOW_MS, Rec
+from tests.support.reference_batch import batch_of, encode
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, errors_of
+from tests.support.segments import facts_of
+from tests.support.service import eventually, running, service_config, until_archived
+
+pytestmark = pytest.mark.s3
+
+LAYOUT = Layout("an/archive")
+SEGMENTS = 40  # fewer are asked for without a look at the index
+
+
+class Site:
+    """An archive behind a proxy that counts requests."""
+
+    def __init__(self, bucket: Bucket, proxy: FaultyS3) -> None:
+        self.proxy = proxy
+        self.store = S3Store(StorageConfig(url=bucket.url, endpoint=proxy.endpoint))
+
+    def put(self, base: int, body: bytes = b"") -> IndexEntry:
+        key = SegmentKey(topic="t", partition=0, base=base)
+        content, known = body or b"segment %06d" % base, facts_of(base, base + 1)
+        etag = self.store.put_if_absent(LAYOUT.segment_key(key), content, known.to_metadata())
+        assert etag is not None
+        return IndexEntry(key, len(content), etag, known)
+
+    def read(self) -> tuple[Inventory, int]:
+        """The inventory, and how many HEADs it took."""
+        before = self.proxy.requests.get("HEAD", 0)
+        return read_inventory(self.store, LAYOUT), self.proxy.requests.get("HEAD", 0) - before
+
+
+@pytest.fixture
+def proxied(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.s3.secret_key)
+    with FaultyS3(bucket.s3.endpoint) as proxy:
+        yield Site(bucket, proxy)
+
+
+@pytest.fixture
+def entries(proxied: Site) -> list[IndexEntry]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(proxied.put, range(SEGMENTS)))
+
+
+def test_each_segment_is_asked_for_once_and_then_never(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    without, heads = proxied.read()
+    assert heads == SEGMENTS
+    append_to_index(proxied.store, LAYOUT, entries)
+    assert proxied.read() == (without, 0)
+
+
+def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    """One object was replaced by another of its size, one was swept, one is damaged and none is in the index."""
+    append_to_index(proxied.store, LAYOUT, entries[:-1])
+    replaced, swept, unknown = entries[1], entries[5], entries[-1]
+    proxied.store.delete([LAYOUT.segment_key(one.key) for one in (replaced, swept, unknown)])
+    again = proxied.put(1, b"SEGMENT 000001")
+    assert (again.size, again.etag == replaced.etag) == (replaced.size, False)
+    proxied.store.put_if_absent(LAYOUT.segment_key(unknown.key), b"segment 000039", {})
+    inventory, heads = proxied.read()
+    assert heads == 2
+    assert [LAYOUT.segment_key(one.key) for one in inventory.damaged] == [LAYOUT.segment_key(unknown.key)]
+    assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["5-5"]
+
+    merge_index(proxied.store, LAYOUT)
+    assert proxied.read() == (inventory, 2)
+    append_to_index(proxied.store, LAYOUT, [again])
+    assert proxied.read() == (inventory, 1)
+
+
+def test_a_damaged_file_costs_its_heads(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    half = SEGMENTS // 2
+    append_to_index(proxied.store, LAYOUT, entries[:half])
+    proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not gzip", {})
+    append_to_index(proxied.store, LAYOUT, entries[half:-3])
+    assert proxied.read()[1] == 3
+    proxied.store.delete([LAYOUT.index_key(0, 0)])
+    assert proxied.read()[1] == half + 3
+
+
+def test_writers_that_append_and_merge_at_once_lose_no_generation(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    start = threading.Barrier(4)
+
+    def write(number: int) -> None:
+        start.wait(20)
+        for entry in entries[number::4]:
+            append_to_index(proxied.store, LAYOUT, [entry])
+        merge_index(proxied.store, LAYOUT)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write, number) for number in range(4)]:
+            done.result()
+    plain, heads = proxied.read()
+    assert heads < SEGMENTS  # what is appended while others merge is in a generation that nobody reads
+    append_to_index(proxied.store, LAYOUT, entries)
+    merge_index(proxied.store, LAYOUT)
+    assert proxied.read() == (plain, 0)
+
+
+def test_a_reader_without_the_right_to_put(proxied: Site, caplog: pytest.LogCaptureFixture) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(proxied.put, range(200)))
+    with caplog.at_level(logging.INFO), proxied.proxy.failing(Fault.DENIED, "PUT"):
+        plain, heads = proxied.read()
+    assert heads == 200
+    assert caplog.messages == []
+    assert proxied.read() == (plain, 200)
+    assert proxied.read() == (plain, 0)  # the one before had the right
+
+
+def test_an_index_that_cannot_be_read_is_told_once_and_stops_nobody(
+    proxied: Site, entries: Sequence[IndexEntry], caplog: pytest.LogCaptureFixture
+) -> None:
+    append_to_index(proxied.store, LAYOUT, entries)
+    proxied.store.delete([LAYOUT.index_key(0, 0)])
+    proxied.store.put_if_absent(LAYOUT.index_key(0, 0), b"", {})
+    with caplog.at_level(logging.INFO):
+        assert proxied.read()[1] == SEGMENTS
+    assert len([text for text in caplog.messages if "index of facts" in text]) == 1
+
+
+# --- who writes it
+
+
+def send(broker: Broker, topic: str, batches: int) -> None:
+    rows = [Rec(at, NOW_MS, 0, b"k", b"value %d" % at) for at in range(10)]
+    produce_raw(broker.bootstrap, topic, [encode(batch_of(rows))] * batches, 0)
+
+
+def unknown_to_index(site: ArchiveSite) -> tuple[int, int]:
+    """How many segments there are, and how many of them the index does not know as they are."""
+    store = S3Store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    segments = list_segments(store, Layout()).segments
+    index = read_index(store, Layout(), {(one.key.topic, one.key.life) for one in segments})
+    inventory = read_inventory(store, Layout())
+    truth = {one.object_key: one.facts for parts in inventory.partitions.values() for one in parts[0].segments}
+    found = [index.find(one) for one in segments]
+    assert all(one in {None, truth[listed.item.key]} for one, listed in zip(found, segments, strict=True))
+    return len(segments), found.count(None)
+
+
+@pytest.mark.kafka
+def test_a_backup_tells_what_it_has_put(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    for _ in range(2):
+        send(broker_41, topic, 3)
+        assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
+    assert unknown_to_index(site) == (6, 0)
+
+
+@pytest.mark.kafka
+def test_an_index_that_cannot_be_written_harms_no_backup(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    send(broker_41, topic, 3)
+
+    def refuse(*_: object) -> int:
+        raise RuntimeError("nothing works")
+
+    monkeypatch.setattr("archiver.indexing.append_to_index", refuse)
+    with archive_site(bucket, tmp_path) as site:
+        assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
+        assert unknown_to_index(site) == (3, 3)
+
+
+@pytest.mark.kafka
+def test_a_service_writes_the_index_when_it_is_stopped(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    send(broker_41, topic, 3)
+    with running(site, service_config(site, broker_41.bootstrap, topic)) as instance:
+        eventually(instance.is_ready)
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        assert instance.stop() == 0
+    segments, unknown = unknown_to_index(site)
+    assert segments > 0
+    assert unknown == 0

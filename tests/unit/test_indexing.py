@@ -1,0 +1,166 @@
+"""When a backup writes the index of facts, and that nothing waits for it."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+
+import pytest
+
+import archiver.indexing
+from archiver.errors import StoppedError, StoreError, StoreTemporaryError
+from archiver.index import MOST_FILES, FreshEntries
+from archiver.index_file import IndexEntry
+from archiver.indexing import EVERY_S, Indexer
+from archiver.layout import Layout, SegmentKey
+from archiver.store import Body
+from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
+
+LAYOUT = Layout("p")
+
+
+class IndexStore(MemoryStore):
+    """Counts the files of the index; a put may fail or hang."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+        if "/index/" in key:
+            self.may_answer.wait(30)
+            if self.error is not None:
+                raise self.error
+        return super().put_if_absent(key, body, metadata)
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(key for key in self.objects if "/index/" in key)
+
+
+class World:
+    def __init__(self) -> None:
+        self.store = IndexStore()
+        self.fresh = FreshEntries()
+        self.now_s = 0.0
+        self.base = 0
+        self.turns = asyncio.Semaphore(0)
+        self.indexer = Indexer(self.store, LAYOUT, self.fresh, clock=lambda: self.now_s, wait=self.wait)
+
+    async def wait(self, seconds: float) -> None:
+        await self.turns.acquire()
+        self.now_s += seconds
+
+    def put(self, count: int = 1) -> None:
+        for _ in range(count):
+            key, facts = SegmentKey(topic="t", partition=0, base=self.base), facts_of(self.base, self.base + 1)
+            etag = self.store.put_if_absent(LAYOUT.segment_key(key), b"%d" % self.base, facts.to_metadata())
+            assert etag is not None
+            self.fresh.note(IndexEntry(key, len(b"%d" % self.base), etag, facts))
+            self.base += 1
+
+
+async def settled(condition: object) -> None:
+    for _ in range(500):
+        if callable(condition) and condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not reached")
+
+
+def test_a_file_every_ten_minutes_if_there_is_something_or_sooner_if_there_is_much() -> None:
+    async def run() -> None:
+        world = World()
+        running = asyncio.create_task(world.indexer.run())
+        world.put()
+        for _ in range(int(EVERY_S / 10) - 1):
+            world.turns.release()
+        await settled(lambda: world.now_s == EVERY_S - 10)
+        assert world.store.files == []
+        world.turns.release()
+        await settled(lambda: len(world.store.files) == 1)
+        for _ in range(int(EVERY_S / 10) + 1):
+            world.turns.release()
+        await settled(lambda: world.now_s == 2 * EVERY_S + 10)
+        assert len(world.store.files) == 1
+        world.put(2_000)
+        world.turns.release()
+        await settled(lambda: len(world.store.files) == 2)
+        running.cancel()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [StoreError("denied"), RuntimeError("a defect"), ValueError("no number")])
+def test_what_goes_wrong_is_swallowed(error: Exception) -> None:
+    world = World()
+    world.store.error = error
+    world.put(3)
+    world.indexer.write()
+    assert (world.store.files, len(world.fresh)) == ([], 0)
+
+
+def test_what_may_work_later_is_tried_again() -> None:
+    world = World()
+    world.store.error = StoreTemporaryError("slow down")
+    world.put(3)
+    world.indexer.write()
+    assert len(world.fresh) == 3
+    world.store.error = None
+    world.indexer.write()
+    assert (len(world.store.files), len(world.fresh)) == (1, 0)
+
+
+def test_many_files_become_a_generation_but_not_at_a_stop() -> None:
+    world = World()
+    for _ in range(MOST_FILES - 1):
+        world.put()
+        world.indexer.write(may_merge=False)
+    world.put()
+    asyncio.run(world.indexer.finish())
+    assert len(world.store.files) == MOST_FILES
+    world.put()
+    world.indexer.write()
+    assert world.store.files[-1] == LAYOUT.index_key(1, 0)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "at its end"])
+def test_the_end_writes_what_is_left(is_stopped: bool) -> None:
+    world = World()
+
+    async def run() -> None:
+        async with world.indexer.attend(asyncio.Event()):
+            world.put()
+            if is_stopped:
+                raise StoppedError
+
+    if is_stopped:
+        with pytest.raises(StoppedError):
+            asyncio.run(run())
+    else:
+        asyncio.run(run())
+    assert len(world.store.files) == 1
+
+
+def test_a_store_that_hangs_holds_no_stop_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archiver.indexing, "_LAST_S", 0.1)
+    world = World()
+    world.store.may_answer.clear()
+    facts = facts_of(0, 1)
+    world.fresh.note(IndexEntry(SegmentKey(topic="t", partition=0, base=0), 1, "e", facts))
+
+    async def stop_at_the_end() -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, stop.set)
+        async with world.indexer.attend(stop):
+            pass
+
+    started_s = time.monotonic()
+    asyncio.run(world.indexer.finish())
+    world.fresh.note(IndexEntry(SegmentKey(topic="t", partition=0, base=0), 1, "e", facts))
+    asyncio.run(stop_at_the_end())
+    assert time.monotonic() - started_s < 5
+    world.store.may_answer.set()

@@ -1,0 +1,102 @@
+"""Listings side by side show what one listing shows, each object once and in order."""
+
+import string
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import archiver.listing
+from archiver.inventory import end_at, position_of
+from archiver.layout import Layout, SegmentKey
+from archiver.listing import NOTHING, list_newest, list_segments
+from archiver.store import ListedObject
+from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
+
+LAYOUT = Layout("p")
+
+# Names that sort around "/" and "@", and lives of them: neighbours of which only some are wanted.
+topics = st.text("a-.0" + string.ascii_uppercase[0], min_size=1, max_size=3).filter(
+    lambda name: name not in {".", ".."}
+)
+segments = st.builds(
+    lambda topic, life, partition, base, length: SegmentKey(
+        topic=topic, life=life, partition=partition, base=base, next=base + length if length else None
+    ),
+    topics,
+    st.integers(0, 2),
+    st.sampled_from([0, 1, 10]),
+    st.integers(0, 5),
+    st.sampled_from([0, 0, 3]),
+)
+strange = st.sampled_from(["README", "a/_SUCCESS", "a@1/", "b/partition=0/x", "!/y", "a/partition=0/a+0-7.data"])
+
+
+def archive(keys: set[SegmentKey], strangers: set[str]) -> MemoryStore:
+    store = MemoryStore()
+    for key in keys:
+        facts = facts_of(key.base, key.next or key.base + 1)
+        store.put_if_absent(LAYOUT.segment_key(key), b"x", facts.to_metadata())
+    for name in strangers:
+        store.put_if_absent(f"{LAYOUT.topics_prefix}{name}", b"", {})
+    return store
+
+
+@pytest.fixture(autouse=True)
+def _soon_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archiver.listing, "_ALONE", 5)
+
+
+@settings(max_examples=25)
+@given(st.sets(segments, max_size=40), st.sets(strange))
+def test_the_whole_archive_is_listed_once(keys: set[SegmentKey], strangers: set[str]) -> None:
+    store = archive(keys, strangers)
+    found = list_segments(store, LAYOUT)
+    listed = list(store.list(LAYOUT.topics_prefix))
+    assert [one.item for one in found.segments] == [item for item in listed if LAYOUT.parse_segment(item.key)]
+    assert {one.key for one in found.segments} == keys
+    assert list(found.strangers) == [item.key for item in listed if not LAYOUT.parse_segment(item.key)]
+
+
+@settings(max_examples=25)
+@given(st.sets(segments, max_size=40), st.sets(strange), st.sets(topics))
+def test_wanted_topics_are_listed_once_and_no_others(
+    keys: set[SegmentKey], strangers: set[str], wanted: set[str]
+) -> None:
+    store = archive(keys, strangers)
+    wanted |= {key.topic for key in list(keys)[::2]}
+    found = [one.key for one in list_segments(store, LAYOUT, wanted.__contains__).segments]
+    assert len(found) == len(set(found))
+    assert set(found) == {key for key in keys if key.topic in wanted}
+
+
+@settings(max_examples=25)
+@given(st.sets(segments, max_size=40), st.sets(strange))
+def test_ends_that_are_listed_together_are_those_of_each_partition(keys: set[SegmentKey], strangers: set[str]) -> None:
+    store = archive(keys, strangers)
+    newest = list_newest(store, LAYOUT, {key.topic for key in keys})
+    assert newest.keys() == {(key.topic, key.life, key.partition) for key in keys}
+    for partition, found in newest.items():
+        assert end_at(store, found) == position_of(store, LAYOUT, *partition)
+    assert end_at(store, NOTHING) == position_of(store, LAYOUT, "nothing", 0, 0)
+
+
+def test_a_listing_is_not_read_beyond_what_is_needed() -> None:
+    class Watched(MemoryStore):
+        read = 0
+
+        def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+            for item in super().list(prefix, start_after):
+                self.read += 1
+                yield item
+
+    names = [f"t{number:03}" for number in range(200)]
+    watched = Watched()
+    watched.objects = archive({SegmentKey(topic=name, partition=0, base=0) for name in names}, set()).objects
+    assert len(list_segments(watched, LAYOUT, {"t007"}.__contains__).segments) == 1
+    assert watched.read <= 201  # the directories are made of keys in this store
+    watched.read = 0
+    assert len(list_segments(watched, LAYOUT).segments) == 200
+    assert watched.read <= 2 * 200 + 2 * archiver.listing.LISTINGS_AT_ONCE
