@@ -13,7 +13,7 @@ from archiver.layout import SegmentKey
 
 FORMAT = 1
 _GZIP = 31  # zlib's number for it
-_LEVEL = 1  # hashes do not get smaller: level 6 takes thrice as long for 2 %
+_LEVEL = 1  # hashes do not get smaller: level 6 takes four times as long for 5 %
 _MOST_BYTES = 1 << 30  # of one topic directory, uncompressed: three million segments
 _DEFLATE_AT_MOST = 1032  # times smaller
 
