@@ -14,6 +14,7 @@ from archiver.errors import (
     StoppedError,
     StoreError,
     StoreTemporaryError,
+    StrangerError,
     UsageError,
 )
 from archiver.feed import Feed, PartitionReport
@@ -72,7 +73,7 @@ async def back_up_until_end(
     """
     async with KafkaClient(request.kafka) as client:
         cluster_id = await client.cluster_id()
-        openers = Workers(OPENERS, "opener")
+        openers = Workers(OPENERS, "opener", most=4 * OPENERS)
         opener = Opener(client, archive=request.archive, pool=openers, cluster_id=cluster_id, start=request.start)
         await unless_stopped(stop, opener.take_possession())
         keeper = keeper_of(request, client, pool, cluster_id)
@@ -150,22 +151,40 @@ class _Run:
     # --- begin
 
     async def open(self, topics: Sequence[TopicDescription]) -> None:
-        settled = await self._opener.settle(topics)
+        facts, unsettled = await self._settle(topics)
         partitions = [(topic, number) for topic in topics for number in topic.partitions]
-        known = [(topic, number) for topic, number in partitions if topic.name in settled.facts]
+        known = [(topic, number) for topic, number in partitions if topic.name in facts]
         offsets, refused = await self._client.offsets_known([(topic.name, number) for topic, number in known])
         for topic, number in partitions:
-            error = settled.refused.get(topic.name) or refused.get((topic.name, number))
+            error = unsettled.get(topic.name) or refused.get((topic.name, number))
             if error is not None:
                 self._report_unopened(topic, number, error)
         ends = await self._opener.look_up(offsets)
         await asyncio.gather(
             *(
-                self._open_one(topic, number, settled.facts[topic.name], offsets[topic.name, number], ends)
+                self._open_one(topic, number, facts[topic.name], offsets[topic.name, number], ends)
                 for topic, number in known
                 if (topic.name, number) in offsets
             )
         )
+
+    async def _settle(
+        self, topics: Sequence[TopicDescription]
+    ) -> tuple[dict[str, TopicFact], dict[str, ArchiverError]]:
+        facts: dict[str, TopicFact] = {}
+        refused: dict[str, ArchiverError] = {}
+        configs = await self._opener.learn_configs(topics)
+
+        async def settle_one(topic: TopicDescription) -> None:
+            try:
+                facts[topic.name] = await self._opener.settle(topic, configs)
+            except StrangerError:
+                raise
+            except ArchiverError as error:
+                refused[topic.name] = error
+
+        await asyncio.gather(*map(settle_one, topics))
+        return facts, refused
 
     async def _open_one(
         self, topic: TopicDescription, number: int, fact: TopicFact, offsets: PartitionOffsets, ends: Ends | None

@@ -48,7 +48,7 @@ async def find_branch(
         epoch = archived.leader_epoch
         if epoch < 0 or (highest_known is not None and epoch > highest_known):
             continue
-        answer = await _end_of_epoch(client, topic, partition, epoch)
+        answer = await end_of_epoch(client, topic, partition, epoch)
         if answer.leader_epoch == epoch:
             agreed = Branch(offset=min(answer.end_offset, archived.next), leader_epoch=epoch)
             return _not_below_log_start(agreed, log_start, our_end)
@@ -98,7 +98,9 @@ def _look_at(store: ObjectStore, key: str) -> _Archived | None:
     return None if facts is None else _Archived(next=facts.next, leader_epoch=facts.leader_epoch)
 
 
-async def _end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: int) -> EpochEnd:
+async def end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: int) -> EpochEnd:
+    """Ask the leader where an epoch ended in its log, or the last one before it."""
+
     async def once() -> EpochEnd:
         node_id = await client.leader(topic, partition)
         (answer,) = await client.send(node_id, OffsetForLeaderEpochCall({(topic, partition): epoch}))

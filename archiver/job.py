@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MOST_WORKERS = 24  # when a store hangs
 _SPOOL_PREFIX = "archiver-spool-"
 
 
@@ -111,7 +112,7 @@ def _group(config: ArchiverConfig) -> GroupSettings:
 
 @contextmanager
 def _workers() -> Iterator[Workers]:
-    workers = Workers((os.cpu_count() or 1) + 2, "writer")
+    workers = Workers((os.cpu_count() or 1) + 2, "writer", most=_MOST_WORKERS)
     try:
         yield workers
     finally:
@@ -123,7 +124,7 @@ async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Wo
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
     kafka = KafkaSettings.parse(config.kafka)
-    store, prefix = open_store(config.storage)
+    store, prefix = await pool.call(open_store, config.storage)  # who gives the credentials may be slow
     layout = Layout(prefix)
     await pool.call(probe_put_if_absent, store, layout)
     gc.freeze()  # what the imports made stays until the end: no need to look through it again and again

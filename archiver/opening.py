@@ -2,22 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from archiver.branch import find_branch
 from archiver.control import Branch, Life, TopicFact, read_topic, settle_branch, settle_cluster, settle_topic
-from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
+from archiver.errors import ArchiverError, CorruptSegmentError, TopicGoneError
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
 from archiver.inventory import ArchivedEnd, end_at, position_of
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription, TopicPartition
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
+from archiver.kafka.configs import TopicConfigs, topic_configs_known
 from archiver.listing import NOTHING, Newest, list_newest
 from archiver.segment import PartitionSource
-from archiver.starts import EARLIEST, Start, Starts
+from archiver.starts import EARLIEST, First, Start, Starts
 from archiver.workers import Workers
 from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
 
@@ -26,15 +26,22 @@ log = logging.getLogger(__name__)
 _CONFIRM_S = 60.0
 # What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
 OPENERS = 8
+_LOOK_UP_S = 20.0
 _MANY = 32  # partitions that are found sooner by one listing of their topics
 
 
-@dataclass(slots=True, kw_only=True)
-class Settled:
-    """Topics as the archive knows them now, and why it does not know the others."""
+@dataclass(frozen=True, slots=True)
+class LearnedConfigs:
+    """Configs of topics, and why others do not tell theirs."""
 
-    facts: dict[str, TopicFact] = field(default_factory=dict)
-    refused: dict[str, ArchiverError] = field(default_factory=dict)
+    found: Mapping[str, TopicConfigs]
+    refused: Mapping[str, Refusal]
+
+    def own(self, topic: str) -> Mapping[str, str] | None:
+        """Return what is set on the topic itself; None when that is not known."""
+        if topic in self.refused:
+            log.warning("%s; the configs that the archive has of it stay as they are", self.refused[topic])
+        return self.found[topic].own if topic in self.found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +70,29 @@ class Opener:
         self._pool = pool
         self._cluster_id = cluster_id
         self._shapes: dict[str, object] = {}
+        self._told: set[tuple[PartitionSource, First]] = set()  # late beginnings
 
     async def take_possession(self) -> None:
         """Make the archive this cluster's, before anything else. Raises StrangerError when it is another's."""
         await self._pool.call(settle_cluster, self._archive.store, self._archive.layout, self._cluster_id)
         await self._starts.note_present()
 
-    async def settle(self, topics: Sequence[TopicDescription], *, only_changes: bool = False) -> Settled:
-        """Write down what has changed about topics.
+    async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
+        """Ask the brokers for the configs of topics, all at once."""
+        return LearnedConfigs(*await topic_configs_known(self._client, [topic.name for topic in topics]))
 
-        With `only_changes` the archive is not asked about a topic that is as it was when it was settled here before.
-        Raises StrangerError when the archive is another cluster's.
-        """
-        found, refused = await topic_configs_known(self._client, [topic.name for topic in topics])
-        settled = Settled()
-
-        async def settle_one(topic: TopicDescription) -> None:
-            configs = found[topic.name].own if topic.name in found else None
-            shape = (topic.topic_id, topic.partitions, configs)
-            if only_changes and self._shapes.get(topic.name) == shape:
-                return
-            if topic.name in refused:
-                log.warning("%s; the configs that the archive has of it stay as they are", refused[topic.name])
-            try:
-                settled.facts[topic.name] = await self._pool.call(self._settle_topic, topic, configs)
-            except StrangerError:
-                raise
-            except ArchiverError as problem:
-                settled.refused[topic.name] = problem
-            else:
-                if configs is not None:
-                    self._shapes[topic.name] = shape
-
-        await asyncio.gather(*map(settle_one, topics))
+    async def settle(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
+        """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""
+        own = configs.own(topic.name)
+        fact = await self._pool.call(self._settle_topic, topic, own)
+        if own is not None:
+            self._shapes[topic.name] = _shape(topic, own)
         reach("topic.settled")
-        return settled
+        return fact
+
+    def has_changed(self, topic: TopicDescription, configs: LearnedConfigs) -> bool:
+        """Tell whether a topic is not as it was when it was settled here before. The archive is not asked."""
+        return self._shapes.get(topic.name) != _shape(topic, configs.own(topic.name))
 
     def _settle_topic(self, topic: TopicDescription, configs: Mapping[str, str] | None) -> TopicFact:
         return settle_topic(
@@ -115,12 +110,12 @@ class Opener:
         if len(partitions) < _MANY:
             return None
         archive, silences = self._archive, self._archive.vigil.silences
+        topics = {topic for topic, _ in partitions}
         try:
-            newest = await self._pool.call(
-                list_newest, archive.store, archive.layout, {topic for topic, _ in partitions}
-            )
-        except ArchiverError as error:
-            log.debug("%s; each partition is listed on its own", error)
+            async with asyncio.timeout(_LOOK_UP_S):
+                newest = await self._pool.call(list_newest, archive.store, archive.layout, topics)
+        except (ArchiverError, TimeoutError) as error:
+            log.debug("%r; each partition is listed on its own", error)
             return None
         return Ends(newest, silences)
 
@@ -146,10 +141,16 @@ class Opener:
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         confirm = self._confirmation(source, asyncio.get_running_loop())
         writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
-        if not end.key and life.parent is None and (first := await self._starts.first_offset(source)) > 0:
-            writer.skip(first, HoleCause.BEFORE_START)
+        if not end.key and life.parent is None:
+            self._begin_late(writer, await self._starts.first(source))
         reach("position.read")
         return Feed(writer=writer, end_offset=end_offset)
+
+    def _begin_late(self, writer: PartitionWriter, first: First) -> None:
+        if first.offset > 0:
+            writer.skip(first.offset, HoleCause.BEFORE_START, is_news=(writer.source, first) not in self._told)
+            writer.leader_epoch = first.leader_epoch
+            self._told.add((writer.source, first))
 
     def _end_of(
         self, source: PartitionSource, life: Life, newest_base: int | None = None, listed: Newest | None = None
@@ -190,12 +191,15 @@ class Opener:
         life = fact.life_of_partition(source.topic_id, source.partition)
         end = await self._pool.call(self._end_of, source, life)
         goes_on = branch.offset >= end.next
+        begins_late = not end.key and life.parent is None
+        if begins_late:
+            await self._starts.cut_back(source)
         if not goes_on:
             fact = await self._pool.call(self._begin_life, source, branch)
         opened = await self.open(
             fact, source.topic_id, source.partition, end_offset=feed.end_offset, written=feed.writer.written
         )
-        if goes_on:  # with the epoch that the log knows, or it parts again
+        if goes_on and not begins_late:  # with the epoch that the log knows, or it parts again
             opened.writer.leader_epoch = branch.leader_epoch
             opened.go_on_where_the_writer_is()
         return opened
@@ -246,3 +250,7 @@ class Opener:
             raise TopicGoneError(
                 f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
             )
+
+
+def _shape(topic: TopicDescription, configs: Mapping[str, str] | None) -> object:
+    return topic.topic_id, topic.partitions, configs

@@ -12,6 +12,7 @@ from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
+from archiver.late_puts import LatePuts
 from archiver.observe import Ledger
 from archiver.trouble import Retry, Skip, Verdict, judge, judge_silence
 from archiver.workers import Workers
@@ -31,8 +32,6 @@ _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _TICK_S = 0.5
 _RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
-_PUT_PAUSE_AT_END_S = 1.0
-_TELL_PAUSE_S = 6.0  # a put that pauses for so long has failed for a while
 _TELL_TROUBLE_S = 15.0  # an election is over by then
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
 PATIENCE_S = 300.0  # without any progress of a partition
@@ -74,6 +73,7 @@ class Pump:
         self._work: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._turn = 0
+        self._late_puts = LatePuts()
 
     async def __aenter__(self) -> Self:
         self._loops = [self._loop(self._tick()), self._loop(self._lead())]
@@ -162,9 +162,10 @@ class Pump:
         while True:
             now_s = self._clock()
             for feed in list(self.feeds.values()):
-                if feed.writer.is_due:
+                if feed.writer.is_due or feed.put_again_at_s is not None:
                     self._advance(feed)
                 feed.note_pending(now_s)
+            self._late_puts.tell(self.feeds.values(), now_s)
             self._lead_moved.set()  # whoever asked the client about a topic may have made it forget
             self._on_tick()
             await asyncio.sleep(_TICK_S)
@@ -378,8 +379,8 @@ class Pump:
         if feed.closing:
             self._drop_queue(feed)
         if feed.put_again_at_s is not None:
-            if self._clock() >= feed.put_again_at_s:
-                self._spawn(feed, self._flush)
+            if self._late_puts.is_due(feed, self._clock()):
+                self._spawn(feed, self._put_again)
             return
         if feed.queue:
             self._spawn(feed, self._take)
@@ -421,6 +422,13 @@ class Pump:
         await self._in_thread(feed, feed.writer.flush)
         self._follow(feed)
 
+    async def _put_again(self, feed: Feed) -> None:
+        self._late_puts.begin()
+        try:
+            await self._flush(feed)
+        finally:
+            self._late_puts.end(feed)
+
     def _follow(self, feed: Feed) -> None:
         """Go on where the writer is, when another one was there first."""
         if not feed.queue and feed.writer.position != feed.fetch_offset:
@@ -460,13 +468,7 @@ class Pump:
     def _put_later(self, feed: Feed, error: PutLaterError) -> None:
         """The segment waits beside the workers: they are for the partitions that get on."""
         self._drop_queue(feed)
-        now_s = self._clock()
-        if feed.put_fails_since_s is None:
-            feed.put_fails_since_s = now_s
-        pause_s = min(error.pause_s, _PUT_PAUSE_AT_END_S) if feed.closing else error.pause_s
-        if pause_s >= _TELL_PAUSE_S:
-            log.warning("%s: %s; tried again for %.0f s now", feed.source, error, now_s - feed.put_fails_since_s)
-        feed.put_again_at_s = now_s + pause_s
+        pause_s = self._late_puts.note(feed, error, self._clock())
         asyncio.get_running_loop().call_later(pause_s + 0.005, self._advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
@@ -15,11 +16,11 @@ from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGon
 from archiver.failpoints import reach
 from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription, TopicPartition
+from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
-from archiver.opening import OPENERS, Ends, Opener
+from archiver.opening import OPENERS, Ends, LearnedConfigs, Opener
 from archiver.patience import persist
 from archiver.shutdown import unless_stopped
 from archiver.workers import Workers
@@ -32,6 +33,7 @@ Value = TypeVar("Value")
 RELEASE_S: Final = 20.0
 _LEAVE_S = 3.0
 _HINTS_S = 5.0
+_SETTLE_S = 60.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 
@@ -40,8 +42,20 @@ _LONGEST_PAUSE_S = 300.0
 class Hold:
     """That a partition is ours, from when it was gained until it goes: what was begun in an earlier one is of no use."""
 
-    since_s: float
+    since_s: float  # without a feed
     archived_to: int = 0  # the last that is known of it while there is no feed, and first the group's word
+    is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """What was asked about many partitions at once, before each of them is opened."""
+
+    hints: Mapping[TopicPartition, Hint]
+    found: Mapping[str, TopicDescription]
+    refused: Mapping[str, Refusal]
+    configs: LearnedConfigs
+    ends: Ends | None
 
 
 class Service:
@@ -59,7 +73,7 @@ class Service:
         self._archive = request.archive
         self._group = group
         self._pool = pool
-        self._openers = Workers(OPENERS, "opener")  # what opens must not wait behind puts that hang
+        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # what opens must not wait behind puts that hang
         self._asides = Workers(1, "hints")  # the same
         self._wait = wait
         self._indexer = indexer_of(request, wait)
@@ -160,16 +174,30 @@ class Service:
                 await self._replace_recreated()
             except StrangerError:
                 raise
-            except ArchiverError as error:
-                log.warning("%s; topics are looked for again in %.0f s", error, self._group.refresh_ms / 1000)
+            except (ArchiverError, TimeoutError) as error:
+                log.warning(
+                    "%r; topics are looked for again in %.0f s",
+                    error,
+                    self._group.refresh_ms / 1000,
+                )
                 self._archive.ledger.retried("topics", type(error).__name__)
 
     async def _settle_changes(self) -> None:
         held = {topic for topic, _ in self.held}
-        changed = [topic for name, topic in self.topics.items() if name in held]
-        settled = await self._opener.settle(changed, only_changes=True)
-        for error in settled.refused.values():
-            log.warning("%s", error)
+        topics = [topic for name, topic in self.topics.items() if name in held]
+        configs = await self._opener.learn_configs(topics)
+
+        async def settle_one(topic: TopicDescription) -> None:
+            try:
+                await self._opener.settle(topic, configs)
+            except StrangerError:
+                raise
+            except ArchiverError as error:
+                log.warning("%s", error)
+
+        changed = [topic for topic in topics if self._opener.has_changed(topic, configs)]
+        async with asyncio.timeout(_SETTLE_S):
+            await asyncio.gather(*map(settle_one, changed))
 
     async def _replace_recreated(self) -> None:
         """Most are noticed by their fetches; one that a broker serves by name is not."""
@@ -183,8 +211,8 @@ class Service:
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         for key in partitions:
+            self._forget(key)
             self.held[key] = Hold(since_s=self._archive.clock())
-            self._failures.pop(key, None)
         self._begin(partitions, with_hints=True)
 
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
@@ -196,49 +224,58 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
     async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
-        """Open partitions; those that cannot be opened are tried again, each on its own."""
+        """Open partitions; those that cannot be opened are tried again. No topic waits for another."""
         try:
-            hints = await self._hints(wanted) if with_hints else {}
-            for key, hint in hints.items():
-                wanted[key].archived_to = hint.offset
-            found, refused = await self._client.describe_known({topic for topic, _ in wanted})
-            settled = await self._opener.settle(list(found.values()))
-            ends = await self._opener.look_up(wanted.keys() - hints.keys())
-        except StrangerError as error:
-            if not self._doom.done():
-                self._doom.set_exception(error)
-            return
+            learned = await self._learn(wanted, with_hints)
         except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
             self._fail(wanted, as_ours(error, "partitions could not be opened"))
             return
-        for topic in {topic for topic, _ in wanted} - settled.facts.keys():
+        by_topic: dict[str, dict[TopicPartition, Hold]] = defaultdict(dict)
+        for key, hold in wanted.items():
+            by_topic[key[0]][key] = hold
+        await asyncio.gather(*(self._open_topic(topic, some, learned) for topic, some in by_topic.items()))
+
+    async def _learn(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> _Learned:
+        hints = await self._hints(wanted) if with_hints else {}
+        for key, hint in hints.items():
+            wanted[key].archived_to = hint.offset
+        found, refused = await self._client.describe_known({topic for topic, _ in wanted})
+        return _Learned(
+            hints=hints,
+            found=found,
+            refused=refused,
+            configs=await self._opener.learn_configs(found.values()),
+            ends=await self._opener.look_up(wanted.keys() - hints.keys()),
+        )
+
+    async def _open_topic(self, topic: str, partitions: Mapping[TopicPartition, Hold], learned: _Learned) -> None:
+        if topic not in learned.found:
             gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
-            why = refused.get(topic) or settled.refused.get(topic) or gone
-            self._fail({key: hold for key, hold in wanted.items() if key[0] == topic}, why)
+            self._fail(partitions, learned.refused.get(topic) or gone)
+            return
+        try:
+            fact = await self._opener.settle(learned.found[topic], learned.configs)
+        except StrangerError as error:
+            if not self._doom.done():
+                self._doom.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(partitions, as_ours(error, topic))
+        else:
+            await asyncio.gather(*(self._open_one(key, hold, fact, learned) for key, hold in partitions.items()))
 
-        async def open_one(key: TopicPartition, hold: Hold) -> None:
-            try:
-                await self._open_one(key, hold, found[key[0]], settled.facts[key[0]], hints.get(key), ends)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
-
-        await asyncio.gather(*(open_one(key, hold) for key, hold in wanted.items() if key[0] in settled.facts))
-
-    async def _open_one(
-        self,
-        key: TopicPartition,
-        hold: Hold,
-        topic: TopicDescription,
-        fact: TopicFact,
-        hint: Hint | None,
-        ends: Ends | None,
-    ) -> None:
-        place = {"ends": ends} if hint is None else {"newest_base": hint.base}
-        feed = await self._opener.open(fact, topic.topic_id, key[1], **place)
-        self._add(feed, hold)
+    async def _open_one(self, key: TopicPartition, hold: Hold, fact: TopicFact, learned: _Learned) -> None:
+        hint = learned.hints.get(key)
+        base = None if hint is None else hint.base
+        ends = learned.ends if hint is None else None
+        try:
+            topic_id = learned.found[key[0]].topic_id
+            self._add(await self._opener.open(fact, topic_id, key[1], newest_base=base, ends=ends), hold)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
 
     def _add(self, feed: Feed, hold: Hold) -> None:
-        if self.held.get(feed.key) is hold:
+        if self.held.get(feed.key) is hold and feed.key not in self.feeds:
+            hold.is_gone = False
             feed.pending_since_s = self.failing.pop(feed.key, None)
             self._pump.add(feed)
 
@@ -257,8 +294,7 @@ class Service:
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
         """Flush what is held of them, and return what is durable."""
         for key in partitions:
-            self.held.pop(key, None)
-            self.failing.pop(key, None)
+            self._forget(key)
         await self._pump.close([feed for key in partitions if (feed := self._pump.feeds.get(key))], RELEASE_S)
         reach("revoked.flushed")
         return self.commits.take(partitions)
@@ -266,12 +302,17 @@ class Service:
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         """Somebody else has them already."""
         for key in partitions:
-            self.held.pop(key, None)
-            self.failing.pop(key, None)
+            self._forget(key)
             feed = self._pump.feeds.get(key)
             if feed is not None:
                 self._pump.let_go(feed)
         self.commits.take(partitions)
+
+    def _forget(self, key: TopicPartition) -> None:
+        """Nothing of an earlier hold may act in a later one."""
+        self.held.pop(key, None)
+        for of_hold in (self.failing, self._failures, self._open_again_at_s):
+            of_hold.pop(key, None)
 
     # --- partitions in trouble
 
@@ -285,13 +326,15 @@ class Service:
             hold = self.held.get(feed.key)
             if hold is None:
                 continue
-            hold.archived_to = feed.writer.durable_position
+            hold.archived_to, hold.since_s = feed.writer.durable_position, self._archive.clock()
             if isinstance(feed.error, CutBackError):
                 self._spawn(self._branch_off(feed, hold))
             elif feed.error is not None:
                 self._fail({feed.key: hold}, feed.error, feed.pending_since_s)
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
+        """Each time after a while: where nothing is archived in between, there may be nothing but cuts."""
+        await self._wait(self._pause_s(feed.key, self._archive.clock()))
         try:
             self._add(await self._opener.branch_off(feed), hold)
         except Exception as error:  # noqa: BLE001 - as above
@@ -306,6 +349,7 @@ class Service:
         pauses_s = [self._pause_s(key, now_s) for key in still_ours]
         for key, pause_s in zip(still_ours, pauses_s, strict=True):
             self._open_again_at_s[key] = now_s + pause_s
+            failed[key].is_gone = isinstance(error, TopicGoneError)
             if isinstance(error, TopicGoneError):
                 self.failing.pop(key, None)
             else:

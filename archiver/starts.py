@@ -1,27 +1,43 @@
 """Where partitions begin that have no archive yet, when a backup was told not to begin at their beginning."""
 
+import logging
 import time
-from collections.abc import Callable
-from typing import Final, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
 
+from archiver.branch import end_of_epoch
 from archiver.control import FORMAT, TOPICS, Fact, append_fact, latest_fact
 from archiver.failpoints import reach
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.segment import PartitionSource
 from archiver.workers import Workers
 from archiver.writer import Archive
+
+log = logging.getLogger(__name__)
 
 Start = Literal["earliest", "latest"] | int  # or milliseconds since the epoch
 EARLIEST: Final = "earliest"
 _PRESENT: Final = "present"  # the stream of one fact
 
 
+class First(NamedTuple):
+    """The first offset that is archived, and the leader epoch in which the log had it; -1: not known."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+BEGINNING: Final = First(0)
+
+
 class Starts:
-    """Tells each partition's first offset, the same one for ever: it is written down before anything is fetched.
+    """Tells each partition's first offset, the same one until its log is cut back.
 
     A late start is for what is old. So the topics that are there when an archive is first told to begin late, and that it
-    does not know, are written down too, once. All others, whoever sees them first, begin at their beginning.
+    does not know, are written down, with the ends of their logs. All others, whoever sees them first, begin at their
+    beginning; and trouble that keeps a partition from being opened loses nothing of it.
     """
 
     def __init__(
@@ -38,55 +54,86 @@ class Starts:
         self._pool = pool
         self._start = start
         self._clock_ms = clock_ms
-        self._present: Fact = {}
+        self._present: Fact = {"topics": {}}
 
     async def note_present(self) -> None:
-        """Write down which topics are there, if nobody did. Before any topic is settled."""
+        """Write down what is there, if nobody did. Before any topic is settled."""
         if self._start == EARLIEST:
             return
         known = await self._pool.call(self._latest, _PRESENT)
         if known is None:
             known = await self._pool.call(self._settle, _PRESENT, await self._look())
-        self._present = known["topics"]
+            reach("start.noted")
+        self._present = known
 
     async def _look(self) -> Fact:
+        at_ms = self._clock_ms()  # before the ends: what comes between is archived
         described = await self._client.describe_topics(None)
         known = await self._pool.call(self._known_topics)
+        new = {name: topic for name, topic in sorted(described.items()) if name not in known}
+        ends: Mapping[TopicPartition, Any] = {}
+        if not isinstance(self._start, int):
+            partitions = [(name, number) for name, topic in new.items() for number in topic.partitions]
+            found, _ = await self._client.offsets_known(partitions)
+            ends = {which: [one.last_stable, one.leader_epoch] for which, one in found.items()}
         topics = {
-            name: {"topic_id": topic.topic_id, "partitions": len(topic.partitions)}
-            for name, topic in sorted(described.items())
-            if name not in known
+            name: {
+                "topic_id": topic.topic_id,
+                "ends": {str(number): ends.get((name, number)) for number in topic.partitions},
+            }
+            for name, topic in new.items()
         }
-        return {"format": FORMAT, "at_ms": self._clock_ms(), "topics": topics}
+        return {"format": FORMAT, "at_ms": at_ms, "topics": topics}
 
-    async def first_offset(self, source: PartitionSource) -> int:
+    async def first(self, source: PartitionSource) -> First:
         """Return where a partition begins that has no archive. Not for one in a child life."""
-        if not self._is_late(source):
-            return 0
-        stream = f"starts/{source.topic}/{source.partition}"
-        known = await self._pool.call(self._latest, stream)
-        if known is None:
-            noted = {"format": FORMAT, "topic_id": source.topic_id, "offset": await self._ask(source)}
-            known = await self._pool.call(self._settle, stream, noted)
-            reach("start.noted")
-        return int(known["offset"])
-
-    def _is_late(self, source: PartitionSource) -> bool:
+        present = self._present["topics"].get(source.topic)
+        is_old = present is not None and present["topic_id"] == source.topic_id
         # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
-        if self._start == EARLIEST or source.topic == OFFSETS_TOPIC:
-            return False
-        present = self._present.get(source.topic)
-        return (
-            present is not None
-            and present["topic_id"] == source.topic_id
-            and source.partition < int(present["partitions"])
-        )
+        if self._start == EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
+            return BEGINNING
+        if str(source.partition) not in present["ends"]:
+            return BEGINNING  # the topic has grown
+        noted = await self._pool.call(self._latest, _stream(source))
+        if noted is not None:
+            return First(noted["offset"], noted["leader_epoch"])
+        if (end := present["ends"][str(source.partition)]) is not None:
+            return First(*end)
+        at_ms = self._start if isinstance(self._start, int) else self._present["at_ms"]
+        first = First(*await self._client.offset_at(source.topic, source.partition, at_ms))
+        held = await self._pool.call(self._settle, _stream(source), _fact(source, first))
+        reach("start.noted")
+        return First(held["offset"], held["leader_epoch"])
 
-    async def _ask(self, source: PartitionSource) -> int:
-        which = source.topic, source.partition
-        if isinstance(self._start, int):
-            return await self._client.offset_at(*which, self._start)
-        return (await self._client.offsets([which]))[which].last_stable
+    async def cut_back(self, source: PartitionSource) -> bool:
+        """Begin earlier when the log was cut back to below its start: what is there now is new. Tell whether it was."""
+        first = await self.first(source)
+        if first.offset == 0:
+            return False
+        ends = (await self._client.offsets([(source.topic, source.partition)]))[source.topic, source.partition]
+        agreed = First(ends.high_watermark)
+        if first.leader_epoch >= 0:
+            answer = await end_of_epoch(self._client, source.topic, source.partition, first.leader_epoch)
+            if answer.leader_epoch >= 0:
+                agreed = First(answer.end_offset, answer.leader_epoch)
+        if agreed.offset >= first.offset:
+            return False
+
+        def decide(latest: Fact | None) -> Fact | None:
+            is_known = latest is not None and latest["offset"] <= agreed.offset
+            return None if is_known else _fact(source, agreed)
+
+        archive = self._archive
+        await self._pool.call(append_fact, archive.store, archive.layout, _stream(source), decide)
+        log.error(
+            "%s: the log was cut back to offset %d, below offset %d at which the archive was to begin: it begins there now."
+            " Look for an unclean election or a lost disk",
+            source,
+            agreed.offset,
+            first.offset,
+        )
+        archive.ledger.branched(source.topic)
+        return True
 
     def _known_topics(self) -> frozenset[str]:
         archive = self._archive
@@ -96,9 +143,20 @@ class Starts:
         return latest_fact(self._archive.store, self._archive.layout, stream)
 
     def _settle(self, stream: str, wanted: Fact) -> Fact:
-        """The first fact of a stream holds for ever."""
+        """Write the first fact of a stream, and return the one that is."""
         archive = self._archive
-        return (
-            append_fact(archive.store, archive.layout, stream, lambda latest: wanted if latest is None else None)
-            or wanted
-        )
+        held = append_fact(archive.store, archive.layout, stream, lambda latest: wanted if latest is None else None)
+        return held or wanted
+
+
+def _stream(source: PartitionSource) -> str:
+    return f"starts/{source.topic}/{source.partition}"
+
+
+def _fact(source: PartitionSource, first: First) -> Fact:
+    return {
+        "format": FORMAT,
+        "topic_id": source.topic_id,
+        "offset": first.offset,
+        "leader_epoch": first.leader_epoch,
+    }

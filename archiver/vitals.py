@@ -55,6 +55,8 @@ class Vitals:
         held = dict(service.held)
         for which in held.keys() - feeds.keys():
             since_s = service.failing.get(which, held[which].since_s)
+            if held[which].is_gone:
+                continue
             if which in service.failing or now_s - since_s >= _TROUBLE_S:  # else it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
 

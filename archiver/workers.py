@@ -12,16 +12,38 @@ Value = TypeVar("Value")
 _Job = tuple[Future[Any], Callable[[], Any]]
 
 
-class Workers(Executor):
-    """A fixed number of threads. `concurrent.futures` has none that the interpreter does not wait for at its end."""
+_STALL_S = 1.0
 
-    def __init__(self, count: int, name: str) -> None:
+
+class Workers(Executor):
+    """Threads: as many as told, and more, up to `most`, while those hang and somebody waits.
+
+    `concurrent.futures` has none that the interpreter does not wait for at its end.
+    """
+
+    def __init__(self, count: int, name: str, *, most: int = 0) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._begun = 0
+        self._closing = threading.Event()
+        for _ in range(count):
+            self._add_thread()
+        if most > count:
+            threading.Thread(target=self._relieve, args=(most,), name=f"{name}-relief", daemon=True).start()
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _relieve(self, most: int) -> None:
+        """A store that hangs must not keep from working what has nothing to do with it."""
+        begun = self._begun
+        while not self._closing.wait(_STALL_S) and len(self._threads) < most:
+            if begun == self._begun and not self._jobs.empty():
+                self._add_thread()
+            begun = self._begun
 
     def submit(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Value]:
         future: Future[Value] = Future()
@@ -34,6 +56,7 @@ class Workers(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads when what is queued is done, or at once what has not begun."""
+        self._closing.set()
         while cancel_futures and not self._jobs.empty():
             job = self._jobs.get()
             if job is not None:
@@ -47,6 +70,7 @@ class Workers(Executor):
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             future, call = job
+            self._begun += 1
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())

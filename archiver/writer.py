@@ -201,14 +201,11 @@ class PartitionWriter:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
         return True
 
-    def skip(self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED) -> None:
-        """Go on behind what cannot be had; it becomes a hole of the next segment, and is counted now."""
+    def skip(self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, is_news: bool = True) -> None:
+        """Go on behind what cannot be had; it becomes a hole of the next segment, and is told and counted now, if it is news."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
-        level = logging.WARNING if cause is HoleCause.EXPIRED else logging.INFO
-        log.log(
-            level, "%s: offsets %d to %d are not archived: %s", self.source, hole.first_offset, hole.last_offset, cause
-        )
-        self._archive.ledger.hole(self.source.topic, cause=cause, offsets=hole.last_offset - hole.first_offset + 1)
+        if is_news:
+            self._tell_hole(hole)
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
@@ -217,6 +214,12 @@ class PartitionWriter:
             self._waiting_holes = [replace(self._waiting_holes[0], last_offset=hole.last_offset)]
         else:
             self._waiting_holes = [hole]
+
+    def _tell_hole(self, hole: Hole) -> None:
+        first, last, cause = hole.first_offset, hole.last_offset, hole.cause
+        level = logging.WARNING if cause is HoleCause.EXPIRED else logging.INFO
+        log.log(level, "%s: offsets %d to %d are not archived: %s", self.source, first, last, cause)
+        self._archive.ledger.hole(self.source.topic, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int) -> None:
         """Go on behind offsets that compaction left empty; not a hole."""

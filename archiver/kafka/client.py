@@ -269,10 +269,10 @@ class KafkaClient:
         call = calls.ListOffsetsCall(by_topic, timestamp=timestamp, isolation_level=isolation_level)
         return {(row.topic, row.partition): row for row in await self.send(node_id, call)}
 
-    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """The first offset whose record is at or after a time; the end of the log when there is none."""
+    async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int]:
+        """The first offset whose record is at or after a time, or the end of the log; and the leader epoch there."""
 
-        async def once() -> int:
+        async def once() -> tuple[int, int]:
             node_id = await self._leader_once(topic, partition)
             asked = [(topic, partition)]
             row = (await self._list_offsets(node_id, asked, timestamp_ms, calls.READ_UNCOMMITTED))[topic, partition]
@@ -281,7 +281,7 @@ class KafkaClient:
             if row.error_code:
                 self.forget_leaders(topic)
                 raise broker_error(row.error_code, f"offsets of {topic}[{partition}] from broker {node_id}")
-            return row.offset
+            return row.offset, row.leader_epoch
 
         return await self.persist(once)
 

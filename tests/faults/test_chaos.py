@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.brokers import Bucket, StartBroker
-from tests.support.chaos.broken import BROKEN, make_overlay
+from tests.support.chaos.broken import BROKEN, WITHOUT_VIGIL, make_overlay
 from tests.support.chaos.director import Director
 from tests.support.chaos.fleet import STOP_S
 from tests.support.chaos.plan import LONG, SHORT, Action, Form, Step, make_plan
@@ -135,13 +135,13 @@ def test_a_broken_build_is_caught(scene_of: OpenScene, seed: int, tmp_path: Path
 # --- zombies
 
 
-def haunt(scene: Scene, seed: int, action: Action) -> int:
-    """In fair weather, so that nothing hides behind another repeat. How many segments were swept."""
-    director = Director(scene, seed)
+def haunt(scene: Scene, seed: int, action: Action) -> Judgement:
+    """In fair weather, so that nothing hides behind another repeat."""
     scene.weather.chances = {}
-    director.run([Step(action, 0.5)])
-    print(scene.settle_accounts())
-    return director.swept
+    Director(scene, seed).run([Step(action, 0.5)])
+    judgement = scene.settle_accounts()
+    print(judgement)
+    return judgement
 
 
 @pytest.mark.timeout(SHORT_S)
@@ -153,7 +153,15 @@ def test_a_zombie_does_no_harm(scene_of: OpenScene, seed: int) -> None:
 @pytest.mark.timeout(SHORT_S)
 def test_a_zombie_whose_key_was_swept_does_no_harm(scene_of: OpenScene, seed: int) -> None:
     with scene_of() as scene:
-        assert haunt(scene, seed, Action.SWEPT_ZOMBIE) > 0
+        assert haunt(scene, seed, Action.SWEPT_ZOMBIE).swept_records > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(SHORT_S)
+def test_a_zombie_without_a_vigil_is_caught(scene_of: OpenScene, seed: int, tmp_path: Path) -> None:
+    overlay = make_overlay(tmp_path / "overlay", WITHOUT_VIGIL)
+    with scene_of(overlay=overlay) as scene, pytest.raises(VerdictError, match="keys that were written again"):
+        haunt(scene, seed, Action.SWEPT_ZOMBIE)
 
 
 # --- SIGTERM

@@ -18,7 +18,7 @@ from archiver.sandbox import KafkaBroker
 from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
-from tests.support.cluster import corrupt_log
+from tests.support.cluster import broker_cluster, corrupt_log
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
@@ -137,9 +137,17 @@ def test_health_and_what_would_be_lost_are_told(broker_41: Broker, site: Archive
 # --- where a topic begins
 
 
-@pytest.mark.parametrize("start", ["latest", pytest.param("time", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("start", "failpoint"),
+    [
+        ("latest", "segment.closed"),
+        ("time", "start.noted:2"),  # of what is there, then of a partition
+        pytest.param("latest", "start.noted", marks=pytest.mark.long),
+        pytest.param("time", "segment.closed", marks=pytest.mark.long),
+    ],
+)
 def test_a_start_is_kept_over_a_kill_before_the_first_put(
-    broker_41: Broker, site: ArchiveSite, topic: str, start: str
+    broker_41: Broker, site: ArchiveSite, topic: str, start: str, failpoint: str
 ) -> None:
     """Records that came after the first look are archived, though nothing of the topic was when it was killed."""
     old, late = f"{topic}-old", f"{topic}-late"
@@ -148,10 +156,13 @@ def test_a_start_is_kept_over_a_kill_before_the_first_put(
     time.sleep(0.05)
     at = datetime.now(UTC).isoformat()
     config = config_of(site, broker_41, topic, start="latest" if start == "latest" else at)
-    with running(site, config, ARCHIVER_FAILPOINT="segment.closed") as instance:
-        eventually(lambda: instance.value("archiver_partitions", topic=old) == 2)
-        produce_values(broker_41.bootstrap, old, values(30, b"after"))
+    with running(site, config, ARCHIVER_FAILPOINT=failpoint) as instance:
+        if failpoint == "segment.closed":  # a segment needs records
+            eventually(lambda: instance.value("archiver_partitions", topic=old) == 2)
+            produce_values(broker_41.bootstrap, old, values(30, b"after"))
         assert instance.process.wait(30) == -signal.SIGKILL
+    if failpoint != "segment.closed":
+        produce_values(broker_41.bootstrap, old, values(30, b"after"))
     produce_values(broker_41.bootstrap, old, values(20, b"later"))
     with running(site, config, "two") as instance:
         eventually(lambda: instance.value("archiver_records_total", topic=old) == 50)
@@ -171,6 +182,68 @@ def test_a_start_is_kept_over_a_kill_before_the_first_put(
     first = read_segments(site.bucket, old)[0]
     assert (first.base, first.holes) == (0, "0-49:before-start")
     assert len(read_partitions(site.bucket, late)[0]) == 40
+
+
+@pytest.mark.parametrize("first_one", ["is down", pytest.param("does not look", marks=pytest.mark.long)])
+def test_what_came_after_the_first_instance_is_archived_whole(
+    broker_41: Broker, site: ArchiveSite, topic: str, first_one: str
+) -> None:
+    """A late start is for what was there when the archive began, whichever instance sees the rest first, and however late."""
+    bootstrap = broker_41.bootstrap
+    old, late = f"{topic}-old", f"{topic}-late"
+    create_topic(bootstrap, old, 1, KEEP_ALL)
+    produce_values(bootstrap, old, values(10))
+    config = config_of(site, broker_41, topic, start="latest")
+    config["topics"]["refresh"] = "1h"
+    with running(site, config) as one:
+        eventually(lambda: one.value("archiver_partitions", topic=old) == 1)
+        if first_one == "is down":
+            assert one.stop() == 0
+        create_topic(bootstrap, late, 2, KEEP_ALL)
+        add_partitions(bootstrap, old, 2)
+        for partition in range(2):
+            produce_values(bootstrap, late, values(20), partition)
+            produce_values(bootstrap, old, values(20), partition)
+        with running(site, config, "two") as two:
+            eventually(lambda: len(read_partitions(site.bucket, late)) == 2)
+            eventually(lambda: len(read_partitions(site.bucket, old)) == 2)
+            assert two.stop() == 0
+    assert {segment.holes for segment in read_segments(site.bucket, late)} == {""}
+    assert offsets_in(site, late) == {0: [*range(20)], 1: [*range(20)]}
+    assert offsets_in(site, old) == {0: [*range(10, 30)], 1: [*range(20)]}
+
+
+def test_a_partition_without_a_leader_begins_late_and_alone(tmp_path: Path, site: ArchiveSite, topic: str) -> None:
+    """The others do not wait for it. What it gets after the first look is archived, however late it is opened."""
+    with broker_cluster(tmp_path, 2) as cluster:
+        bootstrap, absent = cluster.bootstrap, cluster.nodes[2]
+        cluster.create_topic(topic, [[1], [1], [2]])
+        for partition in range(3):
+            produce_values(bootstrap, topic, values(20), partition)
+        absent.stop()
+        config = service_config(site, bootstrap, topic, group=topic, start="latest", **{"session-timeout": "45s"})
+        with running(site, config) as instance:
+
+            def skipped() -> float:
+                return instance.value("archiver_hole_offsets_total", topic=topic, cause="before-start")
+
+            eventually(lambda: skipped() == 2 * 20)
+            for partition in range(2):
+                produce_values(bootstrap, topic, values(10), partition)
+            eventually(lambda: instance.value("archiver_records_total", topic=topic) == 2 * 10)
+            eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
+            instance.process.send_signal(signal.SIGSTOP)  # else it may look before there are more
+            absent.start()
+            produce_values(bootstrap, topic, values(15), 2)
+            instance.process.send_signal(signal.SIGCONT)
+            eventually(lambda: skipped() == 3 * 20)
+            eventually(lambda: instance.value("archiver_records_total", topic=topic) == 2 * 10 + 15)
+            assert instance.stop() == 0
+    assert offsets_in(site, topic) == {0: [*range(20, 30)], 1: [*range(20, 30)], 2: [*range(20, 35)]}
+
+
+def offsets_in(site: ArchiveSite, topic: str) -> dict[int, list[int]]:
+    return {nr: [record.offset for record in records] for nr, records in read_partitions(site.bucket, topic).items()}
 
 
 # --- one partition and the others

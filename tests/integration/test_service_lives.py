@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.config import ArchiverConfig
 from archiver.job import run_restore_job
+from archiver.sandbox import KafkaBroker
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import BrokerCluster, broker_cluster, cut_log
@@ -21,7 +22,7 @@ from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.records import Rec, without_offsets
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.service import eventually, running, service_config, until_archived
+from tests.support.service import Instance, eventually, running, service_config, until_archived
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
@@ -102,12 +103,12 @@ def test_a_topic_created_again_is_another_life(
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("held", 90), pytest.param("held", 30, marks=pytest.mark.long), ("archived", 30)]
+    ("old", "new"), [("held", 90), pytest.param("held", 30, marks=pytest.mark.long), ("archived", 30), ("archived", 50)]
 )
 def test_a_topic_fetched_by_name_is_not_taken_for_another(
     broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path, old: str, new: int
 ) -> None:
-    """Fetches go on in the new topic: in its midst, or behind its end. What is held of the old one is dropped.
+    """Fetches go on in the new topic: in its midst, at its end, or behind it. What is held of the old one is dropped.
 
     Nothing of either gets into the other's life, and nothing is taken for a log that was cut back.
     """
@@ -115,7 +116,8 @@ def test_a_topic_fetched_by_name_is_not_taken_for_another(
     overlay = make_overlay(tmp_path / "overlay", [BY_NAME])
     create_topic(bootstrap, topic, 1, KEEP_ALL)
     config = config_of(site, bootstrap, topic, segment={"age": "4s" if old == "held" else "1s"})
-    config["topics"]["refresh"] = "1h"  # nobody else looks
+    if new != 50:  # else the fetches are empty, as they were before: nothing but a look at the topics tells
+        config["topics"]["refresh"] = "1h"
     with running(site, config, PYTHONPATH=str(overlay)) as instance:
         eventually(lambda: instance.value("archiver_partitions", topic=topic) == 1)
         produce(bootstrap, topic, 50, "old")
@@ -139,8 +141,8 @@ def test_a_topic_fetched_by_name_is_not_taken_for_another(
 
 def check_the_lives(
     site: ArchiveSite, oracle: JavaOracle, bootstrap: str, topic: str, parent: list[Rec], branch: int
-) -> None:
-    """The parent is kept; the child begins at the branch; joined they are the log as Kafka has it now."""
+) -> list[Rec]:
+    """The parent is kept; the child begins at the branch, and goes on as the log that Kafka has now, which is returned."""
     now = oracle.consume(bootstrap, topic).records[0]
     assert now[:branch] == parent[:branch]
     assert now[branch] != parent[branch]
@@ -148,6 +150,13 @@ def check_the_lives(
     child = read_segments(site.bucket, f"{topic}@1")
     assert child[0].base == branch
     assert [record for segment in child for record in segment.records] == now[branch:]
+    return now
+
+
+def check_what_is_read_back(
+    site: ArchiveSite, oracle: JavaOracle, bootstrap: str, topic: str, parent: list[Rec], now: list[Rec]
+) -> None:
+    """Joined, the lives are the log as Kafka has it now; the parent alone is the log of then."""
     site.write_config(bootstrap, topic)
     shown = [json.loads(line) for line in site.run("cat", topic).stdout.splitlines()]
     assert [(row["offset"], row["value"]["utf8"]) for row in shown] == [
@@ -157,26 +166,80 @@ def check_the_lives(
     assert_same_but_offsets(restored(site, oracle, bootstrap, topic, f"{topic}-then", 0), {0: parent})
 
 
+def cut_while_stopped(instance: Instance, broker: KafkaBroker, topic: str, grown: int = 90) -> None:
+    """Cut the log back to offset 60. With 90 new records it is longer than it was: only the epoch tells."""
+    instance.process.send_signal(signal.SIGSTOP)  # else it may see the shorter log before it grows
+    broker.stop()
+    cut_log(broker, topic, 0, 60)
+    broker.start()
+    produce(broker.bootstrap, topic, grown, "new")
+    instance.process.send_signal(signal.SIGCONT)
+
+
+def until_child_has(site: ArchiveSite, topic: str, count: int) -> None:
+    eventually(lambda: sum(len(one.records) for one in read_segments(site.bucket, f"{topic}@1")) >= count)
+
+
 @pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_a_log_cut_over_a_restart_goes_on_in_a_child_life(
     new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, version: str
 ) -> None:
-    """The log is soon longer than the archive again: only the epoch tells."""
     broker = new_broker(version)
     create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
     produce(broker.bootstrap, topic, 100, "old")
     with running(site, config_of(site, broker.bootstrap, topic)) as instance:
         parent = until_archived(site, java_oracle, broker.bootstrap, topic)[0]
-        instance.process.send_signal(signal.SIGSTOP)  # else it may see the shorter log before it grows
-        broker.stop()
-        cut_log(broker, topic, 0, 60)
-        broker.start()
-        produce(broker.bootstrap, topic, 90, "new")
-        instance.process.send_signal(signal.SIGCONT)
+        cut_while_stopped(instance, broker, topic)
         eventually(lambda: instance.value("archiver_branches_total", topic=topic) == 1)
-        eventually(lambda: sum(len(one.records) for one in read_segments(site.bucket, f"{topic}@1")) >= 90)
+        until_child_has(site, topic, 90)
         assert "the log was cut back: the archive goes on at offset 60 as life 1" in instance.log
         assert instance.stop() == 0
+    now = check_the_lives(site, java_oracle, broker.bootstrap, topic, parent, 60)
+    check_what_is_read_back(site, java_oracle, broker.bootstrap, topic, parent, now)
+
+
+@pytest.mark.parametrize("grown", [30, 90])
+def test_a_log_cut_back_below_a_late_start_begins_earlier(
+    new_broker: StartBroker, site: ArchiveSite, topic: str, grown: int
+) -> None:
+    """What was written since the archive was told to begin at the end is archived, whether the log is shorter or longer then."""
+    broker = new_broker()
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    produce(broker.bootstrap, topic, 100, "old")
+    config = config_of(site, broker.bootstrap, topic, start="latest")
+    with running(site, config) as instance:
+        eventually(lambda: instance.value("archiver_hole_offsets_total", topic=topic, cause="before-start") == 100)
+        cut_while_stopped(instance, broker, topic, grown)
+        eventually(lambda: sum(map(len, read_partitions(site.bucket, topic).values())) == grown)
+        assert instance.value("archiver_branches_total", topic=topic) == 1
+        assert instance.value("archiver_hole_offsets_total", topic=topic, cause="before-start") == 100 + 60
+        assert "the log was cut back to offset 60, below offset 100" in instance.log
+        assert instance.stop() == 0
+    (records,) = read_partitions(site.bucket, topic).values()
+    assert [record.offset for record in records] == [*range(60, 60 + grown)]
+    assert read_segments(site.bucket, topic)[0].holes == "0-59:before-start"
+
+
+def test_a_child_life_is_kept_over_a_kill_before_its_first_put(
+    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """The next instance begins no other life: it finds that one, and where it begins."""
+    broker = new_broker()
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    produce(broker.bootstrap, topic, 100, "old")
+    config = config_of(site, broker.bootstrap, topic, **{"session-timeout": "3s"})
+    with running(site, config, ARCHIVER_FAILPOINT="branch.settled") as instance:
+        parent = until_archived(site, java_oracle, broker.bootstrap, topic)[0]
+        cut_while_stopped(instance, broker, topic)
+        assert instance.process.wait(30) == -signal.SIGKILL
+    assert keys_in(site.bucket, f"topics/{topic}@1/") == []
+    known = keys_in(site.bucket, f"control/topics/{topic}/")
+    with running(site, config, "two") as instance:
+        until_child_has(site, topic, 90)
+        assert "the log was cut back" not in instance.log
+        assert instance.total("archiver_branches_total") == 0
+        assert instance.stop() == 0
+    assert keys_in(site.bucket, f"control/topics/{topic}/") == known
     check_the_lives(site, java_oracle, broker.bootstrap, topic, parent, 60)
 
 
@@ -211,12 +274,12 @@ def test_an_unclean_election_begins_a_child_life(
         produce(bootstrap, topic, 70, "the other")
         produce(bootstrap, topic, 30, "beside", 1)
         eventually(lambda: instance.value("archiver_branches_total", topic=topic) == 1)
-        eventually(lambda: sum(len(one.records) for one in read_segments(site.bucket, f"{topic}@1")) >= 70)
+        until_child_has(site, topic, 70)
         assert "the log was cut back: the archive goes on at offset 50 as life 1" in instance.log
         leader.start()
         eventually(lambda: cluster.in_sync(topic) == {2, 3})
         produce(bootstrap, topic, 20, "both again")
-        eventually(lambda: sum(len(one.records) for one in read_segments(site.bucket, f"{topic}@1")) >= 90)
+        until_child_has(site, topic, 90)
         eventually(lambda: len(read_partitions(site.bucket, topic).get(1, [])) == 30)
         assert instance.value("archiver_branches_total", topic=topic) == 1
         assert instance.total("archiver_holes_total") == 0

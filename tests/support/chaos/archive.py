@@ -1,21 +1,30 @@
 """The bucket while it is being written, past the proxy: what grew, what a sweep takes, and whether anything was changed."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from tests.support.brokers import Bucket
 from tests.support.chaos.group import Partition
 from tests.support.foreign_reader import keys_in, s3_client
+
+# A put whose answer was lost may be done that late (faulty_s3.Fault.LATE). Retention takes nothing that is so young.
+_YOUNG = timedelta(seconds=5)
 
 
 def partition_prefix(partition: Partition) -> str:
     return f"topics/{partition[0]}/partition={partition[1]}/"
 
 
+def segment_key(partition: Partition, base: int) -> str:
+    topic, number = partition
+    return f"{partition_prefix(partition)}{topic}+{number}-{base:020}.data"
+
+
 @dataclass(slots=True)
 class WatchedBucket:
-    """A bucket that keeps every version of every object: an overwrite cannot hide.
+    """A bucket that keeps every version of every object: nothing that was written twice can hide.
 
     `swept` holds the coverages, per partition, of the objects that `sweep` deleted.
     """
@@ -38,40 +47,40 @@ class WatchedBucket:
     def end(self, partition: Partition) -> int:
         """Where the newest segment ends; 0 when there is none."""
         keys = self.keys(partition)
-        return self._coverage(keys[-1]).stop if keys else 0
+        if not keys:
+            return 0
+        found = s3_client(self.bucket).head_object(Bucket=self.bucket.name, Key=keys[-1])
+        return _coverage_of(found["Metadata"]).stop
 
-    def sweep(self, partition: Partition) -> int:
-        """Delete every segment that a newer one follows, as retention would. How many."""
-        old = self.keys(partition)[:-1]
+    def sweep(self, partition: Partition) -> set[str]:
+        """Delete every segment that a newer one follows and that is not young, as retention would. Their keys."""
         client = s3_client(self.bucket)
-        for key in old:
-            self.swept.setdefault(partition, []).append(self._coverage(key))
-            client.delete_object(Bucket=self.bucket.name, Key=key)
-        return len(old)
+        swept = set()
+        for key in self.keys(partition)[:-1]:
+            found = client.head_object(Bucket=self.bucket.name, Key=key)
+            if datetime.now(UTC) - found["LastModified"] > _YOUNG:
+                self.swept.setdefault(partition, []).append(_coverage_of(found["Metadata"]))
+                client.delete_object(Bucket=self.bucket.name, Key=key)
+                swept.add(key)
+        return swept
 
     def put_back(self) -> None:
-        """Undo the sweeps: every swept object is there again as it first was. What a zombie put in its place goes."""
+        """Undo the sweeps: every swept object is there again. Not while one of them was written again: that would hide it."""
+        assert self.rewritten_keys() == []
         client = s3_client(self.bucket)
-        versions: dict[str, list[tuple[datetime, str]]] = {}
-        marked: set[str] = set()
         for page in client.get_paginator("list_object_versions").paginate(Bucket=self.bucket.name, Prefix="topics/"):
-            marked.update(item["Key"] for item in page.get("DeleteMarkers", []))
-            for item in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]:
-                versions.setdefault(item["Key"], []).append((item["LastModified"], item["VersionId"]))
-        for key in marked:
-            for _, version in sorted(versions[key])[1:]:
-                client.delete_object(Bucket=self.bucket.name, Key=key, VersionId=version)
+            for marker in page.get("DeleteMarkers", []):
+                client.delete_object(Bucket=self.bucket.name, Key=marker["Key"], VersionId=marker["VersionId"])
         self.swept.clear()
 
-    def _coverage(self, key: str) -> range:
-        metadata = s3_client(self.bucket).head_object(Bucket=self.bucket.name, Key=key)["Metadata"]
-        return range(int(metadata["archiver-base"]), int(metadata["archiver-next"]))
-
-    def changed_keys(self) -> list[str]:
-        """Keys under topics/ that were written while they were there already."""
+    def rewritten_keys(self) -> list[str]:
+        """Keys under topics/ that were written more than once: while they were there already, or after they were swept."""
         versions: Counter[str] = Counter()
         pages = s3_client(self.bucket).get_paginator("list_object_versions")
         for page in pages.paginate(Bucket=self.bucket.name, Prefix="topics/"):
             versions.update(item["Key"] for item in page.get("Versions", []))
-            versions.subtract(item["Key"] for item in page.get("DeleteMarkers", []))
         return sorted(key for key, count in versions.items() if count > 1)
+
+
+def _coverage_of(metadata: Mapping[str, str]) -> range:
+    return range(int(metadata["archiver-base"]), int(metadata["archiver-next"]))

@@ -31,10 +31,10 @@ _POSITION_FROM_THE_COMMIT = (
     ),
     Change(
         "opening.py",
-        "end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition, newest_base)\n",
-        "end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition)\n"
+        "        if listed is None:\n",
         "        if newest_base is not None:\n"
-        "            return ArchivedEnd(next=-1 - newest_base)\n",
+        "            return ArchivedEnd(next=-1 - newest_base)\n"
+        "        if listed is None:\n",
     ),
 )
 BROKEN: Mapping[str, Sequence[Change]] = {
@@ -45,10 +45,16 @@ BROKEN: Mapping[str, Sequence[Change]] = {
     ),
     "overwrite instead of put-if-absent": (
         Change("store.py", '                    IfNoneMatch="*",\n', ""),
-        Change("store.py", "    if was_created or (found", "    if False and (found"),  # the probe would refuse to run
+        Change(
+            "store.py", "    if created is not None or (found", "    if False and (found"
+        ),  # the probe would refuse to run
     ),
     "position from the commit alone": _POSITION_FROM_THE_COMMIT,
 }
+
+
+# A member that was stopped puts what it holds, whatever happened meanwhile.
+WITHOUT_VIGIL = (Change("job.py", "Vigil(backup.session_timeout_ms / 2000)", "Vigil(1e9)"),)
 
 
 def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:

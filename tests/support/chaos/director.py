@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from tests.support.chaos.archive import segment_key
 from tests.support.chaos.fleet import Member, MemberError
 from tests.support.chaos.group import NotReachedError, Partition, wait_until
 from tests.support.chaos.plan import AT_REVOCATION, AT_STOP, Action, Step, plan_text
@@ -24,7 +25,6 @@ class Director:
         self._scene = scene
         self._rng = random.Random(f"{seed}-director")
         self._new_topics = 0
-        self.swept = 0
 
     def run(self, plan: list[Step]) -> None:
         """A failure tells the plan and the step."""
@@ -99,25 +99,44 @@ class Director:
         self._scene.fleet.terminate(self._any_member())
 
     def _zombie(self, _: Step) -> None:
-        self._haunt(self._frozen_member(), lambda _: None)
+        member, partitions = self._any_assigned_member()
+        self._scene.fleet.freeze(member)
+        self._move_on_without(member, partitions)
+        self._wake(member)
 
     def _swept_zombie(self, _: Step) -> None:
-        def sweep(partitions: frozenset[Partition]) -> None:
-            for partition in sorted(partitions):
-                self.swept += self._scene.watched.sweep(partition)
+        member, partitions = self._any_assigned_member()
+        keys = self._freeze_with_records(member, partitions)
+        self._move_on_without(member, partitions)
+        self._sweep_all(partitions, keys)
+        self._wake(member)
 
-        self._haunt(self._frozen_member(), sweep)
-
-    def _frozen_member(self) -> Member:
+    def _any_assigned_member(self) -> tuple[Member, frozenset[Partition]]:
         member = self._any_member()
         self._scene.fleet.wait_assigned(member)
-        return member
+        return member, self._scene.cluster.partitions_of(member.name)
 
-    def _haunt(self, member: Member, meanwhile: Callable[[frozenset[Partition]], None]) -> None:
-        """Stop a member until all that it had moved on without it; then let it go on as if nothing had happened."""
+    def _freeze_with_records(self, member: Member, partitions: frozenset[Partition]) -> set[str]:
+        """Stop a member that holds records, while no put of it is under way. The keys that it is about to write."""
         fleet, watched = self._scene.fleet, self._scene.watched
-        partitions = self._scene.cluster.partitions_of(member.name)
-        fleet.freeze(member)
+        keys: set[str] = set()
+
+        def is_holding() -> bool:
+            fleet.check()
+            fleet.freeze(member)
+            bases = member.held_bases()
+            ends = {partition: watched.end(partition) for partition in partitions} if bases else {}
+            keys.update(segment_key(partition, end) for partition, end in ends.items() if (partition[1], end) in bases)
+            if not keys:
+                fleet.thaw(member)
+            return bool(keys)
+
+        wait_until(f"{member.name} holds records, and puts nothing", is_holding)
+        return keys
+
+    def _move_on_without(self, member: Member, partitions: frozenset[Partition]) -> None:
+        """Until the others have all that a stopped member had, and are ahead of it."""
+        fleet, watched = self._scene.fleet, self._scene.watched
         before = {partition: len(watched.keys(partition)) for partition in partitions}
         if len(fleet.live) == 1:
             fleet.start()
@@ -128,9 +147,22 @@ class Director:
             return all(grown) and not self._scene.cluster.partitions_of(member.name)
 
         wait_until(f"what {member.name} had goes on without it: {sorted(partitions)}", has_moved, _MOVED_S)
-        meanwhile(partitions)
-        fleet.thaw(member)
-        fleet.wait_assigned(member)
+
+    def _sweep_all(self, partitions: frozenset[Partition], keys: set[str]) -> None:
+        """Sweep partitions until these keys are gone."""
+        left = set(keys)
+
+        def are_gone() -> bool:
+            for partition in sorted(partitions):
+                left.difference_update(self._scene.watched.sweep(partition))
+            return not left
+
+        wait_until(f"these are swept: {sorted(keys)}", are_gone, _MOVED_S)
+
+    def _wake(self, member: Member) -> None:
+        """It goes on as if nothing had happened."""
+        self._scene.fleet.thaw(member)
+        self._scene.fleet.wait_assigned(member)
         self._scene.wait_growth()
 
     # --- the cluster

@@ -1,6 +1,7 @@
 """Members of a backup's group: processes of the installed command, and what may be done to them."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ _DEATH_S = 45.0  # a failpoint is met within: a member starts in 2 s, and joins 
 _JOIN_S = 40.0
 _TAIL_LINES = 25
 _REFUSED = "Connection refused"  # twenty times a second, while a broker restarts
+_SPOOLED = re.compile(r"(?P<partition>\d+)-(?P<base>\d+)-[^-]*\.blocks")
 
 
 class MemberError(AssertionError):
@@ -32,7 +34,7 @@ class Member:
         self.name = name
         self.ended_by_us = False
         self._log = folder / f"{name}.log"
-        spool = folder / f"{name}-spool"
+        self._spool = spool = folder / f"{name}-spool"
         spool.mkdir()
         path = folder / f"{name}.yaml"
         kafka = {**config["kafka"], "client.id": name}
@@ -50,6 +52,10 @@ class Member:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         return self._process.poll()
 
@@ -62,6 +68,18 @@ class Member:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             raise MemberError(f"{self.name} has not ended after {timeout_s:g} s:\n{self.tail()}") from error
+
+    def held_bases(self) -> set[tuple[int, int]]:
+        """Number of the partition and base of each segment that it fills; none of them is complete, or being put.
+
+        Empty when it is not so clear: a file with blocks in it may be that of a put under way, which happens or not,
+        whatever becomes of the member. For a member that is stopped.
+        """
+        files = list(self._spool.glob("*/*.blocks"))
+        if any(file.stat().st_size for file in files):
+            return set()
+        names = [match for file in files if (match := _SPOOLED.fullmatch(file.name)) is not None]
+        return {(int(name["partition"]), int(name["base"])) for name in names}
 
     def tail(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if _REFUSED not in line]
@@ -163,7 +181,9 @@ class Fleet:
             _check_stopped(member)
 
     def freeze(self, member: Member) -> None:
+        """Returns when it stands still."""
         member.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, member.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self, member: Member) -> None:
         member.signal(signal.SIGCONT)
@@ -181,7 +201,7 @@ class Fleet:
     def end(self) -> None:
         """At the end of a test, however it went."""
         for member in self.live:
-            os.kill(member._process.pid, signal.SIGKILL)
+            os.kill(member.pid, signal.SIGKILL)
             member._process.wait()
 
 

@@ -92,7 +92,7 @@ def judge(watched: WatchedBucket, expected: Mapping[str, Consumed], topics: Sequ
     ours = tuple(f"topics/{topic.name}/" for topic in topics)
     strangers = [key for key in keys_in(watched.bucket, "topics/") if not key.startswith(ours)]
     judgement.faults += _some("keys that nobody expected", strangers)
-    judgement.faults += _some("keys that were written again", watched.changed_keys())
+    judgement.faults += _some("keys that were written again", watched.rewritten_keys())
     if judgement.faults:
         raise VerdictError("the archive is not what Kafka holds:\n" + "\n".join(judgement.faults))
     return judgement
