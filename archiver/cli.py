@@ -3,6 +3,7 @@
 import argparse
 import gc
 import json
+import logging
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(error)
         return error.exit_code
     except KeyboardInterrupt:
-        print("archiver: interrupted; what is in the archive is whole, run the same command again", file=sys.stderr)
+        _complain("interrupted; what is in the archive is whole, run the same command again")
         return 4
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away (`| head`); Python would complain about it at exit
@@ -306,7 +307,12 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _complain(problem: object) -> None:
-    print(f"archiver: {problem}", file=sys.stderr)
+    from archiver.observe import writes_json
+
+    if writes_json():
+        logging.getLogger("archiver").error("%s", problem)
+    else:
+        print(f"archiver: {problem}", file=sys.stderr)
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -44,6 +44,11 @@ def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False) -> Non
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
+def writes_json() -> bool:
+    """Tell whether logs are JSON lines: then a program reads standard error, and every line there must be one."""
+    return any(isinstance(handler.formatter, _JsonFormatter) for handler in logging.getLogger().handlers)
+
+
 class _StderrHandler(logging.Handler):
     """Writes to the stderr of the moment: while a progress line stands there, rich puts its own in between."""
 

@@ -87,7 +87,7 @@ class Vitals:
             retention_ms=self._retention_ms.get(topic),
             is_failing=any(
                 since_s is not None and now_s - since_s > _TROUBLE_S
-                for since_s in (feed.trouble_since_s, feed.put_fails_since_s)
+                for since_s in (feed.trouble_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
             ),
             open_transactions=[
                 (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions

@@ -152,6 +152,11 @@ class PartitionWriter:
         return self._open is not None or self._closed is not None
 
     @property
+    def putting_since_s(self) -> float | None:
+        """Since when a segment waits to be durable."""
+        return None if self._closed is None else self._closed_at_s
+
+    @property
     def is_due(self) -> bool:
         """Whether the open segment is as old as one may be."""
         return self._open is not None and self._is_old()

@@ -97,7 +97,9 @@ def test_a_topic_deleted_between_two_looks_ends_quietly(broker_41: Broker, site:
         eventually(lambda: instance.value("archiver_records_total", topic=topic) == 10)
         delete_topic(broker_41.bootstrap, topic)
         eventually(lambda: "what is archived is kept" in instance.log)
+        time.sleep(16)  # what is in trouble for longer than that would be told
         assert instance.total("archiver_partitions_failing") == 0
+        assert instance.total("archiver_rpo_seconds") == 0
         assert instance.total("archiver_failures_total") == 0
         assert "ERROR" not in instance.log
         create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
@@ -247,6 +249,31 @@ def offsets_in(site: ArchiveSite, topic: str) -> dict[int, list[int]]:
 
 
 # --- one partition and the others
+
+
+@pytest.mark.parametrize(("method", "place"), [("PUT", "topics/"), ("GET", "control/topics/")])
+def test_a_topic_whose_requests_hang_holds_up_no_other(
+    broker_41: Broker, site: ArchiveSite, topic: str, method: str, place: str
+) -> None:
+    """More of them hang than there are threads, when it is opened and when it is put."""
+    stuck, healthy = f"{topic}-stuck", f"{topic}-healthy"
+    for name, partitions in ((stuck, 8), (healthy, 1)):
+        create_topic(broker_41.bootstrap, name, partitions, KEEP_ALL)
+        for partition in range(partitions):
+            produce_values(broker_41.bootstrap, name, values(10), partition)
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic)
+        config["storage"]["endpoint"] = store.endpoint
+        with running(site, config) as instance:
+            with store.failing(Fault.HANG, method, naming=f"{place}{stuck}"):
+                eventually(lambda: instance.value("archiver_records_total", topic=healthy) == 10, timeout_s=15)
+                eventually(lambda: instance.value("archiver_partitions_failing", topic=stuck) == 8)
+                produce_values(broker_41.bootstrap, healthy, values(10))
+                eventually(lambda: instance.value("archiver_records_total", topic=healthy) == 20, timeout_s=10)
+                assert instance.value("archiver_rpo_seconds", topic=stuck) > 10
+            eventually(lambda: instance.value("archiver_records_total", topic=stuck) == 80)
+            eventually(lambda: instance.value("archiver_partitions_failing", topic=stuck) == 0)
+            assert instance.stop() == 0
 
 
 def test_a_corrupt_batch_stops_its_partition_alone_and_heals(

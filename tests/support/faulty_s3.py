@@ -12,7 +12,7 @@ from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 _UPSTREAM_TIMEOUT_S = 30.0
 _OF_THE_HOP = frozenset({"connection", "expect", "transfer-encoding", "content-length", "keep-alive"})
@@ -90,6 +90,7 @@ class FaultyS3:
         self._fault: Fault | None = None
         self._method = ""
         self._left = 0
+        self._naming = ""
         self._ended = threading.Event()
         self._closed = threading.Event()
         self._weather: Weather | None = None
@@ -103,10 +104,10 @@ class FaultyS3:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @contextmanager
-    def failing(self, fault: Fault, method: str, times: int = 1_000_000) -> Iterator[None]:
-        """The next `times` requests of a method meet the fault."""
+    def failing(self, fault: Fault, method: str, times: int = 1_000_000, *, naming: str = "") -> Iterator[None]:
+        """The next `times` requests of a method meet the fault; of those whose key or prefix has this text in it."""
         with self._lock:
-            self._fault, self._method, self._left = fault, method, times
+            self._fault, self._method, self._left, self._naming = fault, method, times, naming
             self._ended.clear()
             self.requests.clear()
         try:
@@ -138,11 +139,12 @@ class FaultyS3:
         self._server.server_close()
         self._thread.join()
 
-    def _take(self, method: str) -> tuple[Fault | None, Callable[[], object]]:
+    def _take(self, method: str, path: str) -> tuple[Fault | None, Callable[[], object]]:
         """The fault that a request meets, and how long to wait where it hangs."""
         with self._lock:
             self.requests[method] = self.requests.get(method, 0) + 1
-            if self._fault is not None and method == self._method and self._left > 0:
+            is_meant = method == self._method and self._naming in unquote(path)
+            if self._fault is not None and is_meant and self._left > 0:
                 self._left -= 1
                 return self._fault, self._ended.wait
             weather = self._weather
@@ -176,7 +178,7 @@ class FaultyS3:
         return Handler
 
     def _answer(self, client: BaseHTTPRequestHandler) -> None:
-        fault, hang = self._take(client.command)
+        fault, hang = self._take(client.command, client.path)
         if fault is Fault.REFUSE:
             _hang_up(client)
             return
