@@ -49,6 +49,7 @@ class BackupRequest:
     archive: Archive
     positions: PositionPolicy
     memory_bytes: int
+    spool_bytes: int
     rate_bytes: int = 0
     start: Start = EARLIEST
 
@@ -119,6 +120,7 @@ def pump_of(
         client,
         pool=pool,
         memory_bytes=request.memory_bytes,
+        spool_bytes=request.spool_bytes,
         rate_bytes=request.rate_bytes,
         clock=archive.clock,
         ledger=archive.ledger,

@@ -214,6 +214,9 @@ class SpoolConfig(Section):
     """Open segments on local disk. They mean nothing after a crash."""
 
     dir: Path | None = Field(default=None, description="absent: the system's folder for temporary files")
+    bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
+        default=2048 * MEBIBYTE, description="when open segments take more than that, the oldest are closed early"
+    )
 
 
 Codec = Literal["zstandard", "snappy", "deflate", "null"]

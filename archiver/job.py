@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_WORKERS = 24  # when a store hangs
+_DECODE_SHARE = 16  # of the memory, for one thread's records; a table of as much may come on top
+_SPOOL_SHARE = 0.8  # of what is free: what is fetched already comes on top
 _SPOOL_PREFIX = "archiver-spool-"
 
 
@@ -142,9 +144,11 @@ async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Wo
             # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
+            decode_bytes=backup.memory_bytes // _DECODE_SHARE,
         ),
         positions=_positions(config),
         memory_bytes=backup.memory_bytes,
+        spool_bytes=min(backup.spool.bytes, int(shutil.disk_usage(spool).free * _SPOOL_SHARE)),
         rate_bytes=backup.rate_bytes,
         start=backup.start,
     )

@@ -46,6 +46,7 @@ class Pump:
         *,
         pool: Workers,
         memory_bytes: int,
+        spool_bytes: int = 2**63,
         rate_bytes: int = 0,
         clock: Callable[[], float],
         ledger: Ledger,
@@ -62,6 +63,8 @@ class Pump:
         # Decompressed and encoded, a fetch takes about four times its size.
         self._most_held_bytes = max(memory_bytes // 4, ANSWER_BYTES)
         self._held_bytes = 0
+        self._most_spooled_bytes = spool_bytes
+        self._is_spool_full = False
         self._rate_bytes = rate_bytes
         self._answer_bytes = min(ANSWER_BYTES, max(rate_bytes, _LEAST_ANSWER_BYTES)) if rate_bytes else ANSWER_BYTES
         self._fetch_again_at_s = 0.0  # by the rate
@@ -165,10 +168,25 @@ class Pump:
                 if feed.writer.is_due or feed.put_again_at_s is not None:
                     self._advance(feed)
                 feed.note_pending(now_s)
+            self._make_room()
             self._late_puts.tell(self.feeds.values(), now_s)
             self._lead_moved.set()  # whoever asked the client about a topic may have made it forget
             self._on_tick()
             await asyncio.sleep(_TICK_S)
+
+    def _make_room(self) -> None:
+        """While the spool is full nothing is fetched, and the oldest segments are closed before their time."""
+        over_bytes = sum(feed.writer.spooled_bytes for feed in self.feeds.values()) - self._most_spooled_bytes
+        was_full, self._is_spool_full = self._is_spool_full, over_bytes > 0
+        if was_full and not self._is_spool_full:
+            self._stir()
+        opened = [(at_s, feed) for feed in self.feeds.values() if (at_s := feed.writer.opened_at_s) is not None]
+        for _, feed in sorted(opened, key=lambda one: one[0]):
+            if over_bytes <= 0:
+                break
+            over_bytes -= feed.writer.spooled_bytes
+            feed.writer.close_early()
+            self._advance(feed)
 
     async def _lead(self) -> None:
         """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
@@ -220,7 +238,7 @@ class Pump:
                 await self._changed.wait()
 
     def _hungry(self, node: int) -> list[Feed]:
-        if self._held_bytes >= self._most_held_bytes:
+        if self._held_bytes >= self._most_held_bytes or self._is_spool_full:
             return []
         now_s = self._clock()
         return [

@@ -192,6 +192,10 @@ class OpenSegment:
         return self._coverage.next
 
     @property
+    def spooled_bytes(self) -> int:
+        return self._file_bytes
+
+    @property
     def is_full(self) -> bool:
         limits = self._limits
         return (

@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
@@ -39,11 +40,14 @@ class Workers(Executor):
 
     def _relieve(self, most: int) -> None:
         """A store that hangs must not keep from working what has nothing to do with it."""
-        begun = self._begun
+        begun, busy_s = self._begun, time.process_time()
         while not self._closing.wait(_STALL_S) and len(self._threads) < most:
-            if begun == self._begun and not self._jobs.empty():
+            is_idle = (
+                time.process_time() - busy_s < _STALL_S / 2
+            )  # else they work, and more of them would only take memory
+            if begun == self._begun and is_idle and not self._jobs.empty():
                 self._add_thread()
-            begun = self._begun
+            begun, busy_s = self._begun, time.process_time()
 
     def submit(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Value]:
         future: Future[Value] = Future()

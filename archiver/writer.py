@@ -1,12 +1,20 @@
 """One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from archiver.codec.batch import DecodedBatches, Scratch, decode_batches, whole_batches
+from archiver.codec.batch import (
+    MOST_DECOMPRESSED_BYTES,
+    DecodedBatches,
+    Scratch,
+    decode_batches,
+    first_batch_bytes,
+    whole_batches,
+)
 from archiver.codec.batch_kernels import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
@@ -30,13 +38,16 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 
 
+Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of transactions
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
     """What one fetch at `position` brought."""
 
     position: int
     records: memoryview
-    aborted: tuple[tuple[int, int], ...] = ()
+    aborted: Aborted = ()
     by_topic_id: bool = True
 
 
@@ -64,6 +75,7 @@ class Archive:
     clock: Callable[[], float]
     vigil: Vigil
     ledger: Ledger
+    decode_bytes: int = MOST_DECOMPRESSED_BYTES  # at once, by each of the threads
     room: BlockRoom = field(default_factory=BlockRoom)
     fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
 
@@ -76,6 +88,7 @@ class PutLaterError(StoreTemporaryError):
         self.pause_s = pause_s
 
 
+_ALONE = threading.Lock()
 _of_thread = threading.local()
 
 
@@ -152,6 +165,20 @@ class PartitionWriter:
         return self._open is not None or self._closed is not None
 
     @property
+    def spooled_bytes(self) -> int:
+        """What is held takes so much of the spool."""
+        opened, closed = self._open, self._closed
+        return (0 if opened is None else opened.spooled_bytes) + (0 if closed is None else closed.size)
+
+    @property
+    def opened_at_s(self) -> float | None:
+        return None if self._open is None else self._opened_at_s
+
+    def close_early(self) -> None:
+        """Let the open segment count as old."""
+        self._opened_at_s = -math.inf
+
+    @property
     def putting_since_s(self) -> float | None:
         """Since when a segment waits to be durable."""
         return None if self._closed is None else self._closed_at_s
@@ -172,17 +199,40 @@ class PartitionWriter:
         rest, aborted, broken = fetch.records, fetch.aborted, None
         while len(rest):
             try:
-                decoded = decode_batches(rest, self.position, aborted, scratch=_scratch())
+                taken = self._take_some(rest, aborted)
             except CorruptBatchError as error:
                 rest, broken = rest[: error.good_bytes], error
                 continue
-            if not self._append(decoded, rest):
+            if taken is None:
                 return
-            rest, aborted = rest[decoded.source_bytes :], decoded.aborted
+            taken_bytes, aborted = taken
+            rest = rest[taken_bytes:]
         _scratch().trim()
         if broken is not None:
             self.flush()
             raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
+
+    def _take_some(self, batches: memoryview, aborted: Aborted) -> tuple[int, Aborted] | None:
+        """Take what one thread may hold at once, or one batch that is larger.
+
+        Returns the bytes that were taken, and the transactions that are still aborted behind them; None when another
+        writer was there first.
+        """
+        try:
+            return self._take_within(self._archive.decode_bytes, batches, aborted)
+        except CorruptBatchError as error:
+            good_bytes = error.good_bytes
+        if good_bytes:
+            return self._take_within(self._archive.decode_bytes, batches[:good_bytes], aborted)
+        with _ALONE:  # broken, or too large: only with more room that shows
+            try:
+                return self._take_within(MOST_DECOMPRESSED_BYTES, batches[: first_batch_bytes(batches)], aborted)
+            finally:
+                _scratch().trim(0)
+
+    def _take_within(self, most_bytes: int, batches: memoryview, aborted: Aborted) -> tuple[int, Aborted] | None:
+        decoded = decode_batches(batches, self.position, aborted, most_bytes, _scratch())
+        return (decoded.source_bytes, decoded.aborted) if self._append(decoded, batches) else None
 
     def _append(self, decoded: DecodedBatches, batches: memoryview) -> bool:
         """Append records, and put what is full on the way. False: another writer was there first."""

@@ -59,6 +59,11 @@ class EncodedBatch:
     next_row: int
 
 
+def first_batch_bytes(batches: memoryview) -> int:
+    """Return the size of the first batch, by its own word."""
+    return k.LOG_OVERHEAD + int.from_bytes(batches[8 : k.LOG_OVERHEAD], "big")
+
+
 def first_timestamp_ms(batches: memoryview) -> int | None:
     """Return about when the first record was written, by its batch's header alone; None when that is not there."""
     if len(batches) < k.HEADER_SIZE:
@@ -108,11 +113,11 @@ class Scratch:
             self._table = np.empty(size + size // 4, np.int64)
         return self._table[:size].reshape(len(Column), rows)
 
-    def trim(self) -> None:
+    def trim(self, most_bytes: int = _MOST_SCRATCH_BYTES) -> None:
         """Keep what ordinary fetches need: a large one must not cost memory for ever."""
-        if self.body is not None and self.body.nbytes > _MOST_SCRATCH_BYTES:
+        if self.body is not None and self.body.nbytes > most_bytes:
             self.body = None
-        if self._table.nbytes > _MOST_SCRATCH_BYTES:
+        if self._table.nbytes > most_bytes:
             self._table = np.empty(0, np.int64)
 
 
