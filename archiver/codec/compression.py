@@ -18,6 +18,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16  # magic, version, compatible version
 _FIRST_GUESS = 4  # how many times larger JSON gets; the arena doubles when it is too small
 _SMALLEST_ARENA = 64 * 1024
+_LARGEST_KEPT = 32 * 1024 * 1024
 
 
 class BatchCodec(IntEnum):
@@ -61,6 +62,12 @@ class Arena:
         for piece, inflate in _pieces(codec, payload):
             self._add_piece(piece, inflate)
         return start, self._used
+
+    def clear(self) -> None:
+        """Use the buffer anew, unless one large payload made it larger than is good to keep."""
+        self._used = 0
+        if len(self._buffer) > _LARGEST_KEPT:
+            self._buffer = np.empty(_SMALLEST_ARENA, np.uint8)
 
     def _add_piece(self, piece: Bytes, inflate: Inflate) -> None:
         while True:
@@ -155,6 +162,28 @@ def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> B
             arena = Arena(len(source), most_bytes)
             arena.add(BatchCodec.ZSTD, source)
             return arena.body
+
+
+class BlockArena:
+    """Decompresses Avro blocks one behind the other into a buffer that is used again and again."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._arena = Arena(0, most_bytes)
+
+    @property
+    def body(self) -> Bytes:
+        return self._arena.body
+
+    def add(self, codec: BlockCodec, payload: memoryview) -> tuple[int, int]:
+        """Undo compress_block behind what is there. Returns the range that it takes."""
+        if codec is BlockCodec.ZSTANDARD:
+            return self._arena.add(BatchCodec.ZSTD, np.frombuffer(payload, np.uint8))
+        return self._arena.add(BatchCodec.NONE, decompress_block(codec, payload, self._most))
+
+    def clear(self) -> None:
+        """Use the buffer anew: what it held means nothing any more."""
+        self._arena.clear()
 
 
 def _inflate_deflate(block: memoryview, most_bytes: int) -> Bytes:
