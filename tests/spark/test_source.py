@@ -1,21 +1,23 @@
 """`kafka-archive` on a real S3, compared with what fastavro reads there by the words of docs/format.md."""
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
+import yaml
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from archiver.codec.compression import BlockCodec
 from archiver.spark import register
-from tests.support.brokers import S3, Broker, Bucket
+from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import read_partitions, s3_client
@@ -31,6 +33,8 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 NUMBERED = (0, 3)
 MOMENT_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 MOMENTS = [Rec(at, MOMENT_MS + 1000 * at, 0, b"k%d" % at, b"v%d" % at) for at in range(100)]
+# Two listings of the topic's directory, one of its control facts, and the fact.
+GETS_OF_PLANNING = 4
 TIMELESS = [Rec(at, -1, -1, None, b"no time") for at in range(100, 110)]
 
 
@@ -135,22 +139,11 @@ def setting(spark: SparkSession, name: str, text: str) -> Iterator[None]:
         spark.conf.unset(name)
 
 
-@pytest.fixture
-def gets(site: Site) -> Iterator[Callable[[DataFrame], int]]:
-    """Tells how many GETs a DataFrame costs; it must have been loaded with the option `endpoint` of `gets.endpoint`."""
+@pytest.fixture(scope="module")
+def proxy(site: Site) -> Iterator[FaultyS3]:
+    """Counts what is asked of the store through it."""
     with FaultyS3(site.archive.bucket.s3.endpoint) as proxy:
-
-        def count(frame: DataFrame) -> int:
-            proxy.requests.clear()
-            frame.write.format("noop").mode("overwrite").save()
-            return proxy.requests["GET"]
-
-        count.endpoint = proxy.endpoint  # type: ignore[attr-defined]
-        yield count
-
-
-def through(gets: Callable[[DataFrame], int]) -> str:
-    return cast("str", gets.endpoint)  # type: ignore[attr-defined]
+        yield proxy
 
 
 # --- what is read
@@ -248,6 +241,26 @@ def test_a_topic_without_records(site: Site) -> None:
     assert site.load("moments", until="2020-01-01T00:00:00Z").count() == 0
 
 
+def test_the_examples_of_the_documentation(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    storage = {"url": site.archive.bucket.url, "endpoint": site.archive.bucket.s3.endpoint}
+    (tmp_path / "archive.yaml").write_text(yaml.safe_dump({"storage": storage}))
+    text = (REPOSITORY / "docs" / "spark.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    places = {
+        "s3://my-bucket/kafka": storage["url"],
+        "http://localhost:9000": storage["endpoint"],
+        "archive.yaml": str(tmp_path / "archive.yaml"),
+        "2026-11-20T00:00:00Z": "0",
+    }
+    for example, real in places.items():
+        assert example in code
+        code = code.replace(example, real)
+    exec(code, {})
+    shown = capsys.readouterr().out
+    assert "|        0|  600|" in shown
+    assert "|article|" in shown
+
+
 # --- what is asked for
 
 
@@ -297,24 +310,17 @@ def test_shadowed_records_come_once(site: Site, seed: int) -> None:
     assert site.read("shadowed") == {0: records}
 
 
-WRONG = [
-    ({"topic": "a/b"}, "option topic: 'a/b' is not the name of a topic"),
-    ({"topic": "absent"}, "topic absent is not in the archive"),
-    ({"url": "file:///x"}, "option url: .* is not like s3://"),
-    ({"partitions": "2-1"}, "option partitions: '2-1' is not like 3 or 3-5"),
-    ({"offsets": "0:9-3"}, "option offsets: '0:9-3'"),
-    ({"from": "2023-11-14T22:13:40"}, "option from: .* has no zone"),
-    ({"columns": "key,kex"}, "option columns: 'kex': there are topic, "),
-    ({"columns": "key,key"}, "names a column twice"),
-    ({"onDamage": "ignore"}, "option onDamage: 'ignore' is none of fail, skip"),
-    ({"life": "7"}, "orders has no life 7"),
-    ({"partition": "7"}, "option partition: there is no such option"),
-    ({"config": "/nowhere.yaml"}, "option config: has the storage in it"),
-]
-
-
-@pytest.mark.parametrize(("options", "told"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"topic": "absent"}, "topic absent is not in the archive"),
+        ({"life": "7"}, "orders has no life 7"),
+        ({"columns": "kex"}, "option columns: 'kex': there are topic, "),
+    ],
+    ids=["topic", "life", "columns"],
+)
 def test_a_wrong_option_is_told(site: Site, options: dict[str, str], told: str) -> None:
+    """Those that need no archive to be seen are in tests/unit/test_scan_options.py."""
     with pytest.raises(PySparkException, match=told):
         site.load(**{"topic": "orders", **options}).collect()
 
@@ -322,52 +328,58 @@ def test_a_wrong_option_is_told(site: Site, options: dict[str, str], told: str) 
 # --- what is fetched
 
 
-def test_only_objects_that_can_matter_are_fetched(site: Site, gets: Callable[[DataFrame], int]) -> None:
+def test_only_objects_that_can_matter_are_fetched(site: Site, proxy: FaultyS3) -> None:
     def cost(**options: object) -> int:
-        return gets(site.load("moments", endpoint=through(gets), **options))
+        proxy.requests.clear()
+        frame = site.load("moments", endpoint=proxy.endpoint, columns="offset", **options)
+        frame.write.format("noop").mode("overwrite").save()
+        return proxy.requests["GET"] - GETS_OF_PLANNING
 
-    every = cost()
-    nothing = cost(until=1)
-    assert every - nothing == 13  # 11 objects of partition 0, 2 of partition 2; the last of 0 has no timestamps
-    assert cost(from_=MOMENT_MS) - nothing == 12
-    assert cost(from_=MOMENT_MS + 5000, until=MOMENT_MS + 20_000, partitions=0) - nothing == 3
-    assert cost(offsets="0:9-20") - nothing == 3
-    assert cost(offsets="0:10-19,2:0") - nothing == 2
-    assert cost(partitions="2") - nothing == 2
-    assert cost(offsets="0:35-", until=MOMENT_MS + 39_999) - nothing == 1
+    assert cost(until=1) == 0
+    assert cost() == 13  # 11 objects of partition 0, 2 of partition 2; the last of 0 has no timestamps
+    assert cost(from_=MOMENT_MS) == 12
+    assert cost(from_=MOMENT_MS + 5000, until=MOMENT_MS + 20_000, partitions=0) == 3
+    assert cost(offsets="0:9-20") == 3
+    assert cost(offsets="0:10-19,2:0") == 2
+    assert cost(offsets="0:35-", until=MOMENT_MS + 39_999) == 1
 
 
-FILTERS = [
-    ("partition = 2", 2),
-    ("partition IN (1, 2)", 2),
-    ("partition > 2", 0),
-    ("offset BETWEEN 15 AND 25", 3),
-    ("offset >= 15 AND partition = 0 AND offset < 20", 1),
-    ("offset = 42", 1),
-    ("timestamp >= timestamp_millis(1700000095000)", 1),
-    ("timestamp > timestamp_micros(1700000018999999) AND timestamp < timestamp_millis(1700000020000)", 2),
-    ("timestamp = timestamp_micros(1700000018999999)", 0),
-    ("timestamp IS NULL", 13),
-    ("offset + 1 = 43", 13),
-    ("offset = 1 OR offset = 42", 13),
-    ("NOT offset = 1", 13),
-    ("key = X'6B31' AND offset < 10", 2),
+FILTERS: list[tuple[str, int, Callable[[int, Rec], bool]]] = [
+    ("partition = 2", 2, lambda number, _: number == 2),
+    ("partition IN (1, 2)", 2, lambda number, _: number == 2),
+    ("partition > 2", 0, lambda number, _: number > 2),
+    ("offset BETWEEN 15 AND 25", 3, lambda _, record: 15 <= record.offset <= 25),
+    ("offset >= 15 AND partition = 0 AND offset < 20", 1, lambda n, record: n == 0 and 15 <= record.offset < 20),
+    ("offset = 42", 1, lambda _, record: record.offset == 42),
+    ("timestamp >= timestamp_millis(1700000095000)", 1, lambda _, record: 95 <= record.offset < 100),
+    (
+        "timestamp > timestamp_micros(1700000018999999) AND timestamp < timestamp_millis(1700000020000)",
+        2,
+        lambda _, record: record.offset == 19,
+    ),
+    ("timestamp = timestamp_micros(1700000018999999)", 0, lambda _n, _: False),
+    ("timestamp IS NULL", 13, lambda _, record: record.timestamp == -1),
+    ("offset + 1 = 43", 13, lambda _, record: record.offset == 42),
+    ("offset = 1 OR offset = 42", 13, lambda _, record: record.offset in {1, 42}),
+    ("NOT offset = 1", 13, lambda _, record: record.offset != 1),
+    ("key = X'6B31' AND offset < 10", 2, lambda _, record: record.offset == 1),
 ]
 
 
-@pytest.mark.parametrize(("condition", "objects"), FILTERS, ids=[condition for condition, _ in FILTERS])
-def test_filters(site: Site, gets: Callable[[DataFrame], int], condition: str, objects: int) -> None:
-    """What a filter leaves is the same whether Spark pushes it down or not; pushed down, it spares objects."""
-    without = {tuple(row) for row in kept(site.load("moments"), condition)}
+@pytest.mark.parametrize(("condition", "objects", "keeps"), FILTERS, ids=[condition for condition, _, _ in FILTERS])
+def test_filters_that_are_pushed(
+    site: Site, proxy: FaultyS3, condition: str, objects: int, keeps: Callable[[int, Rec], bool]
+) -> None:
+    every = [(0, record) for record in (*MOMENTS, *TIMELESS)] + [(2, record) for record in MOMENTS[:20]]
+    expected = [(number, record.offset, record.value) for number, record in every if keeps(number, record)]
     with setting(site.spark, PUSHDOWN, "true"):
-        frame = site.load("moments", endpoint=through(gets), pushFilters="true")
-        assert {tuple(row) for row in kept(frame, condition)} == without
-        nothing = gets(site.load("moments", endpoint=through(gets), until=1))
-        assert gets(frame.where(condition)) - nothing == objects
-
-
-def kept(frame: DataFrame, condition: str) -> Iterable[Any]:
-    return frame.where(condition).selectExpr("partition", "offset", "cast(value AS string)").collect()
+        frame = site.load(
+            "moments", endpoint=proxy.endpoint, pushFilters="true", columns="partition,offset,value,key,timestamp"
+        )
+        proxy.requests.clear()
+        rows = frame.where(condition).select("partition", "offset", "value").collect()
+    assert sorted((row["partition"], row["offset"], plain(row["value"])) for row in rows) == sorted(expected)
+    assert proxy.requests["GET"] - GETS_OF_PLANNING == objects
 
 
 def test_filters_are_not_pushed_unless_asked_for(site: Site) -> None:

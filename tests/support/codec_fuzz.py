@@ -380,12 +380,15 @@ def watched() -> Iterator[_WatchedNumpy]:
     watcher = _WatchedNumpy()
     for module in modules:
         module.np = watcher
+    limited: list[Any] = [avro, arrow_scan]
     most_bytes = avro.MOST_DECOMPRESSED_BYTES
-    avro.MOST_DECOMPRESSED_BYTES = arrow_scan.MOST_DECOMPRESSED_BYTES = MOST_BYTES
+    for module in limited:
+        module.MOST_DECOMPRESSED_BYTES = MOST_BYTES
     try:
         yield watcher
     finally:
-        avro.MOST_DECOMPRESSED_BYTES = arrow_scan.MOST_DECOMPRESSED_BYTES = most_bytes
+        for module in limited:
+            module.MOST_DECOMPRESSED_BYTES = most_bytes
         for module in modules:
             module.np = np
 
