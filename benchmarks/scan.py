@@ -34,6 +34,7 @@ JARS = CACHE / "spark-jars"
 BUCKET = "scan"
 RECORDS = {100: 4_000_000, 800: 1_000_000}
 FEW_COLUMNS = ("offset", "timestamp", "partition")
+WARM_RUNS = 3  # after one, the JVM's compiler is still at work on spark-avro's code
 _FETCH_SECONDS = 900
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -183,7 +184,8 @@ def compare(
     for scan in contestants.values():
         if (found := scan().count()) != count:
             raise RuntimeError(f"{topic}: {found} records, not {count}")
-        measured(scan, not_ours)  # warm
+        for _ in range(WARM_RUNS):
+            measured(scan, not_ours)
     for turn in range(repeat):
         for name in list(contestants)[:: 1 if turn % 2 else -1]:
             runs[name].append(measured(contestants[name], not_ours))

@@ -38,9 +38,9 @@ from archiver.errors import CorruptSegmentError
 from archiver.frame import Bytes, Longs
 from archiver.selection import Selection
 
-# Uncompressed, of blocks that become one batch. Smaller ones cost a batch's overhead more often, larger ones leave the cache.
-BATCH_BYTES = 2 * 1024 * 1024
-_MOST_BODY_BYTES = 2**31 - 1  # so that no binary array can grow larger than its offsets count
+# Uncompressed, of the blocks that become one batch. At 100 B 0.46 us a record with 512 KiB, 0.42 with 1 MiB, 0.40 with 2,
+# 0.48 with 4; at 800 B 1.65, 1.60, 1.76, 1.97: what is larger leaves the cache before it is sent.
+BATCH_BYTES = 1024 * 1024
 
 _HEADER = pa.struct(
     [
