@@ -330,7 +330,6 @@ def test_only_objects_that_can_matter_are_fetched(site: Site, proxy: FaultyS3) -
         frame.write.format("noop").mode("overwrite").save()
         return proxy.requests["GET"] - GETS_OF_PLANNING
 
-    assert cost(until=1) == 0
     assert cost() == 13  # 11 objects of partition 0, 2 of partition 2; the last of 0 has no timestamps
     assert cost(from_=MOMENT_MS + 5000, until=MOMENT_MS + 20_000, partitions=0) == 3
     assert cost(offsets="0:9-20") == 3
@@ -374,7 +373,6 @@ def test_filters_are_not_pushed_unless_asked_for(site: Site) -> None:
     with setting(site.spark, PUSHDOWN, "true"):
         frame = site.load("moments")
         assert [frame.where("offset < 5").count(), frame.count()] == [10, 130]
-        assert frame.where("offset < 50").unionAll(frame.where("offset >= 50")).count() == 130
         asked = site.load("moments", pushFilters="true")
         # Once the second is 130, the option can be the default.
         assert [asked.where("offset < 5").count(), asked.count()] == [10, 10]
@@ -389,8 +387,9 @@ def test_an_empty_selection_by_options_and_filters(site: Site) -> None:
 
 def test_tasks(site: Site) -> None:
     assert site.load("moments").rdd.getNumPartitions() == 2  # never two partitions of Kafka in one task
-    assert site.load("moments", minPartitions=4).rdd.getNumPartitions() >= 4
-    assert site.read("moments", minPartitions=4) == site.read("moments")
+    finer = site.load("moments", minPartitions=4)
+    assert finer.rdd.getNumPartitions() >= 4
+    assert by_partition(finer) == {0: [*MOMENTS, *TIMELESS], 2: MOMENTS[:20]}
 
 
 # --- what is damaged
