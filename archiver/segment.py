@@ -13,7 +13,15 @@ from typing import cast
 import numpy as np
 
 from archiver import __version__
-from archiver.codec.avro import BLOCK_BYTES, SYNC_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header
+from archiver.codec.avro import (
+    BLOCK_BYTES,
+    SYNC_BYTES,
+    BlockEncoder,
+    ContainerHeader,
+    decode_blocks,
+    decode_header,
+    encode_header,
+)
 from archiver.codec.compression import BlockCodec
 from archiver.codec.digest import (
     DIGEST,
@@ -339,17 +347,9 @@ def read_segment(
     bytes are not those that were written.
     """
     view = memoryview(content)
-    header = decode_header(view, key)
-    if facts is None:
-        facts = facts_from_header(header.metadata, key)
-    else:
-        _compare_header(facts, header.metadata, key)
+    header, facts = check_header(view, facts, key)
     if facts is not None:
-        actual = hashlib.sha256(view[header.size :]).hexdigest()
-        if actual != facts.sha256:
-            raise CorruptSegmentError(
-                f"{key}: its bytes are not those that were written (SHA-256 {actual[:12]}…, not {facts.sha256[:12]}…)"
-            )
+        check_bytes(view, header, facts, key)
     counted = 0
     previous = facts.first - 1 if facts is not None else -1
     for frame in decode_blocks(view, header, topic=topic, partition=partition, key=key):
@@ -361,9 +361,36 @@ def read_segment(
         stop = len(frame) if until_offset is None else _first_at(frame, until_offset)
         if start < stop:
             yield frame if stop - start == len(frame) else frame.rows(start, stop)
-    if facts is not None and (counted, previous) != (facts.records, facts.last):
+    if facts is not None:
+        check_count(counted, previous, facts, key)
+
+
+def check_header(
+    content: memoryview, facts: SegmentFacts | None, key: str
+) -> tuple[ContainerHeader, SegmentFacts | None]:
+    """Read the Avro header, which must have the facts of the object's metadata; if that has none, they are the facts."""
+    header = decode_header(content, key)
+    if facts is None:
+        return header, facts_from_header(header.metadata, key)
+    _compare_header(facts, header.metadata, key)
+    return header, facts
+
+
+def check_bytes(content: memoryview, header: ContainerHeader, facts: SegmentFacts, key: str) -> None:
+    """Compare everything behind the header with its SHA-256."""
+    actual = hashlib.sha256(content[header.size :]).hexdigest()
+    if actual != facts.sha256:
         raise CorruptSegmentError(
-            f"{key}: {counted} records up to offset {previous}, not {facts.records} up to {facts.last}: the object was cut"
+            f"{key}: its bytes are not those that were written (SHA-256 {actual[:12]}…, not {facts.sha256[:12]}…)"
+        )
+
+
+def check_count(counted: int, last_offset: int, facts: SegmentFacts, key: str) -> None:
+    """Compare what a body held with the facts: an object cut at a block boundary reads as a shorter valid file."""
+    if (counted, last_offset) != (facts.records, facts.last):
+        raise CorruptSegmentError(
+            f"{key}: {counted} records up to offset {last_offset}, not {facts.records} up to {facts.last}:"
+            " the object was cut"
         )
 
 

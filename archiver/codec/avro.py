@@ -37,7 +37,7 @@ _MOST_HEADER_BYTES = 1024 * 1024  # of a container: ours is 4 KB
 # Fewest bytes that a v1.0 record takes beside its topic: seven fields, one byte each.
 _SMALLEST_RECORD = 7
 
-_PROBLEMS = {
+PROBLEMS = {
     FIELD_CUT: "a field runs past the block",
     BRANCH_UNKNOWN: "a union has a branch that the schema does not have",
     WRONG_TOPIC: "a record of another topic or partition",
@@ -189,14 +189,35 @@ def decode_blocks(
     content: memoryview, header: ContainerHeader, *, topic: str, partition: int, key: str
 ) -> Iterator[Frame]:
     """Read the blocks of a container file, one frame each, behind its header. Errors name the key and the block's position."""
+    for block in split_blocks(content, header, key):
+        try:
+            body = decompress_block(header.codec, block.payload, MOST_DECOMPRESSED_BYTES)
+        except DecompressionError as error:
+            raise CorruptSegmentError(f"{block.where}: {error}") from error
+        yield _decode_block(body, block.count, header.schema, topic, partition, block.where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One block of a container file; `where` names it in errors."""
+
+    count: int
+    payload: memoryview
+    where: str
+
+
+def split_blocks(content: memoryview, header: ContainerHeader, key: str) -> Iterator[Block]:
+    """Read the blocks behind the header, compressed as they are."""
     position = header.size
     while position < len(content):
-        count, block, position = _next_block(content, position, header.sync, key)
-        try:
-            body = decompress_block(header.codec, block, MOST_DECOMPRESSED_BYTES)
-        except DecompressionError as error:
-            raise CorruptSegmentError(f"{key}: the block before byte {position}: {error}") from error
-        yield _decode_block(body, count, header.schema, topic, partition, f"{key}: the block before byte {position}")
+        count, payload, position = _next_block(content, position, header.sync, key)
+        yield Block(count=count, payload=payload, where=f"{key}: the block before byte {position}")
+
+
+def check_count(count: int, body_bytes: int, topic: str, where: str) -> None:
+    """Refuse a count of records that cannot be true: it chooses how much is allocated."""
+    if count > body_bytes // (_SMALLEST_RECORD + len(topic)):
+        raise CorruptSegmentError(f"{where}: {count} records cannot lie in {body_bytes} bytes")
 
 
 def _next_block(content: memoryview, position: int, sync: bytes, key: str) -> tuple[int, memoryview, int]:
@@ -212,8 +233,7 @@ def _next_block(content: memoryview, position: int, sync: bytes, key: str) -> tu
 
 
 def _decode_block(body: Bytes, count: int, schema: RecordSchema, topic: str, partition: int, where: str) -> Frame:
-    if count > len(body) // (_SMALLEST_RECORD + len(topic)):
-        raise CorruptSegmentError(f"{where}: {count} records cannot lie in {len(body)} bytes")
+    check_count(count, len(body), topic, where)
     table = np.empty((len(Column), count), np.int64)
     header_body = np.empty(len(body) + 2 * MAX_VARINT_BYTES, np.uint8)
     name = np.frombuffer(topic.encode("ascii"), np.uint8)
@@ -221,5 +241,5 @@ def _decode_block(body: Bytes, count: int, schema: RecordSchema, topic: str, par
         body, count, schema.nullable_value, schema.second_version, name, partition, table, header_body
     )
     if problem != ALL_READ:
-        raise CorruptSegmentError(f"{where}, record {row}: {_PROBLEMS[problem]}")
+        raise CorruptSegmentError(f"{where}, record {row}: {PROBLEMS[problem]}")
     return Frame(body=body, header_body=header_body[:header_bytes], table=table)

@@ -8,19 +8,19 @@ from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, copy_bytes, inside, 
 from archiver.frame import Bytes, Longs
 
 # Branches of the schema's unions.
-_PRESENT, _NULL = 0, 1  # of key, value and headers
-_NO_LIST, _LIST = 0, 1  # of orderedHeaders
-_HEADER_NULL = 0  # of a header's value and rawKey
-_NO_UNION = -1  # of a v1.0 value that cannot be null
+PRESENT, NULL = 0, 1  # of key, value and headers
+NO_LIST, LIST = 0, 1  # of orderedHeaders
+HEADER_NULL = 0  # of a header's value and rawKey
+NO_UNION = -1  # of a v1.0 value that cannot be null
 
 # Why decode_rows ended; the texts are in codec.avro.
 ALL_READ, FIELD_CUT, BRANCH_UNKNOWN, WRONG_TOPIC, HEADER_ROOM, BYTES_LEFT, TYPE_UNKNOWN = range(7)
 
 
 @inner
-def _read_bytes(body: Bytes, position: int, end: int, null_branch: int) -> tuple[int, int, int, int]:
+def read_bytes(body: Bytes, position: int, end: int, null_branch: int) -> tuple[int, int, int, int]:
     """Read bytes, or a union of two with null. Returns (start, length or -1, position after it, problem)."""
-    if null_branch != _NO_UNION:
+    if null_branch != NO_UNION:
         branch, position = read_varint(body, position, end)
         if position < 0:
             return np.int64(0), np.int64(0), np.int64(BROKEN), FIELD_CUT
@@ -35,7 +35,7 @@ def _read_bytes(body: Bytes, position: int, end: int, null_branch: int) -> tuple
 
 
 @inner
-def _read_count(body: Bytes, position: int, end: int) -> tuple[int, int]:
+def read_count(body: Bytes, position: int, end: int) -> tuple[int, int]:
     """Read the count of a block of a map or array; a negative one is followed by the block's size."""
     count, position = read_varint(body, position, end)
     if position < 0 or count >= 0:
@@ -65,12 +65,12 @@ def _read_map(body: Bytes, position: int, end: int, target: Bytes, used: int) ->
     branch, position = read_varint(body, position, end)
     if position < 0:
         return broken, used, headers, FIELD_CUT
-    if branch == _NULL:
+    if branch == NULL:
         return position, used, headers, ALL_READ
-    if branch != _PRESENT:
+    if branch != PRESENT:
         return broken, used, headers, BRANCH_UNKNOWN
     while True:
-        count, position = _read_count(body, position, end)
+        count, position = read_count(body, position, end)
         if position < 0 or count > end - position:
             return broken, used, headers, FIELD_CUT
         if count == 0:
@@ -95,7 +95,7 @@ def _read_list(body: Bytes, position: int, end: int, target: Bytes, used: int) -
     headers = np.int64(0)
     broken = np.int64(BROKEN)
     while True:
-        count, position = _read_count(body, position, end)
+        count, position = read_count(body, position, end)
         if position < 0 or count > end - position:
             return broken, used, headers, FIELD_CUT
         if count == 0:
@@ -104,10 +104,10 @@ def _read_list(body: Bytes, position: int, end: int, target: Bytes, used: int) -
             key_length, key_start = read_varint(body, position, end)
             if key_start < 0 or not inside(key_start, key_length, end):
                 return broken, used, headers, FIELD_CUT
-            start, length, position, problem = _read_bytes(body, key_start + key_length, end, _HEADER_NULL)
+            start, length, position, problem = read_bytes(body, key_start + key_length, end, HEADER_NULL)
             if problem != ALL_READ:
                 return broken, used, headers, problem
-            raw_start, raw_length, position, problem = _read_bytes(body, position, end, _HEADER_NULL)
+            raw_start, raw_length, position, problem = read_bytes(body, position, end, HEADER_NULL)
             if problem != ALL_READ:
                 return broken, used, headers, problem
             if raw_length >= 0:
@@ -139,7 +139,7 @@ def decode_rows(
     position = np.int64(0)
     end = np.int64(len(body))
     used = np.int64(0)
-    value_null = _NULL if nullable_value else _NO_UNION
+    value_null = NULL if nullable_value else NO_UNION
     if count < 0 or count > table.shape[1]:
         return np.int64(0), used, FIELD_CUT
     for row in range(count):
@@ -162,10 +162,10 @@ def decode_rows(
         table[1, row], position = read_varint(body, position, end)
         if position < 0:
             return row, used, FIELD_CUT
-        table[3, row], table[4, row], position, problem = _read_bytes(body, position, end, _NULL)
+        table[3, row], table[4, row], position, problem = read_bytes(body, position, end, NULL)
         if problem != ALL_READ:
             return row, used, problem
-        table[5, row], table[6, row], position, problem = _read_bytes(body, position, end, value_null)
+        table[5, row], table[6, row], position, problem = read_bytes(body, position, end, value_null)
         if problem != ALL_READ:
             return row, used, problem
         position, written, headers, problem = _read_map(body, position, end, header_target, used)
@@ -176,11 +176,11 @@ def decode_rows(
             branch, position = read_varint(body, position, end)
             if position < 0:
                 return row, used, FIELD_CUT
-            if branch == _LIST:
+            if branch == LIST:
                 position, written, headers, problem = _read_list(body, position, end, header_target, used)
                 if problem != ALL_READ:
                     return row, used, problem
-            elif branch != _NO_LIST:
+            elif branch != NO_LIST:
                 return row, used, BRANCH_UNKNOWN
             table[2, row], position = read_varint(body, position, end)
             if position < 0:

@@ -23,6 +23,7 @@ _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_UNCOMPRESSED = 0x8000_0000
 _LZ4_END = bytes(4)
+_LARGEST_KEPT = 32 * 1024 * 1024
 
 
 class BatchCodec(IntEnum):
@@ -75,6 +76,12 @@ class Arena:
         for piece, inflate in _pieces(codec, payload):
             self._add_piece(piece, inflate)
         return start, self._used
+
+    def clear(self) -> None:
+        """Use the buffer anew, unless one large payload made it larger than is good to keep."""
+        self._used = 0
+        if len(self._buffer) > _LARGEST_KEPT:
+            self._buffer = np.empty(_SMALLEST_ARENA, np.uint8)
 
     def _add_piece(self, piece: Bytes, inflate: Inflate) -> None:
         while True:
@@ -184,6 +191,28 @@ def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> B
             arena = Arena(len(source), most_bytes)
             arena.add(BatchCodec.ZSTD, source)
             return arena.body
+
+
+class BlockArena:
+    """Decompresses Avro blocks one behind the other into a buffer that is used again and again."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._arena = Arena(0, most_bytes)
+
+    @property
+    def body(self) -> Bytes:
+        return self._arena.body
+
+    def add(self, codec: BlockCodec, payload: memoryview) -> tuple[int, int]:
+        """Undo compress_block behind what is there. Returns the range that it takes."""
+        if codec is BlockCodec.ZSTANDARD:
+            return self._arena.add(BatchCodec.ZSTD, np.frombuffer(payload, np.uint8))
+        return self._arena.add(BatchCodec.NONE, decompress_block(codec, payload, self._most))
+
+    def clear(self) -> None:
+        """Use the buffer anew: what it held means nothing any more."""
+        self._arena.clear()
 
 
 def _inflate_deflate(block: memoryview, most_bytes: int) -> Bytes:

@@ -9,6 +9,7 @@ KERNEL_MODULES = (
     "archiver.codec.avro_encode",
     "archiver.codec.avro_decode",
     "archiver.codec.arrow_kernels",
+    "archiver.codec.scan_kernels",
 )
 
 

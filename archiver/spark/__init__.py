@@ -1,0 +1,13 @@
+"""The archive in Spark: `register(spark)` makes the data source `kafka-archive` known (docs/spark.md)."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: "SparkSession") -> None:
+    """Let `spark.read.format("kafka-archive")` read archives, for as long as this session lives."""
+    from archiver.spark.source import source_for  # noqa: PLC0415 - whoever only imports the package needs no Spark
+
+    spark.dataSource.register(source_for(spark.sparkContext.defaultParallelism))

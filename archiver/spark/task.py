@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +29,8 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.reader import ObjectPart, read_parts
 from archiver.spark.claim import Claim, ClaimStream, Verified
-from archiver.store import ObjectStore, open_store
+from archiver.spark.stores import store_of
+from archiver.store import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -102,14 +102,8 @@ def run_task(task: RestoreTask) -> TaskReport:
         )
 
 
-@lru_cache(maxsize=1)
-def _open_store_once(storage: str) -> tuple[ObjectStore, str]:
-    """Keep the store for all tasks of a worker: a client takes longer to make than a small partition to restore."""
-    return open_store(StorageConfig.model_validate_json(storage))
-
-
 async def _restore(task: RestoreTask) -> TaskReport:
-    store, prefix = _open_store_once(task.storage.model_dump_json())
+    store, prefix = store_of(task.storage)
     stream = ClaimStream(store, Layout(prefix), task.restore_id, task.target_topic, task.partition)
     async with KafkaClient(task.kafka) as client:
         claim = await _claim(client, stream, task)

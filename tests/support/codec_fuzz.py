@@ -19,16 +19,19 @@ import numba
 import numpy as np
 
 from archiver import avsc
-from archiver.codec import arrow, avro, avro_encode, batch, compression, digest, headers
+from archiver.codec import arrow, arrow_scan, avro, avro_encode, batch, compression, digest, headers
+from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_long
 from archiver.codec.batch import BatchEncoder, decode_batches
 from archiver.codec.compression import BatchCodec, BlockCodec, compress_block
 from archiver.errors import ArchiverError
 from archiver.frame import NULL_LENGTH, Column, Frame
+from archiver.selection import EVERYTHING, Selection
 from tests.support import reference_batch as rb
 from tests.support.frames import avro_of, digest_of, frame_of, of_avro, records_of
 from tests.support.mutations import NUMBERS, mutate
 from tests.support.records import Rec, generate
+from tests.support.scans import is_selected, rows_of, scan_row
 
 Outcomes = Counter[str]
 TOPIC, PARTITION = "t", 1
@@ -153,10 +156,15 @@ def fuzz_containers(rng: random.Random) -> str:
     content = _mutated_container(rng)
     try:
         header = decode_header(content, "key")
-        frames = list(decode_blocks(memoryview(content), header, topic=TOPIC, partition=PARTITION, key="key"))
     except ArchiverError as error:
         return type(error).__name__
+    try:
+        frames = list(decode_blocks(memoryview(content), header, topic=TOPIC, partition=PARTITION, key="key"))
+    except ArchiverError as error:
+        _check_scan(rng, content, header, None)
+        return type(error).__name__
     found = records_of(*frames)
+    _check_scan(rng, content, header, found)
     rows = fastavro.reader(io.BytesIO(content), handle_unicode_errors="surrogateescape")
     expected = [of_avro(cast("dict[str, Any]", row)) for row in rows]
     if _without_repeats(found) != _without_repeats(expected):
@@ -164,6 +172,27 @@ def fuzz_containers(rng: random.Random) -> str:
     for frame in frames:
         use(frame, records_of(frame))
     return "read" if found else "read nothing"
+
+
+def _check_scan(
+    rng: random.Random, content: bytes, header: avro.ContainerHeader, expected: Sequence[Rec] | None
+) -> None:
+    """Some columns and rows straight to Arrow: what the frames hold, or the same refusal; offsets that fall are one more."""
+    columns = rng.sample(sorted(arrow_scan.COLUMN_TYPES), rng.randint(1, len(arrow_scan.COLUMN_TYPES)))
+    selection = rng.choice((EVERYTHING, Selection(first_offset=1, last_offset=2), Selection(from_ms=1)))
+    scanner = Scanner(topic=TOPIC, partition=PARTITION, columns=columns, batch_bytes=rng.choice((1, 1 << 20)))
+    try:
+        scanned = list(scanner.scan(memoryview(content), header, "key", selection))
+    except ArchiverError as error:
+        if expected is not None and "offsets do not rise" not in str(error):
+            raise
+        return
+    if expected is None:
+        raise AssertionError(f"{content.hex()}: scanned what is broken")
+    chosen = [record for record in expected if is_selected(record, selection)]
+    rows = [row for one in scanned for row in rows_of(one.batch)]
+    if rows != [scan_row(record, columns, TOPIC, PARTITION) for record in chosen]:
+        raise AssertionError(f"{content.hex()}: scanned {rows}")
 
 
 def _without_repeats(records: Sequence[Rec]) -> list[tuple[object, ...]]:
@@ -347,16 +376,19 @@ class _WatchedNumpy:
 @contextmanager
 def watched() -> Iterator[_WatchedNumpy]:
     """Compiled kernels cannot be watched inside, only what they are given."""
-    modules: list[Any] = [arrow, avro, batch, compression, *((avro_encode, headers) if UNCOMPILED else ())]
+    modules: list[Any] = [arrow, arrow_scan, avro, batch, compression, *((avro_encode, headers) if UNCOMPILED else ())]
     watcher = _WatchedNumpy()
     for module in modules:
         module.np = watcher
+    limited: list[Any] = [avro, arrow_scan]
     most_bytes = avro.MOST_DECOMPRESSED_BYTES
-    avro.MOST_DECOMPRESSED_BYTES = MOST_BYTES
+    for module in limited:
+        module.MOST_DECOMPRESSED_BYTES = MOST_BYTES
     try:
         yield watcher
     finally:
-        avro.MOST_DECOMPRESSED_BYTES = most_bytes
+        for module in limited:
+            module.MOST_DECOMPRESSED_BYTES = most_bytes
         for module in modules:
             module.np = np
 

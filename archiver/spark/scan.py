@@ -1,0 +1,165 @@
+"""One scan of a topic: what its tasks read, planned from facts alone; and the work of a task. Needs no Spark."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from archiver.browse import find_topic
+from archiver.config import StorageConfig
+from archiver.errors import NotWholeError
+from archiver.facts import facts_from_metadata
+from archiver.inventory import EMPTY, Reading, problems_of
+from archiver.layout import Layout
+from archiver.reader import FoundObject, ObjectPart, fetch_parts, found_or_gone
+from archiver.restore import ArchivedTopic
+from archiver.segment import check_bytes, check_count, check_header
+from archiver.selection import Selection
+from archiver.spark.options import OnDamage, ScanOptions
+from archiver.spark.stores import store_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from archiver.codec.arrow_scan import Scanner
+
+log = logging.getLogger(__name__)
+
+# What is wanted of a partition besides what the options say; None: nothing.
+Narrow = Callable[[int], Selection | None]
+
+TASK_BYTES = 64 * 1024 * 1024  # stored; two objects of the usual size, whose fetch and decoding overlap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanTask:
+    """Objects of one partition that one task reads, in order."""
+
+    storage: StorageConfig
+    topic: str
+    partition: int
+    columns: tuple[str, ...]
+    selection: Selection
+    parts: tuple[ObjectPart, ...]
+    is_hashed: bool
+    skips_damage: bool
+
+
+def plan_scan(options: ScanOptions, narrow: Narrow, parallelism: int) -> list[ScanTask]:
+    """Look up what the topic has, and share what is wanted of it among tasks. Raises when some of that is missing."""
+    store, prefix = store_of(options.storage)
+    told: list[str] = []
+    topic = find_topic(store, Layout(prefix), options.topic, options.life, tell=told.append)
+    readings: dict[int, list[Reading]] = {}
+    selections: dict[int, Selection] = {}
+    for number in sorted({*topic.partitions, *topic.damaged}):
+        asked, left = options.selection_of(number), narrow(number)
+        if asked is None or left is None or (selection := asked.within(left)).is_empty:
+            continue
+        told += _problems(topic, number, selection)
+        readings[number] = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        selections[number] = selection
+    _tell(told, options.on_damage)
+    return _share(options, readings, selections, max(parallelism, options.min_tasks or 1))
+
+
+def _problems(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
+    """Tell what is missing of what is wanted. Where a damaged object lies is not known: it counts as wanted."""
+    inventory = topic.partitions.get(number, EMPTY)
+    gaps = tuple(
+        gap
+        for gap in inventory.gaps
+        if gap.first_offset <= selection.last_offset and gap.last_offset >= selection.first_offset
+    )
+    return problems_of(topic.topic, number, replace(inventory, gaps=gaps), topic.damaged.get(number, ()))
+
+
+def _tell(problems: Sequence[str], on_damage: OnDamage) -> None:
+    if problems and on_damage is OnDamage.FAIL:
+        raise NotWholeError("; ".join([*problems, "to read the rest, set option onDamage to skip"]))
+    for problem in problems:
+        log.warning("skipped: %s", problem)
+
+
+def wanted_readings(readable: Sequence[Reading], selection: Selection) -> list[Reading]:
+    """Leave out objects that cannot hold a selected record, by their facts."""
+    return [reading for reading in readable if _may_hold(reading, selection)]
+
+
+def _may_hold(reading: Reading, selection: Selection) -> bool:
+    facts = reading.segment.facts
+    last = facts.last if reading.until_offset is None else min(facts.last, reading.until_offset - 1)
+    first = max(facts.first, reading.from_offset)
+    return first <= last and selection.may_hold(
+        first_offset=first, last_offset=last, min_timestamp=facts.min_timestamp, max_timestamp=facts.max_timestamp
+    )
+
+
+def _share(
+    options: ScanOptions,
+    readings: Mapping[int, Sequence[Reading]],
+    selections: Mapping[int, Selection],
+    parallelism: int,
+) -> list[ScanTask]:
+    stored = sum(reading.segment.size for found in readings.values() for reading in found)
+    limit = min(TASK_BYTES, max(1, stored // parallelism))
+    return [
+        ScanTask(
+            storage=options.storage,
+            topic=options.topic,
+            partition=number,
+            columns=options.columns,
+            selection=selections[number],
+            parts=tuple(ObjectPart.of(reading) for reading in group),
+            is_hashed=options.is_hashed,
+            skips_damage=options.on_damage is OnDamage.SKIP,
+        )
+        for number, found in readings.items()
+        for group in grouped(found, limit)
+    ]
+
+
+def grouped(readings: Sequence[Reading], limit_bytes: int) -> list[list[Reading]]:
+    """Cut a partition's objects into runs of about the limit, all of about one size; an object is never cut."""
+    stored = sum(reading.segment.size for reading in readings)
+    count = max(1, -(-stored // limit_bytes))
+    groups: list[list[Reading]] = [[] for _ in range(count)]
+    before = 0
+    for reading in readings:
+        middle = before + reading.segment.size / 2
+        groups[min(count - 1, int(middle * count / max(1, stored)))].append(reading)
+        before += reading.segment.size
+    return [group for group in groups if group]
+
+
+def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
+    """Read a task's objects; the next one is fetched while one is decoded. Batches without a row are left out."""
+    from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - kernels, which planning does not need
+
+    store, _ = store_of(task.storage)
+    scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
+    for part, found in fetch_parts(store, task.parts):
+        try:
+            yield from _read_part(task, scanner, part, found_or_gone(part, found))
+        except NotWholeError as error:
+            if not task.skips_damage:
+                raise
+            log.warning("skipped: %s", error)
+
+
+def _read_part(task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject) -> Iterator["pa.RecordBatch"]:
+    content, metadata = found
+    view = memoryview(content)
+    header, facts = check_header(view, facts_from_metadata(metadata, part.object_key), part.object_key)
+    if facts is not None and task.is_hashed:
+        check_bytes(view, header, facts, part.object_key)
+    bounds = Selection(first_offset=part.from_offset)
+    if part.until_offset is not None:
+        bounds = Selection(first_offset=part.from_offset, last_offset=part.until_offset - 1)
+    counted, last_offset = 0, -1
+    for scanned in scanner.scan(view, header, part.object_key, task.selection.within(bounds)):
+        counted, last_offset = scanned.counted, scanned.last_offset
+        if scanned.batch.num_rows:
+            yield scanned.batch
+    if facts is not None:
+        check_count(counted, last_offset, facts, part.object_key)

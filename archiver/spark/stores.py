@@ -1,0 +1,16 @@
+"""The object store of a Python worker, kept open for all its tasks."""
+
+from functools import lru_cache
+
+from archiver.config import StorageConfig
+from archiver.store import ObjectStore, open_store
+
+
+def store_of(storage: StorageConfig) -> tuple[ObjectStore, str]:
+    """Open a store, or return the one that this worker has: a client takes longer to make than a small partition to read."""
+    return _open_once(storage.model_dump_json())
+
+
+@lru_cache(maxsize=4)
+def _open_once(storage: str) -> tuple[ObjectStore, str]:
+    return open_store(StorageConfig.model_validate_json(storage))

@@ -1,0 +1,79 @@
+"""An archive that a test lays into a bucket object by object, with the writer's own segments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from archiver.codec.compression import BlockCodec
+from archiver.config import StorageConfig
+from archiver.control import Branch, settle_branch, settle_topic
+from archiver.layout import Layout, SegmentKey
+from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
+from archiver.store import ObjectStore, S3Store
+from tests.support.brokers import Bucket
+from tests.support.foreign_reader import s3_client
+from tests.support.frames import frame_of
+from tests.support.records import Rec
+from tests.support.segments import content_of
+
+
+class BucketArchive:
+    """An archive without a prefix. The process must have the bucket's credentials."""
+
+    def __init__(self, bucket: Bucket, spool: Path) -> None:
+        self.bucket = bucket
+        self.spool = spool
+        self.store: ObjectStore = S3Store(StorageConfig(url=bucket.url, endpoint=bucket.s3.endpoint))
+        self.layout = Layout()
+
+    def settle(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
+        """Write the control fact of a topic; another id begins a life."""
+        settle_topic(
+            self.store, self.layout, topic=topic, topic_id=topic_id, cluster_id="c", partitions=partitions, configs={}
+        )
+
+    def cut_back(self, topic: str, partition: int, offset: int) -> int:
+        """Begin a child life of life 0."""
+        branch = Branch(offset=offset, leader_epoch=1)
+        life, _ = settle_branch(
+            self.store, self.layout, topic=topic, topic_id="A", partition=partition, parent=0, branch=branch
+        )
+        return life
+
+    def put(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Rec],
+        *,
+        each: int,
+        base: int = 0,
+        life: int = 0,
+        codec: BlockCodec = BlockCodec.ZSTANDARD,
+    ) -> list[str]:
+        """Put records as segments of so many. Returns the keys."""
+        keys = []
+        for start in range(0, len(records), each):
+            part = records[start : start + each]
+            source = PartitionSource(topic=topic, partition=partition, life=life, topic_id="A", cluster_id="c")
+            segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0, codec=codec), self.spool)
+            assert segment.append(frame_of(part), 0) == len(part)
+            segment.cover(part[-1].offset + 1, leader_epoch=1, source_bytes=1)
+            finished = segment.finish()
+            key = self.layout.segment_key(SegmentKey(topic=topic, life=life, partition=partition, base=base))
+            assert self.store.put_if_absent(key, content_of(finished), finished.facts.to_metadata())
+            base = part[-1].offset + 1
+            keys.append(key)
+        return keys
+
+    def change(self, key: str, content: bytes | None = None, *, loses_facts: bool = False) -> None:
+        """Overwrite an object as no writer of ours ever does."""
+        found = self.store.get(key)
+        assert found is not None
+        metadata = {} if loses_facts else dict(found[1])
+        body = found[0] if content is None else content
+        s3_client(self.bucket).put_object(Bucket=self.bucket.name, Key=key, Body=body, Metadata=metadata)
+
+    def content(self, key: str) -> bytes:
+        found = self.store.get(key)
+        assert found is not None
+        return found[0]

@@ -1,0 +1,85 @@
+"""Objects straight to Arrow: chosen columns and rows, nothing else; broken ones refused as the frames' decoder refuses them.
+
+Mutated containers are in tests/faults/test_codec_fuzz.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
+from archiver.codec.avro import decode_header
+from archiver.codec.compression import BlockCodec
+from archiver.errors import CorruptSegmentError
+from archiver.selection import EVERYTHING, Selection
+from tests.support.records import ALL_CLASSES, Rec, classes_of, generate, missing_classes, record_lists
+from tests.support.scans import is_selected, rows_of, scan_row
+from tests.support.segments import written
+
+ALL = tuple(COLUMN_TYPES)
+
+
+def scan(
+    content: bytes, columns: tuple[str, ...] = ALL, selection: Selection = EVERYTHING, batch_bytes: int = 1 << 20
+) -> list[dict[str, Any]]:
+    scanner = Scanner(topic="orders", partition=3, columns=columns, batch_bytes=batch_bytes)
+    found = list(scanner.scan(memoryview(content), decode_header(content, "key.data"), "key.data", selection))
+    assert all(tuple(one.batch.schema.names) == columns for one in found)
+    return [row for one in found for row in rows_of(one.batch)]
+
+
+def expected(
+    records: list[Rec], columns: tuple[str, ...] = ALL, selection: Selection = EVERYTHING
+) -> list[dict[str, Any]]:
+    return [scan_row(record, columns, "orders", 3) for record in records if is_selected(record, selection)]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20, 1 << 30])
+def test_two_thousand_records_of_every_class(seed: int, tmp_path: Path, batch_bytes: int) -> None:
+    records = [*generate(seed, 2000), *generate(seed, 9, first_offset=2000, timestamp_type=-1)]
+    assert missing_classes(classes_of(records), ALL_CLASSES) == []
+    content, _ = written(tmp_path, records)
+    assert scan(content, batch_bytes=batch_bytes) == expected(records)
+
+
+@pytest.mark.parametrize("column", ALL)
+def test_one_column(seed: int, tmp_path: Path, column: str) -> None:
+    records = generate(seed, 300)
+    content, _ = written(tmp_path, records, codec=BlockCodec.SNAPPY)
+    assert scan(content, (column,)) == expected(records, (column,))
+
+
+@settings(max_examples=30)
+@given(record_lists(extreme=True, least=1, most=8, largest_gap=2))
+def test_any_records(tmp_path_factory: pytest.TempPathFactory, records: list[Rec]) -> None:
+    content, _ = written(tmp_path_factory.mktemp("spool"), records)
+    assert scan(content) == expected(records)
+    for selection in (Selection(first_offset=2, last_offset=4), Selection(from_ms=0), Selection(until_ms=10**12)):
+        columns = ("timestampMs", "headers", "offset")
+        assert scan(content, columns, selection) == expected(records, columns, selection)
+
+
+def test_what_a_scan_has_met_counts_also_what_is_not_selected(tmp_path: Path) -> None:
+    content, _ = written(tmp_path, [Rec(at, at, 0, None, b"v") for at in range(5, 25)])
+    scanner = Scanner(topic="orders", partition=3, columns=("offset",))
+    nothing = Selection(first_offset=100)
+    (found,) = scanner.scan(memoryview(content), decode_header(content, "k"), "k", nothing)
+    assert (found.counted, found.last_offset, found.batch.num_rows) == (20, 24, 0)
+
+
+def test_offsets_that_fall_are_refused(tmp_path: Path) -> None:
+    content, _ = written(tmp_path, [Rec(at, at, 0, None, b"v") for at in range(5)], codec=BlockCodec.NULL)
+    block = content[decode_header(content, "k").size :]
+    with pytest.raises(
+        CorruptSegmentError, match=r"key\.data: the block before byte \d+, record 0: offsets do not rise"
+    ):
+        scan(content + block)
+
+
+def test_another_partition_is_refused(tmp_path: Path) -> None:
+    content, _ = written(tmp_path, [Rec(0, 0, 0, None, b"v")])
+    scanner = Scanner(topic="orders", partition=4, columns=("offset",))
+    with pytest.raises(CorruptSegmentError, match="a record of another topic or partition"):
+        list(scanner.scan(memoryview(content), decode_header(content, "k"), "k", EVERYTHING))
