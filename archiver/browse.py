@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from archiver.codec.arrow import frame_to_arrow
+from archiver.codec.rows import frame_rows
 from archiver.control import Stretch, TopicFact, list_topics_known, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Frame
@@ -116,15 +116,15 @@ def read_records(
 
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
     """Turn a frame into plain values that JSON can hold."""
-    for row in frame_to_arrow(frame).to_pylist():
+    for row in frame_rows(frame):
         yield {
             "partition": partition,
-            "offset": row["offset"],
-            "timestamp": row["timestamp"],
-            "timestampType": row["timestampType"],
-            "key": tell_bytes(row["key"]),
-            "value": tell_bytes(row["value"]),
-            "headers": [[tell_bytes(header["key"]), tell_bytes(header["value"])] for header in row["headers"]],
+            "offset": row.offset,
+            "timestamp": row.timestamp,
+            "timestampType": row.timestamp_type,
+            "key": tell_bytes(row.key),
+            "value": tell_bytes(row.value),
+            "headers": [[tell_bytes(key), tell_bytes(value)] for key, value in row.headers],
         }
 
 

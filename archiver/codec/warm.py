@@ -8,7 +8,7 @@ KERNEL_MODULES = (
     "archiver.codec.digest",
     "archiver.codec.avro_encode",
     "archiver.codec.avro_decode",
-    "archiver.codec.arrow_kernels",
+    "archiver.codec.row_kernels",
     "archiver.codec.scan_kernels",
 )
 

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from archiver import avsc
-from archiver.codec import arrow, arrow_scan, avro, avro_encode, batch, compression, digest, headers
+from archiver.codec import arrow_scan, avro, avro_encode, batch, compression, digest, headers, rows
 from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_long
 from archiver.codec.batch import BatchEncoder, decode_batches
@@ -255,7 +255,7 @@ def fuzz_frames(rng: random.Random) -> str:
     try:
         records = records_of(frame)
     except (AssertionError, IndexError):
-        return f"refused by {sum(map(_refuses(frame), (_encode_avro, _encode_batch, _survey, _to_arrow)))}"
+        return f"refused by {sum(map(_refuses(frame), (_encode_avro, _encode_batch, _survey, _rows)))}"
     if not all(-1 <= record.timestamp_type <= 1 for record in records):
         assert _refuses(frame)(_survey)
         return "refused for its type"
@@ -294,11 +294,8 @@ def _survey(frame: Frame) -> int:
     return int(found[digest.DIGEST])
 
 
-def _to_arrow(frame: Frame) -> list[dict[str, Any]]:
-    made = arrow.frame_to_arrow(frame)
-    made.validate(full=True)
-    rows: list[dict[str, Any]] = made.to_pylist()
-    return rows
+def _rows(frame: Frame) -> list[rows.Row]:
+    return list(rows.frame_rows(frame))
 
 
 def use(frame: Frame, records: Sequence[Rec]) -> None:
@@ -308,7 +305,7 @@ def use(frame: Frame, records: Sequence[Rec]) -> None:
     values = [avro_of(record, TOPIC, PARTITION) for record in records]
     assert list(fastavro.reader(io.BytesIO(_encode_avro(frame)))) == values
     assert _survey(frame) == digest_of(records)
-    assert [row["value"] for row in _to_arrow(frame)] == [record.value for record in records]
+    assert [row.value for row in _rows(frame)] == [record.value for record in records]
     encoded = oracle_records(_encode_batch(frame))
     wanted = [
         Rec(row, record.timestamp, 0, record.key, record.value, record.headers) for row, record in enumerate(records)
@@ -376,7 +373,7 @@ class _WatchedNumpy:
 @contextmanager
 def watched() -> Iterator[_WatchedNumpy]:
     """Compiled kernels cannot be watched inside, only what they are given."""
-    modules: list[Any] = [arrow, arrow_scan, avro, batch, compression, *((avro_encode, headers) if UNCOMPILED else ())]
+    modules: list[Any] = [rows, arrow_scan, avro, batch, compression, *((avro_encode, headers) if UNCOMPILED else ())]
     watcher = _WatchedNumpy()
     for module in modules:
         module.np = watcher

@@ -1,0 +1,19 @@
+"""What `pip install .` brings is enough for every command that the README says it is for."""
+
+import subprocess
+import sys
+
+EXTRAS = ("pandas", "pyarrow", "pyspark", "py4j", "moto")
+MODULES = (
+    "archiver.cli",
+    "archiver.job",
+    "archiver.service",
+    "archiver.vitals",
+    "archiver.holdings",
+    "archiver.browse",
+)
+
+
+def test_backup_ls_and_cat_need_no_extra() -> None:
+    forbid = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS}))"
+    subprocess.run([sys.executable, "-c", f"{forbid}; import {', '.join(MODULES)}"], check=True, timeout=60)
