@@ -138,7 +138,8 @@ class S3Store:
         session = _open_session()
         try:
             self._client = _open_client(session, config, attempts, read_timeout_s)
-            # A segment's put is repeated by its writer, which waits beside the threads: here it would hold one of the few.
+            # A segment's put is repeated by its writer alone: it waits beside the threads, and it asks before each try whether
+            # others have gone on here while this process was stopped.
             self._segments = _open_client(session, config, 1, min(read_timeout_s, _SEGMENT_TIMEOUT_S))
         except (BotoCoreError, ValueError) as error:
             raise UsageError(f"storage: {error}") from error
@@ -146,7 +147,7 @@ class S3Store:
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         is_segment = self._layout.parse_segment(key) is not None
         client, options = (self._segments, self._segment_options) if is_segment else (self._client, {})
-        for _ in range(_CONFLICT_ATTEMPTS):
+        for _ in range(1 if is_segment else _CONFLICT_ATTEMPTS):
             if not isinstance(body, bytes):
                 body.seek(0)
             try:

@@ -64,7 +64,7 @@ def test_what_passes_is_repeated_with_the_whole_body(faulty: FaultyStore, fault:
     assert faulty.direct.get("k") == (BODY, SHA256)
 
 
-@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.HANG])
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.HANG, Fault.CONFLICT])
 def test_a_segment_is_put_once_and_its_writer_repeats_it(faulty: FaultyStore, fault: Fault) -> None:
     """A thread that waits here for better times is one that no other partition has."""
     key = Layout().segment_key(SegmentKey(topic="t", partition=0, base=0))
