@@ -314,7 +314,7 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     shaky.back_up(broker_41.bootstrap, topic)
     send(broker_41, topic, 35)
     monkeypatch.setattr(archiver.job, "probe_put_if_absent", lambda *_: None)  # the fault is for the segments
-    with proxy.failing(fault, "PUT", times=9):  # four of them are one call of botocore's
+    with proxy.failing(fault, "PUT", times=4):
         (report,) = shaky.back_up(broker_41.bootstrap, topic, records=10).values()
     assert (report.error, report.position) == (None, 40)
     assert (report.written.records, report.written.segments) == (35, 4)
