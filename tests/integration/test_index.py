@@ -124,7 +124,7 @@ def test_writers_that_append_and_merge_at_once_lose_no_generation(proxied: Site,
 def test_a_reader_without_the_right_to_put(proxied: Site, caplog: pytest.LogCaptureFixture) -> None:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(proxied.put, range(200)))
-    with caplog.at_level(logging.INFO), proxied.proxy.failing(Fault.DENIED, "PUT"):
+    with caplog.at_level(logging.INFO, "archiver"), proxied.proxy.failing(Fault.DENIED, "PUT"):
         plain, heads = proxied.read()
     assert heads == 200
     assert caplog.messages == []
@@ -138,7 +138,7 @@ def test_an_index_that_cannot_be_read_is_told_once_and_stops_nobody(
     append_to_index(proxied.store, LAYOUT, entries)
     proxied.store.delete([LAYOUT.index_key(0, 0)])
     proxied.store.put_if_absent(LAYOUT.index_key(0, 0), b"", {})
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "archiver"):
         assert proxied.read()[1] == SEGMENTS
     assert len([text for text in caplog.messages if "index of facts" in text]) == 1
 

@@ -259,7 +259,9 @@ def offsets_in(site: ArchiveSite, topic: str) -> dict[int, list[int]]:
 # --- one partition and the others
 
 
-@pytest.mark.parametrize(("method", "place"), [("PUT", "topics/"), ("GET", "control/topics/")])
+@pytest.mark.parametrize(
+    ("method", "place"), [("PUT", "topics/"), pytest.param("GET", "control/topics/", marks=pytest.mark.long)]
+)
 def test_a_topic_whose_requests_hang_holds_up_no_other(
     broker_41: Broker, site: ArchiveSite, topic: str, method: str, place: str
 ) -> None:

@@ -198,7 +198,7 @@ def test_a_log_cut_over_a_restart_goes_on_in_a_child_life(
     check_what_is_read_back(site, java_oracle, broker.bootstrap, topic, parent, now)
 
 
-@pytest.mark.parametrize("grown", [30, 90])
+@pytest.mark.parametrize("grown", [pytest.param(30, marks=pytest.mark.long), 90])
 def test_a_log_cut_back_below_a_late_start_begins_earlier(
     new_broker: StartBroker, site: ArchiveSite, topic: str, grown: int
 ) -> None:
