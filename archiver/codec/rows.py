@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archiver.codec.row_kernels import flatten_headers
-from archiver.frame import Bytes, Frame, Longs
+from archiver.frame import Bytes, Column, Frame, Longs
 
 
 class Row(NamedTuple):
@@ -48,7 +48,7 @@ def _bytes(source: Bytes, start: int, length: int) -> bytes | None:
 
 
 def _header_parts(frame: Frame) -> Longs:
-    counts = frame.table[-1]
+    counts = frame.column(Column.HEADER_COUNT)
     # A header takes two bytes at least: a count that lies must not choose how much is allocated.
     if (counts < 0).any() or (counts > len(frame.header_body) // 2).any():
         raise ValueError("the frame counts more headers than its buffer can hold")
