@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archiver.codec.batch import first_timestamp_ms
 from archiver.kafka.client import KafkaClient
@@ -48,9 +48,5 @@ async def find_backlogs(client: KafkaClient, positions: Mapping[TopicPartition, 
         )
         for answer in answers:
             which = answer.topic, answer.partition
-            found[which] = Backlog(
-                position=found[which].position,
-                high_watermark=found[which].high_watermark,
-                oldest_ms=first_timestamp_ms(answer.records),
-            )
+            found[which] = replace(found[which], oldest_ms=first_timestamp_ms(answer.records))
     return found

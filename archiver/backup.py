@@ -14,7 +14,6 @@ from archiver.errors import (
     StoppedError,
     StoreError,
     StoreTemporaryError,
-    StrangerError,
     UsageError,
 )
 from archiver.feed import Feed, PartitionReport
@@ -30,7 +29,7 @@ from archiver.pump import Pump
 from archiver.segment import PartitionSource
 from archiver.shutdown import unless_stopped
 from archiver.starts import EARLIEST, Start
-from archiver.workers import Workers
+from archiver.workers import Workers, workers
 from archiver.writer import Archive, Written
 
 log = logging.getLogger(__name__)
@@ -72,23 +71,23 @@ async def back_up_until_end(
 
     One failure does not stop the rest; it stands in the report. `notice` is called now and then.
     """
-    async with KafkaClient(request.kafka) as client:
-        cluster_id = await client.cluster_id()
-        openers = Workers(OPENERS, "opener", most=4 * OPENERS)
-        opener = Opener(client, archive=request.archive, pool=openers, cluster_id=cluster_id, start=request.start)
-        await unless_stopped(stop, opener.take_possession())
-        keeper = keeper_of(request, client, pool, cluster_id)
-        topics = await _selected(client, request, keeper)
-        problems: list[ArchiverError] = []
-        if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
-            try:
-                await unless_stopped(stop, keeper.take_snapshot())
-            except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
-                problems.append(error)
-        run = _Run(client, opener, request, pool)
-        await unless_stopped(stop, run.open(topics))
-        async with indexer_of(request).attend(stop):
-            return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
+    with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
+        async with KafkaClient(request.kafka) as client:
+            cluster_id = await client.cluster_id()
+            opener = Opener(client, archive=request.archive, pool=openers, cluster_id=cluster_id, start=request.start)
+            await unless_stopped(stop, opener.take_possession())
+            keeper = keeper_of(request, client, pool, cluster_id)
+            topics = await _selected(client, request, keeper)
+            problems: list[ArchiverError] = []
+            if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
+                try:
+                    await unless_stopped(stop, keeper.take_snapshot())
+                except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
+                    problems.append(error)
+            run = _Run(client, opener, request, pool)
+            await unless_stopped(stop, run.open(topics))
+            async with indexer_of(request).attend(stop):
+                return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
@@ -178,12 +177,11 @@ class _Run:
         configs = await self._opener.learn_configs(topics)
 
         async def settle_one(topic: TopicDescription) -> None:
-            try:
-                facts[topic.name] = await self._opener.settle(topic, configs)
-            except StrangerError:
-                raise
-            except ArchiverError as error:
-                refused[topic.name] = error
+            settled = await self._opener.try_to_settle(topic, configs)
+            if isinstance(settled, TopicFact):
+                facts[topic.name] = settled
+            else:
+                refused[topic.name] = settled
 
         await asyncio.gather(*map(settle_one, topics))
         return facts, refused

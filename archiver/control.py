@@ -49,6 +49,11 @@ def append_fact(
     raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 
 
+def settle_first(store: ObjectStore, layout: Layout, stream: str, wanted: Fact) -> Fact:
+    """Write the first fact of a stream, if nobody did, and return the one that is."""
+    return append_fact(store, layout, stream, lambda latest: wanted if latest is None else None) or wanted
+
+
 def _numbers(store: ObjectStore, layout: Layout, stream: str) -> list[int]:
     listed = store.list(layout.control_prefix(stream))
     return [number for item in listed if (number := layout.parse_fact(stream, item.key)) is not None]
@@ -218,8 +223,7 @@ class TopicFact:
 
 def settle_cluster(store: ObjectStore, layout: Layout, cluster_id: str) -> None:
     """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
-    wanted: Fact = {"format": FORMAT, "cluster_id": cluster_id}
-    held = append_fact(store, layout, "cluster", lambda latest: wanted if latest is None else None) or wanted
+    held = settle_first(store, layout, "cluster", {"format": FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(layout.fact_key("cluster", 0), held.get("cluster_id"), cluster_id)
 

@@ -124,12 +124,12 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
         raise CorruptSegmentError(f"{key}: facts that cannot be: {error}") from error
 
 
-_TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})
+TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})
 
 
 def parse_fact(name: str, text: str) -> object:
     """Parse one fact. Raises ValueError."""
-    if name in _TEXTS:
+    if name in TEXTS:
         return text
     if name == "digest":
         return int(text, 16)

@@ -12,6 +12,7 @@ from archiver.segment import PartitionSource
 from archiver.writer import Fetch, PartitionWriter, Written
 
 NO_END: Final = 2**63 - 1  # of a feed that goes on for ever
+TROUBLE_S: Final = 15.0  # what lasts longer is told: an election is over by then
 _FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
 
 

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError
-from archiver.facts import FORMAT_VERSION, SegmentFacts, parse_fact, spell_fact
+from archiver.facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
 from archiver.layout import SegmentKey
 
 FORMAT = 1
@@ -34,8 +34,7 @@ class IndexEntry(NamedTuple):
 _PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "size": int, "etag": str}
 _FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
-_TEXTS: Final = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"}) | _SPELLED
-_COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in _TEXTS else int for name in _FACTS}}
+_COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 
 
 def encode_index(entries: Iterable[IndexEntry]) -> bytes:

@@ -11,7 +11,7 @@ from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_inde
 from archiver.layout import Layout
 from archiver.shutdown import unless_stopped
 from archiver.store import ObjectStore
-from archiver.workers import Workers
+from archiver.workers import workers
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ class Indexer:
 
     async def run(self) -> None:
         """Write now and then, for ever."""
-        worker = Workers(1, "indexer")
-        written_at_s = self._clock()
-        while True:
-            await self._wait(_LOOK_S)
-            if len(self._fresh) >= _MANY or self._clock() - written_at_s >= EVERY_S:
-                written_at_s = self._clock()
-                await worker.call(self.write)
+        with workers(1, "indexer") as worker:
+            written_at_s = self._clock()
+            while True:
+                await self._wait(_LOOK_S)
+                if len(self._fresh) >= _MANY or self._clock() - written_at_s >= EVERY_S:
+                    written_at_s = self._clock()
+                    await worker.call(self.write)
 
     @asynccontextmanager
     async def attend(self, stop: asyncio.Event) -> AsyncIterator[None]:
@@ -70,14 +70,12 @@ class Indexer:
         await self._finish(_LAST_S, may_merge=False)
 
     async def _finish(self, most_s: float, *, may_merge: bool) -> None:
-        worker = Workers(1, "last-index")
-        try:
-            async with asyncio.timeout(most_s):
-                await worker.call(self.write, may_merge=may_merge)
-        except TimeoutError:
-            log.debug("the index of facts was not written in time")
-        finally:
-            worker.shutdown(wait=False)
+        with workers(1, "last-index") as worker:
+            try:
+                async with asyncio.timeout(most_s):
+                    await worker.call(self.write, may_merge=may_merge)
+            except TimeoutError:
+                log.debug("the index of facts was not written in time")
 
     def write(self, *, may_merge: bool = True) -> None:
         """Write what is fresh, if anything, and merge when the files became many. It never raises."""

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.store import open_store, probe_put_if_absent
 from archiver.vigil import Vigil
-from archiver.workers import Workers
+from archiver.workers import Workers, workers
 from archiver.writer import Archive
 
 if TYPE_CHECKING:
@@ -112,13 +112,8 @@ def _group(config: ArchiverConfig) -> GroupSettings:
     )
 
 
-@contextmanager
-def _workers() -> Iterator[Workers]:
-    workers = Workers((os.cpu_count() or 1) + 2, "writer", most=_MOST_WORKERS)
-    try:
-        yield workers
-    finally:
-        workers.shutdown(wait=False, cancel_futures=True)
+def _workers() -> AbstractContextManager[Workers]:
+    return workers((os.cpu_count() or 1) + 2, "writer", most=_MOST_WORKERS)
 
 
 async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Workers) -> BackupRequest:

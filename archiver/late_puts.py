@@ -4,14 +4,13 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from archiver.feed import Feed
+from archiver.feed import TROUBLE_S, Feed
 from archiver.writer import PutLaterError
 
 log = logging.getLogger(__name__)
 
 _PAUSE_AT_END_S: Final = 1.0
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 2, 16
-_TELL_AFTER_S: Final = 15.0
 _TELL_EVERY_S: Final = 60.0
 
 
@@ -54,7 +53,7 @@ class LatePuts:
         if now_s < self._tell_again_at_s or not waiting:
             return
         since_s, feed = min(waiting, key=lambda one: one[0])
-        if now_s - since_s > _TELL_AFTER_S:
+        if now_s - since_s > TROUBLE_S:
             self._tell_again_at_s = now_s + _TELL_EVERY_S
             more = f" and {len(waiting) - 1} more partitions" if len(waiting) > 1 else ""
             what = "%s%s: puts do not work, for %.0f s now, and are tried again: %s"

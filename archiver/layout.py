@@ -110,11 +110,6 @@ class Layout:
         """Parse `<topic>` or `<topic>@<life>`; None for anything else."""
         return _parse_topic_directory(name)
 
-    @staticmethod
-    def topic_directory(topic: str, life: int) -> str:
-        """Spell `<topic>` or `<topic>@<life>`."""
-        return _directory(topic, life)
-
     # --- control
 
     def control_prefix(self, stream: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from archiver.branch import find_branch
 from archiver.control import Branch, Life, TopicFact, read_topic, settle_branch, settle_cluster, settle_topic
-from archiver.errors import ArchiverError, CorruptSegmentError, TopicGoneError
+from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
@@ -39,8 +39,6 @@ class LearnedConfigs:
 
     def own(self, topic: str) -> Mapping[str, str] | None:
         """Return what is set on the topic itself; None when that is not known."""
-        if topic in self.refused:
-            log.warning("%s; the configs that the archive has of it stay as they are", self.refused[topic])
         return self.found[topic].own if topic in self.found else None
 
 
@@ -84,11 +82,22 @@ class Opener:
     async def settle(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
         """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""
         own = configs.own(topic.name)
+        if topic.name in configs.refused:
+            log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
         fact = await self._pool.call(self._settle_topic, topic, own)
         if own is not None:
             self._shapes[topic.name] = _shape(topic, own)
         reach("topic.settled")
         return fact
+
+    async def try_to_settle(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
+        """The same; what keeps this topic alone from being settled is returned."""
+        try:
+            return await self.settle(topic, configs)
+        except StrangerError:
+            raise
+        except ArchiverError as error:
+            return error
 
     def has_changed(self, topic: TopicDescription, configs: LearnedConfigs) -> bool:
         """Tell whether a topic is not as it was when it was settled here before. The archive is not asked."""

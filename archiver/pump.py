@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from archiver.codec.batch import position_after, whole_batches
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError, as_ours
-from archiver.feed import Feed
+from archiver.feed import TROUBLE_S, Feed
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
@@ -32,7 +32,6 @@ _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _TICK_S = 0.5
 _RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
-_TELL_TROUBLE_S = 15.0  # an election is over by then
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
 PATIENCE_S = 300.0  # without any progress of a partition
 
@@ -362,7 +361,7 @@ class Pump:
             self._ledger.retried(effect, cause)
         for feed, error in troubled:
             lasted_s = feed.note_trouble(error, self._clock())
-            if lasted_s > _TELL_TROUBLE_S and not feed.trouble_told:
+            if lasted_s > TROUBLE_S and not feed.trouble_told:
                 feed.trouble_told = True
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
@@ -374,7 +373,7 @@ class Pump:
         if lasting:
             (feed, error), *others = lasting
             more = f" and {len(others)} more partitions" if others else ""
-            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, _TELL_TROUBLE_S)
+            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, TROUBLE_S)
 
     def _wait_a_little(self, feed: Feed) -> None:
         """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""

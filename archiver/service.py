@@ -188,12 +188,9 @@ class Service:
         configs = await self._opener.learn_configs(topics)
 
         async def settle_one(topic: TopicDescription) -> None:
-            try:
-                await self._opener.settle(topic, configs)
-            except StrangerError:
-                raise
-            except ArchiverError as error:
-                log.warning("%s", error)
+            settled = await self._opener.try_to_settle(topic, configs)
+            if isinstance(settled, ArchiverError):
+                log.warning("%s", settled)
 
         changed = [topic for topic in topics if self._opener.has_changed(topic, configs)]
         async with asyncio.timeout(_SETTLE_S):

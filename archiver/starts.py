@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from archiver.branch import end_of_epoch
-from archiver.control import FORMAT, TOPICS, Fact, append_fact, latest_fact
+from archiver.control import FORMAT, TOPICS, Fact, append_fact, latest_fact, settle_first
 from archiver.failpoints import reach
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -96,14 +96,14 @@ class Starts:
             return BEGINNING  # the topic has grown
         noted = await self._pool.call(self._latest, _stream(source))
         if noted is not None:
-            return First(noted["offset"], noted["leader_epoch"])
+            return _first_of(noted)
         if (end := present["ends"][str(source.partition)]) is not None:
             return First(*end)
         at_ms = self._start if isinstance(self._start, int) else self._present["at_ms"]
         first = First(*await self._client.offset_at(source.topic, source.partition, at_ms))
         held = await self._pool.call(self._settle, _stream(source), _fact(source, first))
         reach("start.noted")
-        return First(held["offset"], held["leader_epoch"])
+        return _first_of(held)
 
     async def cut_back(self, source: PartitionSource) -> bool:
         """Begin earlier when the log was cut back to below its start: what is there now is new. Tell whether it was."""
@@ -143,14 +143,15 @@ class Starts:
         return latest_fact(self._archive.store, self._archive.layout, stream)
 
     def _settle(self, stream: str, wanted: Fact) -> Fact:
-        """Write the first fact of a stream, and return the one that is."""
-        archive = self._archive
-        held = append_fact(archive.store, archive.layout, stream, lambda latest: wanted if latest is None else None)
-        return held or wanted
+        return settle_first(self._archive.store, self._archive.layout, stream, wanted)
 
 
 def _stream(source: PartitionSource) -> str:
     return f"starts/{source.topic}/{source.partition}"
+
+
+def _first_of(fact: Fact) -> First:
+    return First(fact["offset"], fact["leader_epoch"])
 
 
 def _fact(source: PartitionSource, first: First) -> Fact:

@@ -8,7 +8,7 @@ from typing import Final
 
 from archiver.backlog import Backlog, find_backlogs
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
-from archiver.feed import Feed
+from archiver.feed import TROUBLE_S, Feed
 from archiver.hanging import watch_transactions
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -22,7 +22,6 @@ _RETENTION_EVERY_S: Final = 300.0
 _UNTIL_TOPICS_S: Final = 2.0
 _BACKLOGS_EVERY_S: Final = 5.0
 _STUCK_S: Final = 60.0
-_TROUBLE_S: Final = 15.0  # an election is over by then
 
 
 class Vitals:
@@ -57,7 +56,7 @@ class Vitals:
             since_s = service.failing.get(which, held[which].since_s)
             if held[which].is_gone:
                 continue
-            if which in service.failing or now_s - since_s >= _TROUBLE_S:  # else it is being opened
+            if which in service.failing or now_s - since_s >= TROUBLE_S:  # else it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
 
     def _state_without_feed(self, which: TopicPartition, lasts_s: float) -> PartitionState:
@@ -86,7 +85,7 @@ class Vitals:
             pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
             retention_ms=self._retention_ms.get(topic),
             is_failing=any(
-                since_s is not None and now_s - since_s > _TROUBLE_S
+                since_s is not None and now_s - since_s > TROUBLE_S
                 for since_s in (feed.trouble_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
             ),
             open_transactions=[

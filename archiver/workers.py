@@ -4,14 +4,14 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
 _Job = tuple[Future[Any], Callable[[], Any]]
-
 
 _STALL_S = 1.0
 
@@ -42,9 +42,8 @@ class Workers(Executor):
         """A store that hangs must not keep from working what has nothing to do with it."""
         begun, busy_s = self._begun, time.process_time()
         while not self._closing.wait(_STALL_S) and len(self._threads) < most:
-            is_idle = (
-                time.process_time() - busy_s < _STALL_S / 2
-            )  # else they work, and more of them would only take memory
+            # Threads that are busy work: more of them would only take memory.
+            is_idle = time.process_time() - busy_s < _STALL_S / 2
             if begun == self._begun and is_idle and not self._jobs.empty():
                 self._add_thread()
             begun, busy_s = self._begun, time.process_time()
@@ -81,3 +80,13 @@ class Workers(Executor):
                 except BaseException as error:  # noqa: BLE001 - the future carries it to whoever waits
                     future.set_exception(error)
             del job, future, call  # a thread that waits must not keep the last job's records in memory
+
+
+@contextmanager
+def workers(count: int, name: str, *, most: int = 0) -> Iterator[Workers]:
+    """Threads for a block; at its end nobody waits for what they still do."""
+    made = Workers(count, name, most=most)
+    try:
+        yield made
+    finally:
+        made.shutdown(wait=False, cancel_futures=True)

@@ -304,7 +304,7 @@ class PartitionWriter:
         if self._open is None:
             archive = self._archive
             self._open = OpenSegment(self.source, self._base, archive.limits, archive.spool, archive.room)
-            self._opened_at_s = self._archive.clock()
+            self._opened_at_s = archive.clock()
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:
                 self._open.note_hole(hole)

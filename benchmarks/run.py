@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import fastavro
 import yaml
 from confluent_kafka import Consumer, TopicPartition
@@ -25,6 +24,7 @@ from benchmarks.landing import Landing
 from benchmarks.measure import Usage, run_measured
 from benchmarks.report import machine_facts, results, summarise, write_page
 from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.foreign_reader import open_client
 from tests.support.minio import Minio, find_minio
 
 LAST = Path(__file__).with_name("last.json")
@@ -58,13 +58,7 @@ class Bench:
         self._folder = folder
         self._archiver = str(Path(sys.executable).with_name("archiver"))
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        self._s3 = boto3.client(
-            "s3",
-            endpoint_url=minio.endpoint,
-            aws_access_key_id=minio.access_key,
-            aws_secret_access_key=minio.secret_key,
-            region_name="us-east-1",
-        )
+        self._s3 = open_client(minio)
         self._environment = {
             **os.environ,
             "AWS_ACCESS_KEY_ID": minio.access_key,

@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import boto3
-
 from archiver.browse import read_archive
 from archiver.config import StorageConfig
 from archiver.control import settle_cluster, settle_topic
@@ -39,13 +37,14 @@ from archiver.restore import plan_restore
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore, open_store
 from tests.support.brokers import S3, GivenS3
+from tests.support.foreign_reader import open_client
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
 from tests.support.minio import Minio, find_minio
 from tests.support.records import Rec
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 HERE = Path(__file__).resolve().parent
 REPORT = HERE.parent / "docs" / "benchmarks-scale.json"
@@ -134,16 +133,6 @@ def _segment(topic: str, partition: int, base: int, layout: Layout, spool: Path)
     finished.discard()
     key = layout.segment_key(SegmentKey(topic=topic, partition=partition, base=base))
     return key, content, finished.facts.to_metadata()
-
-
-def open_client(minio: S3) -> "S3Client":
-    return boto3.client(
-        "s3",
-        endpoint_url=minio.endpoint,
-        aws_access_key_id=minio.access_key,
-        aws_secret_access_key=minio.secret_key,
-        region_name="us-east-1",
-    )
 
 
 def prepare(minio: S3, shape: Shape) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.compression import Arena, BatchCodec, DecompressionError, compress_payload
+from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError, compress_payload
 from archiver.errors import CorruptBatchError, UnsupportedBatchError
 from archiver.frame import Bytes, Column, Frame, Longs
 
@@ -22,7 +22,6 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNKNOWN_EPOCH = -1
 # For the payloads of one call, and again for the table of their records.
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
-_MOST_SCRATCH_BYTES = 32 * 1024 * 1024
 _ROW_BYTES = 8 * len(Column)
 _MOST_OFFSET = 2**63 - 2  # there must be one after it
 
@@ -113,8 +112,8 @@ class Scratch:
             self._table = np.empty(size + size // 4, np.int64)
         return self._table[:size].reshape(len(Column), rows)
 
-    def trim(self, most_bytes: int = _MOST_SCRATCH_BYTES) -> None:
-        """Keep what ordinary fetches need: a large one must not cost memory for ever."""
+    def trim(self, most_bytes: int = LARGEST_KEPT) -> None:
+        """Keep what ordinary fetches need."""
         if self.body is not None and self.body.nbytes > most_bytes:
             self.body = None
         if self._table.nbytes > most_bytes:
@@ -131,7 +130,8 @@ def decode_batches(
     """Decode what a broker sent for a fetch at `position`; `aborted` is its list of (producer id, first offset).
 
     Nothing is skipped but control batches, aborted records, records below the position, and a last batch that is cut.
-    With `scratch` the records are valid until its next use. Ends early, before a batch that would take more than `most_bytes` of memory together with those before it.
+    With `scratch` the records are valid until its next use. Ends early, before a batch that would take more than
+    `most_bytes` of memory together with those before it.
     Raises CorruptBatchError, naming the offset; also for a batch that takes more than that alone.
     """
     scratch = scratch or Scratch()

@@ -23,7 +23,7 @@ _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_UNCOMPRESSED = 0x8000_0000
 _LZ4_END = bytes(4)
-_LARGEST_KEPT = 32 * 1024 * 1024
+LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory for ever
 
 
 class BatchCodec(IntEnum):
@@ -76,12 +76,6 @@ class Arena:
         for piece, inflate in _pieces(codec, payload):
             self._add_piece(piece, inflate)
         return start, self._used
-
-    def clear(self) -> None:
-        """Use the buffer anew, unless one large payload made it larger than is good to keep."""
-        self._used = 0
-        if len(self._buffer) > _LARGEST_KEPT:
-            self._buffer = np.empty(_SMALLEST_ARENA, np.uint8)
 
     def _add_piece(self, piece: Bytes, inflate: Inflate) -> None:
         while True:
@@ -211,8 +205,9 @@ class BlockArena:
         return self._arena.add(BatchCodec.NONE, decompress_block(codec, payload, self._most))
 
     def clear(self) -> None:
-        """Use the buffer anew: what it held means nothing any more."""
-        self._arena.clear()
+        """Use the buffer anew, unless one large block made it larger than is good to keep."""
+        left = self._arena.buffer
+        self._arena = Arena(0, self._most, left if len(left) <= LARGEST_KEPT else None)
 
 
 def _inflate_deflate(block: memoryview, most_bytes: int) -> Bytes:

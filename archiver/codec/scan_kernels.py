@@ -87,10 +87,19 @@ def _put_header(
 
 
 @inner
-def _scan_map(
-    body: Bytes, position: int, end: int, wanted: bool, keys: Blob, values: Blob, raw_keys: Blob, totals: Longs
+def _scan_headers(
+    body: Bytes,
+    position: int,
+    end: int,
+    is_list: bool,
+    wanted: bool,
+    keys: Blob,
+    values: Blob,
+    raw_keys: Blob,
+    totals: Longs,
 ) -> tuple[int, int]:
-    """Read `headers`, whose branch says that it is there. Returns (position after it, problem)."""
+    """Read `headers`, or the list `orderedHeaders`, whose branch says that it is there. Returns (position after it, problem)."""
+    value_null = HEADER_NULL if is_list else NO_UNION
     while True:
         count, position = read_count(body, position, end)
         if position < 0 or count > end - position:
@@ -101,36 +110,14 @@ def _scan_map(
             key_start, key_length, position, problem = read_bytes(body, position, end, NO_UNION)
             if problem != ALL_READ:
                 return position, problem
-            start, length, position, problem = read_bytes(body, position, end, NO_UNION)
+            start, length, position, problem = read_bytes(body, position, end, value_null)
             if problem != ALL_READ:
                 return position, problem
-            if wanted:
-                problem = _put_header(keys, values, raw_keys, totals, body, key_start, key_length, start, length, 0, -1)
+            raw_start, raw_length = np.int64(0), np.int64(-1)
+            if is_list:
+                raw_start, raw_length, position, problem = read_bytes(body, position, end, HEADER_NULL)
                 if problem != ALL_READ:
                     return position, problem
-
-
-@inner
-def _scan_list(
-    body: Bytes, position: int, end: int, wanted: bool, keys: Blob, values: Blob, raw_keys: Blob, totals: Longs
-) -> tuple[int, int]:
-    """Read `orderedHeaders`, whose branch says that it is there. Returns (position after it, problem)."""
-    while True:
-        count, position = read_count(body, position, end)
-        if position < 0 or count > end - position:
-            return position, FIELD_CUT
-        if count == 0:
-            return position, ALL_READ
-        for _ in range(count):
-            key_start, key_length, position, problem = read_bytes(body, position, end, NO_UNION)
-            if problem != ALL_READ:
-                return position, problem
-            start, length, position, problem = read_bytes(body, position, end, HEADER_NULL)
-            if problem != ALL_READ:
-                return position, problem
-            raw_start, raw_length, position, problem = read_bytes(body, position, end, HEADER_NULL)
-            if problem != ALL_READ:
-                return position, problem
             if wanted:
                 problem = _put_header(
                     keys, values, raw_keys, totals, body, key_start, key_length, start, length, raw_start, raw_length
@@ -245,7 +232,9 @@ def scan_rows(
         map_start = position
         has_map = branch == PRESENT
         if has_map:
-            position, problem = _scan_map(body, position, end, False, header_keys, header_values, raw_keys, totals)
+            position, problem = _scan_headers(
+                body, position, end, False, False, header_keys, header_values, raw_keys, totals
+            )
             if problem != ALL_READ:
                 return problem
         elif branch != NULL:
@@ -257,8 +246,8 @@ def scan_rows(
                 return FIELD_CUT
             if branch == LIST:
                 has_map = False  # the list is the truth
-                position, problem = _scan_list(
-                    body, position, end, wanted and wants_headers, header_keys, header_values, raw_keys, totals
+                position, problem = _scan_headers(
+                    body, position, end, True, wanted and wants_headers, header_keys, header_values, raw_keys, totals
                 )
                 if problem != ALL_READ:
                     return problem
@@ -270,7 +259,7 @@ def scan_rows(
             if kind < -1 or kind > 1:
                 return TYPE_UNKNOWN
         if has_map and wanted and wants_headers:
-            _, problem = _scan_map(body, map_start, end, True, header_keys, header_values, raw_keys, totals)
+            _, problem = _scan_headers(body, map_start, end, False, True, header_keys, header_values, raw_keys, totals)
             if problem != ALL_READ:
                 return problem
         totals[COUNTED] += 1

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 
 from archiver.config import StorageConfig
@@ -13,10 +12,11 @@ from archiver.sandbox import EmbeddedS3
 from archiver.store import ObjectStore, S3Store
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import FaultyS3
+from tests.support.foreign_reader import open_client
 from tests.support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 READ_TIMEOUT_S = 1.0  # a put here takes a tenth of it
 ATTEMPTS = 2  # botocore pauses up to a second before the second
@@ -59,17 +59,6 @@ def new_bucket(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     client.create_bucket(Bucket=bucket.name)
     client.close()
     return bucket
-
-
-def open_client(s3: S3) -> "S3Client":
-    """Not from boto3's default session: that one keeps the first credentials it finds."""
-    return boto3.client(
-        "s3",
-        endpoint_url=s3.endpoint,
-        aws_access_key_id=s3.access_key,
-        aws_secret_access_key=s3.secret_key,
-        region_name="us-east-1",
-    )
 
 
 def use_credentials(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,10 @@ from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import MOST_HOLES
 from archiver.store import ObjectStore, S3Store, open_store, probe_put_if_absent
-from tests.contract.conftest import open_bucket, open_client
+from tests.contract.conftest import open_bucket
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.foreign_reader import open_client
 from tests.support.memory_store import MemoryStore
 
 pytestmark = pytest.mark.s3

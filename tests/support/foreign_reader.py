@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import boto3
 import fastavro
 
-from tests.support.brokers import Bucket
+from tests.support.brokers import S3, Bucket
 from tests.support.records import Headers, Rec
 
 if TYPE_CHECKING:
@@ -33,14 +33,19 @@ class Segment:
     records: tuple[Rec, ...]
 
 
-def s3_client(bucket: Bucket) -> "S3Client":
+def open_client(s3: S3) -> "S3Client":
+    """Not from boto3's default session: that one keeps the first credentials it finds."""
     return boto3.client(
         "s3",
-        endpoint_url=bucket.s3.endpoint,
-        aws_access_key_id=bucket.s3.access_key,
-        aws_secret_access_key=bucket.s3.secret_key,
+        endpoint_url=s3.endpoint,
+        aws_access_key_id=s3.access_key,
+        aws_secret_access_key=s3.secret_key,
         region_name="us-east-1",
     )
+
+
+def s3_client(bucket: Bucket) -> "S3Client":
+    return open_client(bucket.s3)
 
 
 def keys_in(bucket: Bucket, prefix: str = "") -> list[str]:
