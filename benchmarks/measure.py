@@ -79,6 +79,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def pss_of_tree(pid: int) -> int:
+    """Memory of a process and all below it."""
+    return sum(map(_pss_bytes, [pid, *descendants(pid)]))
+
+
 def _pss_bytes(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

@@ -18,7 +18,10 @@ if [ "$purpose" = demo ]; then
   pip install --constraint constraints.txt --editable '.[demo]'
 else
   pip install --constraint constraints.txt --editable '.[demo]' --group dev
+  echo "fetching the tests' Kafka, Spark's Avro reader, and MinIO"
+  .venv/bin/python -m tests.support.parts &
   infra/minio.sh
+  wait
 fi
 echo "compiling kernels"
 .venv/bin/python -m archiver.codec.warm

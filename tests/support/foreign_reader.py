@@ -4,6 +4,8 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -49,8 +51,17 @@ def s3_client(bucket: Bucket) -> "S3Client":
 
 
 def keys_in(bucket: Bucket, prefix: str = "") -> list[str]:
+    return [key for key, _ in _listed(bucket, prefix)]
+
+
+def keys_as_they_came(bucket: Bucket, prefix: str) -> list[str]:
+    """In the order in which they were put, by the store's clock."""
+    return [key for key, _ in sorted(_listed(bucket, prefix), key=itemgetter(1))]
+
+
+def _listed(bucket: Bucket, prefix: str) -> Iterator[tuple[str, datetime]]:
     pages = s3_client(bucket).get_paginator("list_objects_v2").paginate(Bucket=bucket.name, Prefix=prefix)
-    return [item["Key"] for page in pages for item in page.get("Contents", [])]
+    return ((item["Key"], item["LastModified"]) for page in pages for item in page.get("Contents", []))
 
 
 def read_segments(bucket: Bucket, topic_directory: str) -> list[Segment]:

@@ -1,0 +1,206 @@
+"""A backup of very many partitions: how long it takes to begin, what it costs when nothing comes, and its memory with all of them open.
+
+`python -m benchmarks.partitions` starts a broker and a MinIO of its own, makes 2,000 partitions, and prints a row a scene;
+it ends with 1 when one is over its limit. `--partitions` makes fewer. CPU and memory are those of the `archiver backup`
+process tree alone; memory is PSS, sampled ten times a second.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from benchmarks.measure import pss_of_tree
+from tests.support.brokers import CACHE, KAFKA_41, Bucket
+from tests.support.foreign_reader import open_client
+from tests.support.minio import Minio, find_minio
+from tests.support.round_trip import ArchiveSite
+from tests.support.service import Instance, eventually, service_config
+
+PER_TOPIC = 100
+RECORD_BYTES = 1_000
+OPEN_RECORDS = 20  # that each partition's open segment holds
+LARGE_BYTES = 1_000_000
+PATIENCE_S = 180.0
+AGE_S = 20
+MOST_START_S = 10.0
+MOST_IDLE = 0.05  # of a core
+MOST_MEMORY = 320 * 2**20
+
+
+class Scenes:
+    """One broker, one bucket, one instance at a time."""
+
+    def __init__(self, bootstrap: str, site: ArchiveSite, partitions: int) -> None:
+        self._bootstrap = bootstrap
+        self._site = site
+        self._partitions = partitions
+        self._topics = {f"quiet-{number:02}": PER_TOPIC for number in range(partitions // PER_TOPIC)}
+        self._in_kafka = 0
+        self._durable = 0
+        self.over_limit: list[str] = []
+
+    def create_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        configs = {"max.message.bytes": "2000000", "retention.ms": "-1"}
+        wanted = [NewTopic(name, count, 1, config=configs) for name, count in self._topics.items()]
+        for future in admin.create_topics(wanted).values():
+            future.result(60)
+
+    def produce(self, each: int, size: int = RECORD_BYTES, partitions: int | None = None) -> None:
+        """So many records to every partition, or to the first ones."""
+        producer = Producer({"bootstrap.servers": self._bootstrap, "message.max.bytes": 2_000_000, "linger.ms": 20})
+        places = [(topic, number) for topic, count in self._topics.items() for number in range(count)][:partitions]
+        for _ in range(each):
+            for topic, number in places:
+                producer.produce(topic, os.urandom(size // 2).hex(), partition=number)
+                producer.poll(0)
+                if len(producer) > 20_000_000 // size:
+                    producer.flush()
+        if producer.flush(120):
+            raise RuntimeError("the broker did not take all records")
+        self._in_kafka += each * len(places)
+
+    @contextmanager
+    def backup(self, name: str, age: str, group: str = "archiver") -> Iterator[Instance]:
+        config = service_config(self._site, self._bootstrap, "quiet-.*", group=group)
+        config["backup"]["segment"] = {"age": age}
+        config["backup"]["session-timeout"] = "45s"
+        config["topics"]["refresh"] = "1min"
+        instance = Instance(self._site, config, name)
+        try:
+            yield instance
+        except BaseException:
+            print(instance.log[-4000:])
+            raise
+        finally:
+            if instance.process.poll() is None:
+                instance.stop(60)
+
+    def until_open(self, instance: Instance) -> None:
+        """Every partition has been fetched from: all that is not durable is known."""
+        behind = self._in_kafka - self._durable
+        eventually(
+            lambda: (
+                instance.total("archiver_lag_offsets") == behind
+                and instance.total("archiver_partitions") == self._partitions
+            ),
+            "the partitions were not opened",
+            PATIENCE_S,
+        )
+
+    def tell(self, what: str, value: float, most: float, unit: str) -> None:
+        is_over = value > most
+        print(f"{what:58} {value:9.1f} {unit:3} of at most {most:.1f}{'  OVER' if is_over else ''}", flush=True)
+        if is_over:
+            self.over_limit.append(what)
+
+    # --- the scenes
+
+    def first_objects(self) -> None:
+        """An archive with an object of each partition; puts come once an age."""
+        self.produce(1)
+        with self.backup("first", f"{AGE_S}s") as instance:
+            eventually(lambda: instance.total("archiver_puts_total") >= self._partitions, "no puts", PATIENCE_S)
+            puts = instance.total("archiver_puts_total")
+        self._durable = self._in_kafka
+        self.tell("puts of one record in each partition", puts, self._partitions, "")
+
+    def starts(self) -> None:
+        """With the positions that the group knows, and without."""
+        for what, group in (("hinted", "archiver"), ("unknown", "another")):
+            self.produce(1)
+            started_s = time.monotonic()
+            with self.backup(f"start-{what}", "1h", group) as instance:
+                self.until_open(instance)
+                self.tell(f"start, positions {what}", time.monotonic() - started_s, MOST_START_S, "s")
+                self._durable = self._in_kafka  # the end of the block puts what is held
+
+    def idle(self, seconds: float) -> None:
+        with self.backup("idle", "1h") as instance:
+            self.until_open(instance)
+            time.sleep(10)  # what a start leaves to do
+            before_s = cpu_seconds(instance.process.pid)
+            time.sleep(seconds)
+            used = (cpu_seconds(instance.process.pid) - before_s) / seconds
+            self.tell("CPU when nothing comes", 100 * used, 100 * MOST_IDLE, "%")
+            self.tell(
+                "memory when nothing comes", pss_of_tree(instance.process.pid) / 2**20, MOST_MEMORY / 2**20, "MiB"
+            )
+
+    def open_segments(self) -> None:
+        """All partitions hold records; then some get records of 1 MB."""
+        with self.backup("open", "1h") as instance, _peak(instance.process.pid) as peak:
+            self.until_open(instance)
+            for _ in range(OPEN_RECORDS):
+                self.produce(1)
+            self.until_open(instance)
+            self.tell("peak memory, all partitions open", peak[0] / 2**20, MOST_MEMORY / 2**20, "MiB")
+            self.produce(20, LARGE_BYTES, partitions=50)
+            self.until_open(instance)
+            self.tell("peak memory, and records of 1 MB", peak[0] / 2**20, MOST_MEMORY / 2**20, "MiB")
+            started_s = time.monotonic()
+        self._durable = self._in_kafka
+        print(f"{'stop, everything put':58} {time.monotonic() - started_s:9.1f} s")
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _peak(pid: int) -> Iterator[list[int]]:
+    peak, ended = [0], threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(0.1):
+            peak[0] = max(peak[0], pss_of_tree(pid))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        ended.set()
+        thread.join()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--partitions", type=int, default=2_000, help=f"a multiple of {PER_TOPIC} (default %(default)s)"
+    )
+    parser.add_argument("--idle-seconds", type=float, default=60.0)
+    given = parser.parse_args()
+    binary = find_minio()
+    if binary is None:
+        raise SystemExit("no minio binary: `make setup` builds one")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as name,
+        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
+        Minio(binary) as minio,
+    ):
+        bucket = Bucket(minio, "partitions")
+        open_client(minio).create_bucket(Bucket=bucket.name)
+        scenes = Scenes(broker.bootstrap, ArchiveSite(bucket, Path(name)), given.partitions)
+        scenes.create_topics()
+        scenes.first_objects()
+        scenes.starts()
+        scenes.idle(given.idle_seconds)
+        scenes.open_segments()
+    return 1 if scenes.over_limit else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
