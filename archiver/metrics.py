@@ -99,7 +99,7 @@ PARTITIONS_FAILING: Final = Declared(
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
     "gauge",
-    "Age of a transaction that holds back the last stable offset, and so the archive.",
+    "For how long this instance has seen a transaction hold back the last stable offset, and so the archive.",
     ("topic", "partition", "producer_id"),
 )
 BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label tells the version.", ("version",))

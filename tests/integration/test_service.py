@@ -392,7 +392,7 @@ def test_a_hanging_transaction_is_named(
         eventually(lambda: len(ages()) == 1)
         (((partition, producer_id), age_s),) = ages().items()
         assert partition == "1"
-        assert age_s == pytest.approx(time.time() - begun_s, abs=3)
+        assert 2.0 < age_s < time.time() - begun_s  # since it was first seen to hold back
         assert f"producer id {producer_id} ({topic}), begun at offset 0" in instance.log
         assert instance.log.count("a transaction holds the end back at offset 0") == 1
         assert 1 not in read_partitions(site.bucket, topic)

@@ -1,8 +1,8 @@
 """`kafka-archive` on a real S3, compared with what fastavro reads there by the words of docs/format.md."""
 
-import os
 import re
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -96,7 +96,7 @@ def offsets_of(frame: DataFrame) -> list[int]:
 
 @pytest.fixture(scope="module")
 def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Site]:
-    bucket = Bucket(minio, f"source-{os.getpid()}")
+    bucket = Bucket(minio, f"source-{uuid.uuid4().hex[:12]}")
     s3_client(bucket).create_bucket(Bucket=bucket.name)
     with pytest.MonkeyPatch.context() as patch:
         credentials = {name: text for name, text in environment_of(bucket).items() if name.startswith("AWS_")}
@@ -161,7 +161,7 @@ def test_a_backup_of_a_broker(broker_41: Broker, topic: str, site: Site, tmp_pat
     for partition in range(2):
         batch = batch_of(generate(seed + partition, 200, big_bytes=500))
         produce_raw(broker_41.bootstrap, topic, [encode(batch)], partition)
-    with archive_site(Bucket(site.archive.bucket.s3, f"backup-{os.getpid()}"), tmp_path) as backup:
+    with archive_site(Bucket(site.archive.bucket.s3, f"backup-{uuid.uuid4().hex[:12]}"), tmp_path) as backup:
         s3_client(backup.bucket).create_bucket(Bucket=backup.bucket.name)
         backup.back_up(broker_41.bootstrap, topic, records=50)
         path = backup.write_config(broker_41.bootstrap, topic)
