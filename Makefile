@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test test-long docs demo bench
+.PHONY: help setup check test test-long docs demo bench bench-quick
 
 BIN := .venv/bin
 # Most tests wait, for brokers and for time: three at once keep two cores busy. Whole files, which share what they start.
@@ -33,6 +33,9 @@ demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; 
 
 bench: .venv/.set-up-test ## ours against the baseline; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-quick: .venv/.set-up-test ## the same with few records: its ratios beside the recorded ones, in two minutes
+	$(BIN)/python -m benchmarks.run --quick $(ARGS)
 
 .venv/.set-up-test: $(SETUP_INPUTS)
 	@infra/setup.sh test

@@ -1,5 +1,7 @@
 """The segments under `topics/`, and the strangers: one listing, or in a large archive several side by side."""
 
+import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -71,12 +73,17 @@ def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bo
     return _parse(layout, items)
 
 
-def list_newest(store: ObjectStore, layout: Layout, topics: Collection[str]) -> dict[_Partition, Newest]:
-    """List topics for their ends alone. For many partitions of which nothing is known, far less than a listing of each."""
+def list_newest(
+    store: ObjectStore, layout: Layout, topics: Collection[str], most_keys: float = math.inf
+) -> dict[_Partition, Newest] | None:
+    """List topics for their ends alone: for many partitions far less than a listing of each. None: they have too many keys."""
+    listed = itertools.count(1)
 
     def look(span: _Span) -> dict[_Partition, Newest]:
         found: dict[_Partition, Newest] = {}
         for item in _list(store, span):
+            if next(listed) > most_keys:
+                break
             key = layout.parse_segment(item.key)
             if key is not None:
                 found.setdefault((key.topic, key.life, key.partition), Newest()).see(key, item.key)
@@ -86,7 +93,7 @@ def list_newest(store: ObjectStore, layout: Layout, topics: Collection[str]) -> 
     with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
         for found in pool.map(look, _spans_of(store, layout, topics.__contains__)):
             newest |= found  # no topic directory is in two spans
-    return newest
+    return None if next(listed) > most_keys + 1 else newest
 
 
 def _parse(layout: Layout, items: Sequence[ListedObject]) -> Listing:

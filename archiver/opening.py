@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ _CONFIRM_S = 60.0
 OPENERS = 8
 _LOOK_UP_S = 20.0
 _MANY = 32  # partitions that are found sooner by one listing of their topics
+_KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class LearnedConfigs:
 class Ends:
     """What a listing of whole topics had: by topic, life and partition. A silence since then makes it worthless."""
 
+    topics: Collection[str]
     newest: Mapping[tuple[str, int, int], Newest]
     silences: int
 
@@ -114,19 +117,27 @@ class Opener:
             configs=configs,
         )
 
-    async def look_up(self, partitions: Collection[TopicPartition]) -> Ends | None:
-        """List where the archives of partitions end, when they are many; `open` then need not list each."""
+    async def look_up(
+        self, partitions: Collection[TopicPartition], hinted: Collection[TopicPartition] = ()
+    ) -> Ends | None:
+        """List where the archives of partitions end, when they are many; `open` then need not list each.
+
+        Behind a hint there is little to list: for such partitions alone, long topics are not gone through.
+        """
         if len(partitions) < _MANY:
             return None
+        unknown = set(partitions).difference(hinted)
+        are_many_unknown = len(unknown) >= _MANY
+        topics = {topic for topic, _ in (unknown if are_many_unknown else partitions)}
+        most_keys = math.inf if are_many_unknown else _KEYS_A_LISTING * len(partitions)
         archive, silences = self._archive, self._archive.vigil.silences
-        topics = {topic for topic, _ in partitions}
         try:
             async with asyncio.timeout(_LOOK_UP_S):
-                newest = await self._pool.call(list_newest, archive.store, archive.layout, topics)
+                newest = await self._pool.call(list_newest, archive.store, archive.layout, topics, most_keys)
         except (ArchiverError, TimeoutError) as error:
             log.debug("%r; each partition is listed on its own", error)
             return None
-        return Ends(newest, silences)
+        return None if newest is None else Ends(topics, newest, silences)
 
     async def open(
         self,
@@ -145,7 +156,7 @@ class Opener:
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
         listed = None
-        if ends is not None and ends.silences == self._archive.vigil.silences:
+        if ends is not None and source.topic in ends.topics and ends.silences == self._archive.vigil.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         confirm = self._confirmation(source, asyncio.get_running_loop())

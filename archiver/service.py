@@ -242,7 +242,7 @@ class Service:
             found=found,
             refused=refused,
             configs=await self._opener.learn_configs(found.values()),
-            ends=await self._opener.look_up(wanted.keys() - hints.keys()),
+            ends=await self._opener.look_up(wanted, hints),
         )
 
     async def _open_topic(self, topic: str, partitions: Mapping[TopicPartition, Hold], learned: _Learned) -> None:
@@ -263,10 +263,9 @@ class Service:
     async def _open_one(self, key: TopicPartition, hold: Hold, fact: TopicFact, learned: _Learned) -> None:
         hint = learned.hints.get(key)
         base = None if hint is None else hint.base
-        ends = learned.ends if hint is None else None
         try:
             topic_id = learned.found[key[0]].topic_id
-            self._add(await self._opener.open(fact, topic_id, key[1], newest_base=base, ends=ends), hold)
+            self._add(await self._opener.open(fact, topic_id, key[1], newest_base=base, ends=learned.ends), hold)
         except Exception as error:  # noqa: BLE001 - as above
             self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
 

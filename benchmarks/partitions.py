@@ -72,7 +72,8 @@ class Scenes:
         self._in_kafka += each * len(places)
 
     @contextmanager
-    def backup(self, name: str, age: str, group: str = "archiver") -> Iterator[Instance]:
+    def backup(self, name: str, age: str, group: str) -> Iterator[Instance]:
+        """Killed in the end, so that nothing is put then."""
         config = service_config(self._site, self._bootstrap, "quiet-.*", group=group)
         config["backup"]["segment"] = {"age": age}
         config["backup"]["session-timeout"] = "45s"
@@ -81,11 +82,13 @@ class Scenes:
         try:
             yield instance
         except BaseException:
-            print(instance.log[-4000:])
+            print(
+                instance.log[-2000:],
+                sum(value for (name, _), value in instance.metrics().items() if name == "archiver_lag_offsets"),
+            )
             raise
         finally:
-            if instance.process.poll() is None:
-                instance.stop(60)
+            instance.kill()
 
     def until_open(self, instance: Instance) -> None:
         """Every partition has been fetched from: all that is not durable is known."""
@@ -110,9 +113,10 @@ class Scenes:
     def first_objects(self) -> None:
         """An archive with an object of each partition; puts come once an age."""
         self.produce(1)
-        with self.backup("first", f"{AGE_S}s") as instance:
+        with self.backup("first", f"{AGE_S}s", "archiver") as instance:
             eventually(lambda: instance.total("archiver_puts_total") >= self._partitions, "no puts", PATIENCE_S)
             puts = instance.total("archiver_puts_total")
+            instance.stop()
         self._durable = self._in_kafka
         self.tell("puts of one record in each partition", puts, self._partitions, "")
 
@@ -124,10 +128,9 @@ class Scenes:
             with self.backup(f"start-{what}", "1h", group) as instance:
                 self.until_open(instance)
                 self.tell(f"start, positions {what}", time.monotonic() - started_s, MOST_START_S, "s")
-                self._durable = self._in_kafka  # the end of the block puts what is held
 
     def idle(self, seconds: float) -> None:
-        with self.backup("idle", "1h") as instance:
+        with self.backup("idle", "1h", "idle") as instance:
             self.until_open(instance)
             time.sleep(10)  # what a start leaves to do
             before_s = cpu_seconds(instance.process.pid)
@@ -140,7 +143,7 @@ class Scenes:
 
     def open_segments(self) -> None:
         """All partitions hold records; then some get records of 1 MB."""
-        with self.backup("open", "1h") as instance, _peak(instance.process.pid) as peak:
+        with self.backup("open", "1h", "open") as instance, _peak(instance.process.pid) as peak:
             self.until_open(instance)
             for _ in range(OPEN_RECORDS):
                 self.produce(1)
@@ -149,9 +152,6 @@ class Scenes:
             self.produce(20, LARGE_BYTES, partitions=50)
             self.until_open(instance)
             self.tell("peak memory, and records of 1 MB", peak[0] / 2**20, MOST_MEMORY / 2**20, "MiB")
-            started_s = time.monotonic()
-        self._durable = self._in_kafka
-        print(f"{'stop, everything put':58} {time.monotonic() - started_s:9.1f} s")
 
 
 def cpu_seconds(pid: int) -> float:

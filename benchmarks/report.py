@@ -106,8 +106,43 @@ def _cpu_us(records: int, seconds: float, start_seconds: float) -> float | None:
     return 1e6 * rest / records if rest > seconds / 10 else None
 
 
+def ratios(summary: Sequence[Row]) -> dict[str, float | None]:
+    """Ours against the baseline; more is better, but for the bytes and the memory."""
+    found: dict[str, float | None] = {}
+    for pair in summary:
+        what, ours, baseline = f"{pair['operation']}, {pair['size']} B", pair["ours"], pair["baseline"]
+        found[f"{what}: records/s"] = ours["rate"] / baseline["rate"]
+        found[f"{what}: records/s, start apart"] = _divide(ours["rate_without_start"], baseline["rate_without_start"])
+        found[f"{what}: CPU a record, times less"] = baseline["cpu_us"] / ours["cpu_us"]
+        if "stored_bytes" in ours:
+            found[f"{what}: stored bytes"] = ours["stored_bytes"] / baseline["stored_bytes"]
+            found[f"{what}: peak memory, MB"] = ours["peak_memory_bytes"] / 1e6
+        else:
+            found[f"{what}: seconds to the first record"] = ours["first_landed_seconds"]
+    return found
+
+
+def beside(now: Row, recorded: Row) -> str:
+    """Ratios of now, the recorded ones, and how far they are apart. One run of few records is right to about 15 %."""
+    lines = [f"{'':48}{'now':>10}{recorded['date']:>22}{'change':>9}"]
+    for name, value in now["ratios"].items():
+        before = recorded["ratios"].get(name)
+        change = f"{value / before - 1:+9.0%}" if value and before else f"{'-':>9}"
+        lines.append(f"{name:48}{_figure(value):>10}{_figure(before):>22}{change}")
+    return "\n".join(lines)
+
+
+def _figure(value: float | None) -> str:
+    return f"{value:.2f}" if value else "-"
+
+
+def _divide(one: float | None, other: float | None) -> float | None:
+    return one / other if one and other else None
+
+
 def _ratio(one: float | None, other: float | None) -> str:
-    return f"{one / other:.1f}x" if one and other else "not known, too few records,"
+    ratio = _divide(one, other)
+    return f"{ratio:.1f}x" if ratio else "not known, too few records,"
 
 
 # --- the page
@@ -139,12 +174,11 @@ def _machine(found: Row) -> str:
     topics = "; ".join(
         f"{topic['records']:,} records of {topic['bytes_a_record']:.1f} B" for topic in found["topics"].values()
     )
-    quick = " **A quick look with few records: not the figures of the project.**" if settings["quick"] else ""
     return (
         f"{machine['date']}, {machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']},"
         f" Python {machine['python']}, Kafka {machine['kafka']}, {packages}. One-minute load after the run: {machine['load_after']:.1f}.\n\n"
         f"Data: {topics}; 4 partitions, lz4 in Kafka, zstandard {settings['level']} in the archive, seed {settings['seed']}."
-        f" Median of {settings['repetitions']}.{quick}"
+        f" Median of {settings['repetitions']}."
     )
 
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,13 @@ from archiver.sandbox import KafkaBroker, fetch_kafka
 from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
 from benchmarks.measure import Usage, run_measured
-from benchmarks.report import machine_facts, results, summarise, write_page
+from benchmarks.report import beside, machine_facts, ratios, results, summarise, write_page
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.foreign_reader import open_client
 from tests.support.minio import Minio, find_minio
 
 LAST = Path(__file__).with_name("last.json")
+LAST_QUICK = Path(__file__).with_name("last-quick.json")
 LEVEL = 1
 # What a run of few records takes is the start of the program, and is subtracted where a figure says "without start".
 TINY_RECORDS = 400
@@ -40,11 +41,13 @@ class Plan:
 
     records: dict[int, int]
     repetitions: int
-    seed: int
+    starts: int
+    seed: int = 1
+    with_stages: bool = True
 
 
-FULL = Plan(records={100: 4_000_000, 800: 1_000_000}, repetitions=3, seed=1)
-QUICK = Plan(records={100: 100_000, 800: 40_000}, repetitions=1, seed=1)
+FULL = Plan(records={100: 4_000_000, 800: 1_000_000}, repetitions=5, starts=2)
+QUICK = Plan(records={100: 1_000_000, 800: 250_000}, repetitions=1, starts=1, with_stages=False)
 
 
 class Bench:
@@ -221,7 +224,7 @@ def measure(bench: Bench, plan: Plan, tell: Callable[[str], None]) -> Row:
         bench.clean(topic)
 
     tiny = fill_topic(bench.bootstrap, "tiny", size=100, records=TINY_RECORDS, seed=plan.seed)
-    for repetition in range(2):
+    for repetition in range(plan.starts):
         repeat("tiny", 100, tiny, repetition, "start")
     produced_of: dict[str, Row] = {}
     stages: dict[str, Row] = {}
@@ -234,8 +237,9 @@ def measure(bench: Bench, plan: Plan, tell: Callable[[str], None]) -> Row:
         tell(f"{records:,} records of {mean:.1f} B produced in {produced.seconds:.1f} s")
         for repetition in range(plan.repetitions):
             repeat(topic, size, produced, repetition, "run")
-        stages[str(size)] = bench.stages(topic)
-        tell(f"stages {size} B: {json.dumps(stages[str(size)])}")
+        if plan.with_stages:
+            stages[str(size)] = bench.stages(topic)
+            tell(f"stages {size} B: {json.dumps(stages[str(size)])}")
     return {"runs": runs, "topics": produced_of, "stages": stages}
 
 
@@ -256,29 +260,38 @@ def servers(level: int) -> Iterator[Bench]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="few records, once: under two minutes; for a look; writes no figures"
+        "--quick",
+        action="store_true",
+        help="few records, once: under two minutes; prints ratios beside the recorded ones",
     )
-    parser.add_argument("-n", "--repetitions", type=int, help="default 3, with --quick 1; odd, for a median")
+    parser.add_argument("--record", action="store_true", help="with --quick: keep these ratios for later runs")
+    parser.add_argument("-n", "--repetitions", type=int, help="default 5, with --quick 1; odd, for a median")
     parser.add_argument(
         "--records", action="append", default=[], metavar="SIZE=COUNT", help="100=20000000, 800=4000000"
     )
     parser.add_argument("--level", type=int, default=LEVEL, help="of zstandard, for both (default %(default)s)")
     given = parser.parse_args()
-    base = QUICK if given.quick else FULL
+    plan = QUICK if given.quick else FULL
     chosen = {int(size): int(count) for size, _, count in (text.partition("=") for text in given.records)}
-    plan = Plan(records=chosen or base.records, repetitions=given.repetitions or base.repetitions, seed=base.seed)
+    plan = replace(plan, records=chosen or plan.records, repetitions=given.repetitions or plan.repetitions)
     started_s = time.monotonic()
     compile_kernels()
     with servers(given.level) as bench:
         found = measure(bench, plan, lambda text: print(f"{time.monotonic() - started_s:6.1f} s  {text}", flush=True))
     found |= {
         "machine": machine_facts(KAFKA_41),
-        "settings": {"level": given.level, "repetitions": plan.repetitions, "seed": plan.seed, "quick": given.quick},
+        "settings": {"level": given.level, "repetitions": plan.repetitions, "seed": plan.seed},
     }
     found["summary"] = summarise(found["runs"])
-    if not given.quick:
-        LAST.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        write_page(found)
+    if given.quick:
+        now = {"date": found["machine"]["date"], "ratios": ratios(found["summary"])}
+        recorded = json.loads(LAST_QUICK.read_text(encoding="utf-8")) if LAST_QUICK.exists() else now
+        print(beside(now, recorded))
+        if given.record:
+            LAST_QUICK.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+        return
+    LAST.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_page(found)
     print(results(found))
 
 

@@ -170,7 +170,7 @@ def plan_topic(store: ObjectStore, layout: Layout, shape: Shape) -> None:
 
 def start_anew(store: ObjectStore, layout: Layout, shape: Shape) -> None:
     """Positions of all partitions, of which nothing is known."""
-    ends = list_newest(store, layout, {topic_name(number) for number in range(shape.topics)})
+    ends = list_newest(store, layout, {topic_name(number) for number in range(shape.topics)}) or {}
     with ThreadPoolExecutor(OPENERS) as pool:
         positions = list(pool.map(lambda newest: end_at(store, newest).next, ends.values()))
     assert positions == [shape.per_partition] * (PARTITIONS * shape.topics)

@@ -76,11 +76,15 @@ def test_wanted_topics_are_listed_once_and_no_others(
 @given(st.sets(segments, max_size=40), st.sets(strange))
 def test_ends_that_are_listed_together_are_those_of_each_partition(keys: set[SegmentKey], strangers: set[str]) -> None:
     store = archive(keys, strangers)
-    newest = list_newest(store, LAYOUT, {key.topic for key in keys})
+    names, listed = {key.topic for key in keys}, len(list(store.list(LAYOUT.topics_prefix)))
+    newest = list_newest(store, LAYOUT, names, listed)
+    assert newest is not None
+    assert newest == list_newest(store, LAYOUT, names)
     assert newest.keys() == {(key.topic, key.life, key.partition) for key in keys}
     for partition, found in newest.items():
         assert end_at(store, found) == position_of(store, LAYOUT, *partition)
     assert end_at(store, NOTHING) == position_of(store, LAYOUT, "nothing", 0, 0)
+    assert not keys or list_newest(store, LAYOUT, names, len(keys) - 1) is None
 
 
 def test_a_listing_is_not_read_beyond_what_is_needed() -> None:
