@@ -58,6 +58,7 @@ class Feed:
     open_transactions: tuple[OpenTransaction, ...] = ()
     error: ArchiverError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _target: FetchTarget | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.from_offset = self.writer.position
@@ -93,14 +94,17 @@ class Feed:
 
     @property
     def target(self) -> FetchTarget:
-        """What to ask a broker for."""
-        return FetchTarget(
-            topic=self.source.topic,
-            topic_id=self.source.topic_id,
-            partition=self.source.partition,
-            offset=self.fetch_offset,
-            last_fetched_epoch=self.fetched_epoch,
-        )
+        """What to ask a broker for. A quiet partition is asked for the same again and again."""
+        last = self._target
+        if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
+            last = self._target = FetchTarget(
+                topic=self.source.topic,
+                topic_id=self.source.topic_id,
+                partition=self.source.partition,
+                offset=self.fetch_offset,
+                last_fetched_epoch=self.fetched_epoch,
+            )
+        return last
 
     def go_on_where_the_writer_is(self) -> None:
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch

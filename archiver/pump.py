@@ -31,6 +31,7 @@ _PAUSE_PER_PARTITION_S = 0.00025
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _TICK_S = 0.5
+_TICK_PER_PARTITION_S = 0.0005  # a look at each of a thousand partitions takes milliseconds
 _RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
 PATIENCE_S = 300.0  # without any progress of a partition
@@ -59,8 +60,8 @@ class Pump:
         self._ledger = ledger
         self._on_tick = on_tick
         self._on_durable = on_durable
-        # Decompressed and encoded, a fetch takes about four times its size.
-        self._most_held_bytes = max(memory_bytes // 4, ANSWER_BYTES)
+        # With what it becomes, decompressed and encoded, a fetch takes a multiple of its size.
+        self._most_held_bytes = max(memory_bytes // 8, ANSWER_BYTES)
         self._held_bytes = 0
         self._most_spooled_bytes = spool_bytes
         self._is_spool_full = False
@@ -171,7 +172,7 @@ class Pump:
             self._late_puts.tell(self.feeds.values(), now_s)
             self._lead_moved.set()  # whoever asked the client about a topic may have made it forget
             self._on_tick()
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(max(_TICK_S, _TICK_PER_PARTITION_S * len(self.feeds)))
 
     def _make_room(self) -> None:
         """While the spool is full nothing is fetched, and the oldest segments are closed before their time."""

@@ -59,7 +59,14 @@ class Scenes:
 
     def produce(self, each: int, size: int = RECORD_BYTES, partitions: int | None = None) -> None:
         """So many records to every partition, or to the first ones."""
-        producer = Producer({"bootstrap.servers": self._bootstrap, "message.max.bytes": 2_000_000, "linger.ms": 20})
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "message.max.bytes": 2_000_000,
+                "linger.ms": 20,
+                "enable.idempotence": True,
+            }
+        )
         places = [(topic, number) for topic, count in self._topics.items() for number in range(count)][:partitions]
         for _ in range(each):
             for topic, number in places:
