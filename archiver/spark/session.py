@@ -1,5 +1,6 @@
 """Spark for a job of ours: without SQL, which takes seconds more to start."""
 
+import importlib
 import logging
 import os
 import signal
@@ -27,10 +28,11 @@ _LONGEST_START_S = 20.0  # then it is left behind; it ends with this process, wh
 
 
 @contextmanager
-def open_context(name: str) -> Iterator[Callable[[], SparkContext]]:
+def open_context(name: str, *, preload: str) -> Iterator[Callable[[], SparkContext]]:
     """Start Spark on all local cores beside what the block does first, and stop it in the end.
 
-    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start.
+    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. `preload` is a module
+    that the tasks will need: Spark's workers import it before they have anything to do.
     """
     prefer_loopback()
     # py4j logs to the root logger what it raises as well.
@@ -39,6 +41,7 @@ def open_context(name: str) -> Iterator[Callable[[], SparkContext]]:
     is_wanted.set()
     with workers(1, "spark") as pool:
         starting = pool.submit(_start, name, is_wanted)
+        pool.submit(lambda: _preload(starting.result(), preload, is_wanted))
         try:
             with _interruptible():
                 yield starting.result
@@ -71,6 +74,15 @@ def _start(name: str, is_wanted: threading.Event) -> SparkContext:
     # Workers must run the interpreter that this program runs in, not the first python3 of the path.
     context.pythonExec = sys.executable
     return context
+
+
+def _preload(context: SparkContext, module: str, is_wanted: threading.Event) -> None:
+    def load(_: int) -> None:
+        importlib.import_module(module)
+
+    workers_wanted = context.defaultParallelism
+    if is_wanted.is_set():
+        context.parallelize(range(workers_wanted), workers_wanted).foreach(load)
 
 
 @contextmanager

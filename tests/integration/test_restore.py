@@ -159,6 +159,19 @@ def test_a_target_with_records_is_refused(broker: Broker, topic: str, site: Arch
         site.restore(broker.bootstrap, rename=[f"{topic}={topic}.narrow"])
 
 
+def test_what_another_one_wrote_to_a_deleted_target_is_refused(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """The claims are of a topic of that name that is gone."""
+    archived(broker_41, topic, site, [20])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(f"{topic}.back"))
+    fill(broker_41, f"{topic}.back", [5])
+    with pytest.raises(KafkaError, match=f"{topic}.back is not empty"):
+        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+
+
 def test_what_is_not_in_the_archive_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site, [1])
     with pytest.raises(UsageError, match="no archived topic matches"):
