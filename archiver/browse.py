@@ -2,6 +2,8 @@
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from archiver.codec.rows import frame_rows
@@ -24,20 +26,29 @@ def read_archive(
 
     That is the given one, or the newest that has records. Of topics that are not wanted nothing is read.
     """
-    inventory = read_inventory(store, layout, wanted)
-    names = {topic for topic, _ in inventory.partitions} | {damage.key.topic for damage in inventory.damaged}
-    known = list_topics_known(store, layout)
-    newest = read_topics_known(store, layout, {name: known[name] for name in known if not wanted or wanted(name)})
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
+        reading = beside.submit(_newest_facts, store, layout, wanted)
+        inventory = read_inventory(store, layout, wanted)
+        newest = reading.result()
+    lives = inventory.lives()
     found: list[ArchivedTopic] = []
-    for name in sorted(names | newest.keys()):
+    for name in sorted(lives.keys() | newest.keys()):
         fact = newest.get(name)
         if isinstance(fact, NotWholeError):
             raise fact
-        topic = _archived(inventory, name, [] if fact is None else [fact], life)
+        with_records = lives.get(name, set())
+        topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
         if fact is not None and topic.fact is None:  # it has moved on since that life
-            topic = _archived(inventory, name, read_topic_history(store, layout, name), life)
+            topic = _archived(inventory, name, read_topic_history(store, layout, name), life, with_records)
         found.append(topic)
     return found
+
+
+def _newest_facts(
+    store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None
+) -> dict[str, TopicFact | NotWholeError | None]:
+    known = list_topics_known(store, layout)
+    return read_topics_known(store, layout, {name: known[name] for name in known if not wanted or wanted(name)})
 
 
 def find_topic(
@@ -50,15 +61,19 @@ def find_topic(
     except NotWholeError as error:
         tell(str(error))
         history = None
-    topic = _archived(inventory, name, history or (), life)
+    topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
     if history == [] and not topic.partitions and not topic.damaged:
         raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
     return topic
 
 
-def _archived(inventory: Inventory, topic: str, history: Sequence[TopicFact], wanted_life: int | None) -> ArchivedTopic:
-    with_records = {life for name, life in inventory.partitions if name == topic}
-    with_records |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
+def _archived(
+    inventory: Inventory,
+    topic: str,
+    history: Sequence[TopicFact],
+    wanted_life: int | None,
+    with_records: AbstractSet[int],
+) -> ArchivedTopic:
     known = with_records | {life.life for fact in history for life in fact.lives}
     life = max(with_records or known, default=0) if wanted_life is None else wanted_life
     if wanted_life is not None and wanted_life not in known:

@@ -54,6 +54,25 @@ def settle_first(store: ObjectStore, layout: Layout, stream: str, wanted: Fact) 
     return append_fact(store, layout, stream, lambda latest: wanted if latest is None else None) or wanted
 
 
+def newest_numbers(store: ObjectStore, layout: Layout, parent: str) -> dict[str, int]:
+    """List all streams below a parent at once, each with the number of its fact that holds."""
+    prefix = layout.control_prefix(parent)
+    newest: dict[str, int] = {}
+    for item in store.list(prefix):
+        stream = f"{parent}/{item.key.removeprefix(prefix).rpartition('/')[0]}"
+        number = layout.parse_fact(stream, item.key)
+        if number is not None:
+            newest[stream] = number  # listed in the order of their numbers
+    return newest
+
+
+def read_facts(store: ObjectStore, layout: Layout, numbers: Mapping[str, int]) -> dict[str, Fact]:
+    """Read one fact of each stream, several at a time."""
+    keys = [layout.fact_key(stream, number) for stream, number in numbers.items()]
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="fact") as pool:
+        return dict(zip(numbers, pool.map(lambda key: _read(store, key), keys), strict=True))
+
+
 def _numbers(store: ObjectStore, layout: Layout, stream: str) -> list[int]:
     listed = store.list(layout.control_prefix(stream))
     return [number for item in listed if (number := layout.parse_fact(stream, item.key)) is not None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from archiver.errors import CorruptSegmentError, NotWholeError
@@ -83,7 +83,7 @@ class PartitionInventory:
         """Leave out what lies below an offset."""
         return PartitionInventory(
             readable=tuple(
-                replace(reading, from_offset=max(reading.from_offset, offset))
+                reading if reading.from_offset >= offset else replace(reading, from_offset=offset)
                 for reading in self.readable
                 if reading.next > offset
             ),
@@ -135,21 +135,32 @@ class Inventory:
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
     damaged: tuple[Damage, ...]
+    _damaged_in: dict[tuple[str, int], dict[int, list[Damage]]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for damage in self.damaged:
+            key = damage.key
+            self._damaged_in.setdefault((key.topic, key.life), {}).setdefault(key.partition, []).append(damage)
+
+    def lives(self) -> dict[str, set[int]]:
+        """Return the lives of each topic that have an object."""
+        lives: dict[str, set[int]] = {}
+        for topic, life in (*self.partitions, *self._damaged_in):
+            lives.setdefault(topic, set()).add(life)
+        return lives
 
     def damage_of(self, topic: str, life: int) -> dict[int, list[str]]:
         """Return what is wrong in each partition that has a damaged object."""
-        found: dict[int, list[str]] = {}
-        for damage in self.damaged:
-            if (damage.key.topic, damage.key.life) == (topic, life):
-                found.setdefault(damage.key.partition, []).append(damage.message)
-        return found
+        damaged = self._damaged_in.get((topic, life), {})
+        return {number: [damage.message for damage in found] for number, found in damaged.items()}
 
     def numbers_of(self, topic: str, lives: Iterable[int]) -> set[int]:
         """Return the partitions of which any of these lives has an object."""
-        wanted = {(topic, life) for life in lives}
-        found = {number for life in wanted for number in self.partitions.get(life, ())}
-        return found | {
-            damage.key.partition for damage in self.damaged if (damage.key.topic, damage.key.life) in wanted
+        return {
+            number
+            for life in lives
+            for found in (self.partitions, self._damaged_in)
+            for number in found.get((topic, life), ())
         }
 
     def join(
@@ -163,9 +174,8 @@ class Inventory:
             joined = joined.then(part.from_offset(start))
             damaged += [
                 damage.message
-                for damage in self.damaged
-                if (damage.key.topic, damage.key.life, damage.key.partition) == (topic, life, partition)
-                and (until is None or damage.key.base < until)
+                for damage in self._damaged_in.get((topic, life), {}).get(partition, ())
+                if until is None or damage.key.base < until
             ]
         return joined, damaged
 

@@ -28,7 +28,15 @@ from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
-from archiver.restore import RestorePlan, check_restore_id, default_restore_id, is_wanted, parse_renames, plan_restore
+from archiver.restore import (
+    ArchivedTopic,
+    RestorePlan,
+    check_restore_id,
+    default_restore_id,
+    is_wanted,
+    parse_renames,
+    plan_restore,
+)
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.store import open_store, probe_put_if_absent
@@ -225,6 +233,7 @@ def run_restore_job(
     """Plan a restore from what the archive holds now, and carry it out."""
     try:
         from archiver.spark.restore import run_restore  # noqa: PLC0415 - an extra that a backup does not need
+        from archiver.spark.session import open_context  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise UsageError(
             f"a restore needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
@@ -234,20 +243,28 @@ def run_restore_job(
     by_name = parse_renames(renames)
     if restore_id is not None:
         check_restore_id(restore_id)
-    notice("reading the archive")
     store, prefix = open_store(storage)
-    archived = read_archive(store, Layout(prefix), life=life, wanted=lambda topic: is_wanted(topic, topics))
-    plan = plan_restore(archived, topics, by_name)
+    with open_context("archiver restore", preload="archiver.spark.task") as start_spark:
+        notice("reading the archive")
+        archived = read_archive(store, Layout(prefix), life=life, wanted=lambda topic: is_wanted(topic, topics))
+        plan = plan_restore(archived, topics, by_name)
+        _tell_other_lives(archived, plan)
+        name = restore_id or asyncio.run(_default_id(storage, kafka, plan))
+        reports, filling_s = run_restore(
+            plan, start_spark, restore_id=name, storage=storage, kafka=kafka, notice=notice
+        )
+    seconds = round(time.monotonic() - started_s, 3)
+    return RestoreResult(restore_id=name, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports)
+
+
+def _tell_other_lives(archived: Sequence[ArchivedTopic], plan: RestorePlan) -> None:
+    restored = {topic.source for topic in plan.topics}
     for topic in archived:
-        if topic.other_lives and any(planned.source == topic.topic for planned in plan.topics):
+        if topic.other_lives and topic.topic in restored:
             others = ", ".join(map(str, topic.other_lives))
             log.warning(
                 "%s: this is its life %d; the archive also has life %s (--life)", topic.topic, topic.life, others
             )
-    name = restore_id or asyncio.run(_default_id(storage, kafka, plan))
-    reports, filling_s = run_restore(plan, restore_id=name, storage=storage, kafka=kafka, notice=notice)
-    seconds = round(time.monotonic() - started_s, 3)
-    return RestoreResult(restore_id=name, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports)
 
 
 async def _default_id(storage: StorageConfig, kafka: KafkaSettings, plan: RestorePlan) -> str:

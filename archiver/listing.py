@@ -61,12 +61,11 @@ class _Span(NamedTuple):
 
 def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
     """List the archive; of the wanted topics only, if told which."""
+    spans = [_Span(layout.topics_prefix, "", "")] if wanted is None else _spans_of(store, layout, wanted)
     items: list[ListedObject] = []
-    if wanted is None:
-        items += islice(store.list(layout.topics_prefix), _ALONE)
-        spans = _rest_of(store, layout, items[-1].key) if len(items) == _ALONE else []
-    else:
-        spans = _spans_of(store, layout, wanted)
+    if len(spans) == 1:  # the whole archive, one topic, or neighbours
+        items += islice(_list(store, spans[0]), _ALONE)
+        spans = _rest_of(store, spans[0], items[-1].key) if len(items) == _ALONE else []
     with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
         for found in pool.map(lambda span: list(_list(store, span)), spans):
             items += found
@@ -110,18 +109,21 @@ def _parse(layout: Layout, items: Sequence[ListedObject]) -> Listing:
 
 def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
     for item in store.list(span.prefix, span.after):
-        if span.until and item.key.encode() > span.until.encode():
+        if not _reaches(span, item.key):
             return
         yield item
 
 
-def _rest_of(store: ObjectStore, layout: Layout, after: str) -> list[_Span]:
-    """Share out what sorts after a key, by topic directories."""
-    prefix = layout.topics_prefix
-    starts = [f"{prefix}{name}/" for name in _directories(store, prefix)]
-    later = [start for start in starts if start.encode() > after.encode()]
-    bounds = [after, *(chunk[0] for chunk in _chunks(later)[1:]), ""]
-    return [_Span(prefix, first, last) for first, last in pairwise(bounds)]
+def _rest_of(store: ObjectStore, span: _Span, after: str) -> list[_Span]:
+    """Share out what sorts after a key, by the directories of topics, or in one topic of partitions."""
+    starts = [f"{span.prefix}{name}/" for name in _directories(store, span.prefix)]
+    later = [start for start in starts if start.encode() > after.encode() and _reaches(span, start)]
+    bounds = [after, *(chunk[0] for chunk in _chunks(later)), span.until]
+    return [_Span(span.prefix, first, last) for first, last in pairwise(bounds)]
+
+
+def _reaches(span: _Span, key: str) -> bool:
+    return not span.until or key.encode() <= span.until.encode()
 
 
 def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]) -> list[_Span]:

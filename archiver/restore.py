@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ def plan_restore(archive: Sequence[ArchivedTopic], topics_regex: str | None, ren
     if absent:
         raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
     targets = [renames.get(topic.topic, topic.topic) for topic in chosen]
-    doubled = sorted({name for name in targets if targets.count(name) > 1})
+    doubled = sorted(name for name, count in Counter(targets).items() if count > 1)
     if doubled:
         raise UsageError(f"two topics would be restored into {', '.join(doubled)}; rename one of them")
     return RestorePlan(topics=tuple(_plan_topic(topic, target) for topic, target in zip(chosen, targets, strict=True)))

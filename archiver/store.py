@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import urlencode
+from xml.etree import ElementTree as ET
 
 import boto3
 import botocore.session
@@ -298,7 +299,32 @@ def _open_client(
             s3={"addressing_style": "path" if config.endpoint else "auto"},
         ),
     )
+    client.meta.events.register("before-parse.s3.ListObjectsV2", _read_rows)
     return client
+
+
+def _read_rows(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
+    """Take the rows out of a page of a listing before botocore reads it: it takes three times as long for an object."""
+    if response_dict["status_code"] != 200:
+        return
+    try:
+        page = ET.fromstring(response_dict["body"])  # noqa: S314 - what botocore would do with it
+        namespace = page.tag.removesuffix("ListBucketResult")
+        key, size, etag, time = (f"{namespace}{name}" for name in ("Key", "Size", "ETag", "LastModified"))
+        rows = [
+            {
+                "Key": row.findtext(key),
+                "Size": int(row.findtext(size, "")),
+                "ETag": row.findtext(etag, ""),
+                "LastModified": _parse_time(row.findtext(time, "")),
+            }
+            for row in page.iterfind(f"{namespace}Contents")
+        ]
+    except (ET.ParseError, ValueError):
+        return  # botocore says what is wrong with it
+    page[:] = [child for child in page if child.tag != f"{namespace}Contents"]
+    response_dict["body"] = ET.tostring(page)
+    customized_response_dict["Contents"] = rows
 
 
 def _status(error: ClientError) -> int:

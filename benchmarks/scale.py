@@ -3,7 +3,7 @@
 `python -m benchmarks.scale` starts a MinIO of its own, fills it (100,000 objects take some minutes), prints a table and
 writes docs/benchmarks-scale.json. `--objects 1000` is the short form, `--endpoint` takes a MinIO that is there, and the
 archives that an earlier run has made in it. Every figure is of a process of its own, its start included: the median of
-`--repeat` runs. CPU is that process's; MinIO works beside it on the same cores.
+`--repeat` runs. CPU is that process's; MinIO works beside it on the same cores, and in a restore the broker, too.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,9 +35,11 @@ from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_newest
 from archiver.opening import OPENERS
 from archiver.restore import plan_restore
+from archiver.sandbox import KafkaBroker, fetch_kafka
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore, open_store
-from tests.support.brokers import S3, GivenS3
+from benchmarks.landing import Landing
+from tests.support.brokers import CACHE, KAFKA_41, S3, GivenS3
 from tests.support.foreign_reader import open_client
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
@@ -195,6 +198,10 @@ TITLES = {
     "start": "backup start, positions unknown",
     "start-hints": "backup start, positions hinted",
 }
+RESTORES: dict[str, Callable[[Shape], Sequence[str]]] = {
+    "restore to its first record, one topic": lambda shape: [topic_name(shape.topics // 2)],
+    "restore to its first record, all topics": lambda shape: [topic_name(number) for number in range(shape.topics)],
+}
 COMMANDS: dict[str, Callable[[Shape], list[str]]] = {
     "ls": lambda _: ["ls"],
     "ls-topic": lambda shape: ["ls", topic_name(shape.topics // 2)],
@@ -213,19 +220,50 @@ class Figure:
     cpu_seconds: float
 
 
-def measure(minio: S3, shape: Shape, task: str) -> Figure:
-    environment = {
+def measure_first_record(minio: S3, shape: Shape, topics: Sequence[str]) -> float:
+    """Seconds from the command to the first record on a new broker. The restore is ended there."""
+    with (
+        tempfile.TemporaryDirectory(prefix="scale-", ignore_cleanup_errors=True) as name,
+        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
+    ):
+        target = Path(name) / "target.yaml"
+        target.write_text(json.dumps({"kafka": {"bootstrap.servers": broker.bootstrap}}))
+        command = [sys.executable, "-m", "archiver.cli", "restore", "--url", f"s3://{shape.bucket}"]
+        command += ["--target", str(target), "--topics", "|".join(topics)]
+        landing = Landing(broker.data_dir / "log", topics[0])
+        landing.begin()  # the clock of the figure
+        process = subprocess.Popen(
+            command, env=environment_for(minio), stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            while not landing.first_s and process.poll() is None:
+                time.sleep(0.05)
+        finally:
+            landing.end()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if not landing.first_s:
+            raise RuntimeError(f"the restore ended with {process.returncode}, and no record was seen")
+        return landing.first_s
+
+
+def environment_for(minio: S3) -> dict[str, str]:
+    return {
         **os.environ,
         "AWS_ACCESS_KEY_ID": minio.access_key,
         "AWS_SECRET_ACCESS_KEY": minio.secret_key,
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_ENDPOINT_URL": minio.endpoint,
     }
+
+
+def measure(minio: S3, shape: Shape, task: str) -> Figure:
     command = [sys.executable, "-m", "benchmarks.scale", "--task", task, "--objects", str(shape.objects)]
     if task in COMMANDS:
         command = [sys.executable, "-m", "archiver.cli", *COMMANDS[task](shape), "--url", f"s3://{shape.bucket}"]
     before, started_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, env=environment_for(minio), stdout=subprocess.DEVNULL, check=True)
     seconds, after = time.monotonic() - started_s, resource.getrusage(resource.RUSAGE_CHILDREN)
     return Figure(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
@@ -248,19 +286,29 @@ def measure_all(minio: S3, shapes: Sequence[Shape], repeat: int) -> dict[str, di
                 "cpu_seconds": round(statistics.median(one.cpu_seconds for one in figures), 2),
             }
         print(title, found[title], flush=True)
+    for title, topics_of in RESTORES.items():
+        for shape in shapes:
+            seconds = [measure_first_record(minio, shape, topics_of(shape)) for _ in range(repeat)]
+            found.setdefault(title, {})[str(shape.objects)] = {
+                "seconds": round(statistics.median(seconds), 2),
+                "fastest_seconds": round(min(seconds), 2),
+            }
+        print(title, found[title], flush=True)
     return found
 
 
 def table(found: dict[str, dict[str, dict[str, float]]], shapes: Sequence[Shape]) -> str:
-    """CPU seconds, and the seconds that it took."""
+    """CPU seconds where they are known, and the seconds that it took."""
     lines = ["| | " + " | ".join(f"{shape.objects:,} objects" for shape in shapes) + " |"]
     lines.append("| --- |" + " --- |" * len(shapes))
     for title, row in found.items():
-        cells = [
-            f"{row[str(shape.objects)]['cpu_seconds']} CPU, {row[str(shape.objects)]['seconds']}" for shape in shapes
-        ]
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+        lines.append(f"| {title} | " + " | ".join(_cell(row[str(shape.objects)]) for shape in shapes) + " |")
     return "\n".join(lines)
+
+
+def _cell(figures: dict[str, float]) -> str:
+    cpu = f"{figures['cpu_seconds']} CPU, " if "cpu_seconds" in figures else ""
+    return f"{cpu}{figures['seconds']}"
 
 
 def main() -> None:

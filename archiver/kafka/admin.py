@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -17,11 +17,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     TopicDescription,
 )
 
-from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.errors import KafkaTemporaryError
+from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import Code, client_error
 from archiver.kafka.settings import KafkaSettings
 
 _POLL_S = 0.1  # between looks at a topic that comes or goes
+_MOST_CHANGES = 5_000  # in one request: topics, partitions and configs. A KRaft controller refuses 10,000
 BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
 
 Key = TypeVar("Key")
@@ -53,69 +55,145 @@ class KafkaAdmin:
         configs: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic, and return when every partition is served. One that exists is an error."""
-        topic = NewTopic(name, partitions, replication_factor, config=dict(configs or {}))
-        await self._one(self._admin.create_topics([topic]), f"topic {name} could not be created")
-        await self._until(lambda: self._is_served(name), f"topic {name} was created, but not every partition is served")
+        refused = await self.create_topics({name: partitions}, replication_factor=replication_factor, configs=configs)
+        for error in refused.values():
+            raise error
+
+    async def create_topics(
+        self,
+        partitions: Mapping[str, int],
+        *,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+    ) -> dict[str, Refusal]:
+        """Create topics of so many partitions each, and return when every partition is served.
+
+        Returns the topics that were refused, and why; one that exists is.
+        """
+        config = dict(configs or {})
+        refused: dict[str, Refusal] = {}
+        for names in _portions({name: count + len(config) + 1 for name, count in partitions.items()}):
+            topics = [NewTopic(name, partitions[name], replication_factor, config=config) for name in names]
+            refused |= await self._refused(self._admin.create_topics(topics), "topic {} could not be created")
+            await self._until_served(set(names) - refused.keys())
+        return refused
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when it is gone. One that does not exist is an error."""
-        await self._one(self._admin.delete_topics([name]), f"topic {name} could not be deleted")
-        await self._until(lambda: self._is_gone(name), f"topic {name} was deleted, but is still there")
+        refused = await self._refused(self._admin.delete_topics([name]), "topic {} could not be deleted")
+        for error in refused.values():
+            raise error
+        await self._until(lambda: self._is_gone(name), lambda: f"topic {name} was deleted, but is still there")
 
     async def alter_topic_configs(
         self, name: str, *, set_to: Mapping[str, str] | None = None, delete: Iterable[str] = ()
     ) -> None:
         """Set some configs and take others back to the cluster's; the rest stay. All or nothing."""
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in (set_to or {}).items()
-        ] + [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in delete]
-        if not entries:
-            return
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-        what = f"configs of topic {name} could not be set"
-        await self._one(self._admin.incremental_alter_configs([resource]), what)
+        changes = dict.fromkeys(delete) | dict(set_to or {})
+        for error in (await self.alter_configs_of_topics({name: changes})).values():
+            raise error
 
-    async def _is_served(self, name: str) -> bool:
+    async def alter_configs_of_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, Refusal]:
+        """Set configs of topics, None: back to the cluster's; the rest stay. All or nothing for each topic.
+
+        Returns the topics that were refused, and why.
+        """
+        refused: dict[str, Refusal] = {}
+        for names in _portions({name: len(wanted) for name, wanted in changes.items() if wanted}):
+            answers = self._admin.incremental_alter_configs([_resource(name, changes[name]) for name in names])
+            by_name = {resource.name: future for resource, future in answers.items()}
+            refused |= await self._refused(by_name, "configs of topic {} could not be set")
+        return refused
+
+    async def _until_served(self, unserved: set[str]) -> None:
+        async def are_served() -> bool:
+            if unserved:
+                unserved.difference_update(await self._served(unserved))
+            return not unserved
+
+        await self._until(are_served, lambda: f"topic {min(unserved)} was created, but not every partition is served")
+
+    async def _served(self, names: Collection[str]) -> set[str]:
         """Metadata names leaders before they serve: with 500 partitions here seconds before. So ask them for their ends."""
-        description = await self._describe(name)
-        if description is None or any(row.leader is None for row in description.partitions):
-            return False
-        wanted = {TopicPartition(name, row.id): OffsetSpec.latest() for row in description.partitions}  # type: ignore[no-untyped-call]
-        futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s).values()
-        answers = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
-        return not any(isinstance(answer, BaseException) for answer in answers)
+        described = await self._describe_all(names)
+        led = {
+            name: found for name, found in described.items() if not any(row.leader is None for row in found.partitions)
+        }
+        wanted = {
+            TopicPartition(name, row.id): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for name, found in led.items()
+            for row in found.partitions
+        }
+        futures = self._admin.list_offsets(wanted, request_timeout=self._timeout_s) if wanted else {}
+        answers = await _gather(futures)
+        return led.keys() - {which.topic for which, answer in answers.items() if isinstance(answer, KafkaException)}
 
     async def _is_gone(self, name: str) -> bool:
-        return await self._describe(name) is None
+        return not await self._describe_all([name])
 
-    async def _describe(self, name: str) -> TopicDescription | None:
-        futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
-        try:
-            return await asyncio.wrap_future(futures[name])
-        except KafkaException as error:
-            if error.args[0].code() == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                return None
-            raise _error(error, f"topic {name} could not be described") from error
+    async def _describe_all(self, names: Collection[str]) -> dict[str, TopicDescription]:
+        """Describe topics; those that do not exist are left out."""
+        futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
+        answers = await _gather(futures)
+        found: dict[str, TopicDescription] = {}
+        for name, answer in answers.items():
+            if isinstance(answer, TopicDescription):
+                found[name] = answer
+            elif answer.args[0].code() != Code.UNKNOWN_TOPIC_OR_PARTITION:
+                raise _error(answer, f"topic {name} could not be described") from answer
+        return found
 
-    async def _until(self, reached: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+    async def _until(self, reached: Callable[[], Awaitable[bool]], otherwise: Callable[[], str]) -> None:
         deadline = self._clock() + self._timeout_s
         while not await reached():
             if self._clock() > deadline:
-                raise KafkaTemporaryError(f"{otherwise} after {self._timeout_s:g} s; look at the brokers' logs")
+                raise KafkaTemporaryError(f"{otherwise()} after {self._timeout_s:g} s; look at the brokers' logs")
             await self._sleep(_POLL_S)
 
-    async def _one(self, futures: Mapping[Key, "Future[Value]"], what: str) -> Value:
-        (future,) = futures.values()
-        return await self._settle(future, what)
+    async def _refused(self, futures: "Mapping[str, Future[Value]]", what: str) -> dict[str, Refusal]:
+        """Wait for the answers about topics. `what` has a place for the topic's name."""
+        answers = await _gather(futures)
+        return {
+            name: _error(answer, what.format(name))
+            for name, answer in answers.items()
+            if isinstance(answer, KafkaException)
+        }
 
-    async def _settle(self, future: "Future[Value]", what: str) -> Value:
-        try:
-            return await asyncio.wrap_future(future)
-        except KafkaException as error:
-            raise _error(error, what) from error
+
+async def _gather(futures: "Mapping[Key, Future[Value]]") -> dict[Key, Value | KafkaException]:
+    """Wait for all; what a broker refused stands there as its error."""
+    answers = await asyncio.gather(*map(asyncio.wrap_future, futures.values()), return_exceptions=True)
+    found: dict[Key, Value | KafkaException] = {}
+    for key, answer in zip(futures, answers, strict=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, KafkaException):
+            raise answer
+        found[key] = answer
+    return found
 
 
-def _error(error: KafkaException, what: str) -> KafkaError | KafkaTemporaryError:
+def _resource(name: str, changes: Mapping[str, str | None]) -> ConfigResource:
+    set_to, delete = AlterConfigOpType.SET, AlterConfigOpType.DELETE
+    entries = [
+        ConfigEntry(key, value, incremental_operation=delete if value is None else set_to)
+        for key, value in changes.items()
+    ]
+    return ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+
+
+def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Share topics out to requests that a controller takes."""
+    portion: list[str] = []
+    filled = 0
+    for name, size in sizes.items():
+        if portion and filled + size > _MOST_CHANGES:
+            yield portion
+            portion, filled = [], 0
+        portion.append(name)
+        filled += size
+    if portion:
+        yield portion
+
+
+def _error(error: KafkaException, what: str) -> Refusal:
     cause = error.args[0]
     return client_error(cause.code(), what, cause.str())

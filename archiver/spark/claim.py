@@ -1,15 +1,18 @@
-"""The control fact of one target partition of a restore: one producer id for all its runs (docs/format.md §8)."""
+"""The control facts of a restore's targets: one producer id a partition for all its runs, and which topics are finished (docs/format.md §8)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from archiver.control import Fact, append_fact, latest_fact
+from archiver.control import Fact, append_fact, latest_fact, newest_numbers, read_facts
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
 from archiver.store import ObjectStore
 
 FORMAT = 1
+_FINISHED = "finished"  # the stream beside those of a topic's partitions
+_NOTES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,27 +70,62 @@ class ClaimStream:
         append_fact(self._store, self._layout, self._stream, decide)
 
 
-class FinishedStream:
-    """That a topic was finished: filled, read back, its configs set. From then on a rerun leaves it alone."""
+class RestoreNotes:
+    """What all runs of a restore have noted of its targets, read together: one listing, and each fact once.
 
-    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, topic: str) -> None:
+    Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not told.
+    """
+
+    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str) -> None:
         self._store = store
         self._layout = layout
-        self._stream = f"restores/{restore_id}/{topic}/finished"
+        self._parent = f"restores/{restore_id}"
+        self._read: dict[tuple[str, int], Fact] = {}  # facts never change
 
-    def holds(self, target_topic_id: str) -> bool:
-        """Tell whether this very topic was finished."""
-        fact = latest_fact(self._store, self._layout, self._stream)
-        return fact is not None and fact.get("target_topic_id") == target_topic_id
+    def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, Claim]]:
+        """Return the claims on these very topics, by topic and partition."""
+        claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
+        for stream, topic, name, fact in self._latest(targets):
+            if name.isdecimal():
+                claim = _from_fact(fact, stream)
+                if claim.target_topic_id == targets[topic]:
+                    claims[topic][int(name)] = claim
+        return claims
 
-    def note(self, target_topic_id: str) -> None:
-        """Write it down, once."""
+    def finished(self, targets: Mapping[str, str]) -> set[str]:
+        """Return which of these very topics were finished: filled, read back, their configs set."""
+        return {
+            topic
+            for _, topic, name, fact in self._latest(targets)
+            if name == _FINISHED and fact.get("target_topic_id") == targets[topic]
+        }
 
-        def decide(latest: Fact | None) -> Fact | None:
-            ours = {"format": FORMAT, "target_topic_id": target_topic_id}
-            return None if latest == ours else ours
+    def note_finished(self, targets: Mapping[str, str]) -> None:
+        """Write down that these topics were finished, once each. From then on a rerun leaves them alone."""
 
-        append_fact(self._store, self._layout, self._stream, decide)
+        def note(target: tuple[str, str]) -> None:
+            ours = {"format": FORMAT, "target_topic_id": target[1]}
+            append_fact(
+                self._store,
+                self._layout,
+                f"{self._parent}/{target[0]}/{_FINISHED}",
+                lambda latest: None if latest == ours else ours,
+            )
+
+        with ThreadPoolExecutor(max_workers=_NOTES_AT_ONCE, thread_name_prefix="finished") as pool:
+            list(pool.map(note, targets.items()))
+
+    def _latest(self, topics: Collection[str]) -> Iterator[tuple[str, str, str, Fact]]:
+        """Tell (stream, topic, partition or `finished`, fact) of each stream of these topics."""
+        newest = newest_numbers(self._store, self._layout, self._parent) if topics else {}
+        named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
+        wanted = {stream: newest[stream] for stream, (topic, _, _) in named.items() if topic in topics}
+        unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
+        for stream, fact in read_facts(self._store, self._layout, unread).items():
+            self._read[stream, unread[stream]] = fact
+        for stream, number in wanted.items():
+            topic, _, name = named[stream]
+            yield stream, topic, name, self._read[stream, number]
 
 
 def _to_fact(claim: Claim) -> Fact:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+import archiver.kafka.admin
 import archiver.spark.restore
 import archiver.spark.task
 from archiver.errors import KafkaError, UsageError
@@ -158,6 +159,19 @@ def test_a_target_with_records_is_refused(broker: Broker, topic: str, site: Arch
         site.restore(broker.bootstrap, rename=[f"{topic}={topic}.narrow"])
 
 
+def test_what_another_one_wrote_to_a_deleted_target_is_refused(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """The claims are of a topic of that name that is gone."""
+    archived(broker_41, topic, site, [20])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(f"{topic}.back"))
+    fill(broker_41, f"{topic}.back", [5])
+    with pytest.raises(KafkaError, match=f"{topic}.back is not empty"):
+        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+
+
 def test_what_is_not_in_the_archive_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site, [1])
     with pytest.raises(UsageError, match="no archived topic matches"):
@@ -166,7 +180,52 @@ def test_what_is_not_in_the_archive_is_refused(broker_41: Broker, topic: str, si
         site.restore(broker_41.bootstrap, rename=["nothing=else"])
 
 
+def test_one_refused_target_keeps_all_from_being_touched(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    names = [f"{topic}.{name}" for name in ("absent", "empty", "foreign")]
+    for name in names:
+        fill(broker, name, [5, 5])
+    site.back_up(broker.bootstrap, f"{topic}[.].*")
+    renames = [f"{name}={name}.back" for name in names]
+    create_topic(broker.bootstrap, f"{names[1]}.back", 2)
+    fill(broker, f"{names[2]}.back", [0, 1])
+    before = configs_of(broker, f"{names[1]}.back", own=True)
+    with pytest.raises(KafkaError, match=rf"{names[2]}\.back is not empty \(partition 1\)"):
+        site.restore(broker.bootstrap, topics=rf"{topic}\..*", rename=renames)
+    there = with_client(broker.bootstrap, lambda client: client.describe_topics(f"{name}.back" for name in names))
+    assert sorted(there) == [f"{names[1]}.back", f"{names[2]}.back"]
+    assert configs_of(broker, f"{names[1]}.back", own=True) == before
+
+
 # --- again, and at the same time
+
+
+def test_many_topics_at_once_and_again(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of them are created, two are there already, and one of those was restored before."""
+    monkeypatch.setattr(archiver.kafka.admin, "_MOST_CHANGES", 100)  # several requests for all
+    names = [f"{topic}.{number:02}" for number in range(30)]
+    asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).create_topics(dict.fromkeys(names, 2), configs=KEEP_ALL))
+    for name in names:
+        produce_values(broker.bootstrap, name, [name.encode(), b"more"], 1)
+    site.back_up(broker.bootstrap, f"{topic}[.].*")
+    create_topic(broker.bootstrap, f"{names[7]}.back", 2)
+    site.restore(broker.bootstrap, topics=names[3], rename=[f"{names[3]}={names[3]}.back"], restore_id="mine")
+    changed = {"retention.ms": "86400000"}
+    asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).alter_topic_configs(f"{names[3]}.back", set_to=changed))
+
+    renames = [f"{name}={name}.back" for name in names]
+    for already_there in ([names[3]], names):
+        result = site.restore(broker.bootstrap, topics=rf"{topic}\..*", rename=renames, restore_id="mine")
+        assert [(one.source, one.target, one.errors, one.is_finished) for one in result.topics] == [
+            (name, f"{name}.back", (), True) for name in names
+        ]
+        assert [one.source for one in result.topics if one.partitions[1].already_there] == already_there
+    for name in (names[0], names[3], names[7], names[29]):
+        assert on_target(java_oracle, broker, f"{name}.back") == on_target(java_oracle, broker, name)
+    for name in names:
+        kept = changed if name == names[3] else {"retention.ms": "-1"}
+        assert configs_of(broker, f"{name}.back", own=True) == KEEP_ALL | {"retention.bytes": "-1"} | kept
 
 
 def test_the_same_command_again_adds_nothing(

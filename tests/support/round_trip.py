@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import archiver.spark.restore
+import archiver.spark.session
 from archiver.config import ArchiverConfig
 from archiver.feed import PartitionReport
 from archiver.job import RestoreResult, run_backup, run_restore_job
@@ -113,7 +114,7 @@ def environment_of(bucket: Bucket) -> dict[str, str]:
 def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
     """For as long as it lasts, this process has the bucket's credentials (they come by the AWS chain alone) and no Spark."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archiver.spark.restore, "open_context", lambda _name: contextlib.nullcontext())
+        patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: None))
         patch.setattr(archiver.spark.restore, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():
             if name.startswith("AWS_"):

@@ -72,6 +72,22 @@ def test_wanted_topics_are_listed_once_and_no_others(
     assert set(found) == {key for key in keys if key.topic in wanted}
 
 
+@pytest.mark.parametrize("wanted", [{"t02"}, {"t02", "t03"}, {"t02", "t03", "t10"}, {"t14", "t15"}])
+def test_large_topics_are_shared_out_and_nothing_beside_them(wanted: set[str]) -> None:
+    """Neighbours are one listing, of which the first part is read before the rest is shared out."""
+    keys = {
+        SegmentKey(topic=f"t{number:02}", partition=partition, base=base)
+        for number in range(16)
+        for partition in (0, 2, 10)
+        for base in range(4)
+    }
+    found = list_segments(archive(keys, {"t02/stray", "t04/stray"}), LAYOUT, wanted.__contains__)
+    listed = [one.key for one in found.segments]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {key for key in keys if key.topic in wanted}
+    assert [name.removeprefix(LAYOUT.topics_prefix) for name in found.strangers] == ["t02/stray"] * ("t02" in wanted)
+
+
 @settings(max_examples=25)
 @given(st.sets(segments, max_size=40), st.sets(strange))
 def test_ends_that_are_listed_together_are_those_of_each_partition(keys: set[SegmentKey], strangers: set[str]) -> None:

@@ -1,0 +1,70 @@
+"""What the runs of a restore have noted of their targets, read together."""
+
+import pytest
+
+from archiver.errors import NotWholeError
+from archiver.kafka.produce import ProducerIdentity
+from archiver.layout import Layout
+from archiver.spark.claim import Claim, ClaimStream, RestoreNotes, Verified
+from tests.support.memory_store import MemoryStore
+
+LAYOUT = Layout("archive")
+IDENTITY = ProducerIdentity(producer_id=1, epoch=0)
+
+
+def claim_of(topic_id: str) -> Claim:
+    return Claim(
+        target_cluster_id="c", target_topic_id=topic_id, start_offset=0, selection_digest="d", identity=IDENTITY
+    )
+
+
+def stream_of(store: MemoryStore, topic: str, partition: int, restore: str = "mine") -> ClaimStream:
+    return ClaimStream(store, LAYOUT, restore, topic, partition)
+
+
+def test_claims_are_of_this_restore_and_this_very_topic() -> None:
+    store = MemoryStore()
+    for partition in (0, 10):
+        stream_of(store, "orders", partition).put(claim_of("A"))
+    stream_of(store, "orders", 2).put(claim_of("earlier"))
+    stream_of(store, "orders", 3, "mine.too").put(claim_of("A"))
+    stream_of(store, "other", 4).put(claim_of("A"))
+    found = RestoreNotes(store, LAYOUT, "mine").claims({"orders": "A", "absent": "B"})
+    assert found == {"orders": {0: claim_of("A"), 10: claim_of("A")}, "absent": {}}
+
+
+def test_what_was_noted_since_is_read_again() -> None:
+    store = MemoryStore()
+    notes, stream = RestoreNotes(store, LAYOUT, "mine"), stream_of(store, "orders", 0)
+    stream.put(claim_of("A"))
+    assert notes.claims({"orders": "A"})["orders"][0].verified is None
+    stream.note_verified(claim_of("A"), Verified(records=5, digest=7))
+    assert notes.claims({"orders": "A"})["orders"][0].verified == Verified(records=5, digest=7)
+
+
+def test_a_fact_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    notes = RestoreNotes(store, LAYOUT, "mine")
+    for partition in range(20):
+        stream_of(store, "orders", partition).put(claim_of("A"))
+    first = notes.claims({"orders": "A"})
+    monkeypatch.setattr(store, "get", lambda key: pytest.fail(f"{key} was read again"))
+    assert notes.claims({"orders": "A"}) == first
+
+
+def test_finished_topics_are_those_with_these_ids() -> None:
+    store = MemoryStore()
+    notes = RestoreNotes(store, LAYOUT, "mine")
+    stream_of(store, "orders", 0).put(claim_of("A"))
+    notes.note_finished({"orders": "A", "other": "B"})
+    notes.note_finished({"orders": "A"})
+    assert notes.finished({"orders": "A", "other": "new", "absent": "C"}) == {"orders"}
+    assert len(store.objects) == 3
+    assert notes.claims({"orders": "A"})["orders"] == {0: claim_of("A")}
+
+
+def test_what_is_no_claim_is_named() -> None:
+    store = MemoryStore()
+    store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/0", 0), b'{"format": 1}', {})
+    with pytest.raises(NotWholeError, match="control/restores/mine/orders/0: not a claim"):
+        RestoreNotes(store, LAYOUT, "mine").claims({"orders": "A"})
