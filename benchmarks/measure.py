@@ -30,6 +30,7 @@ class Usage:
     seconds: float
     cpu_seconds: float
     peak_memory_bytes: int
+    peak_task_bytes: int  # of one of Spark's Python processes
 
 
 def run_measured(
@@ -55,11 +56,15 @@ class _Sampler(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.peak_bytes = 0
+        self.peak_task_bytes = 0
         self._ended = threading.Event()
 
     def run(self) -> None:
         while not self._ended.wait(_SAMPLED_EVERY_S):
-            self.peak_bytes = max(self.peak_bytes, sum(map(_pss_bytes, descendants(os.getpid()))))
+            sizes = {pid: _pss_bytes(pid) for pid in descendants(os.getpid())}
+            self.peak_bytes = max(self.peak_bytes, sum(sizes.values()))
+            tasks = (size for pid, size in sizes.items() if _is_spark_task(pid))
+            self.peak_task_bytes = max(self.peak_task_bytes, *tasks, 0)
 
     def stop(self) -> None:
         self._ended.set()
@@ -92,6 +97,13 @@ def _pss_bytes(pid: int) -> int:
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
+def _is_spark_task(pid: int) -> bool:
+    try:
+        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def _wait_for_all() -> None:
     """Orphans too: they are our children now."""
     while True:
@@ -118,6 +130,7 @@ def main() -> int:
         seconds=seconds,
         cpu_seconds=used.ru_utime + used.ru_stime,
         peak_memory_bytes=sampler.peak_bytes,
+        peak_task_bytes=sampler.peak_task_bytes,
     )
     report.write_text(json.dumps(asdict(usage)), encoding="utf-8")
     return exit_code

@@ -196,7 +196,7 @@ def _figure_line(size: int, tool: str, found: Row) -> str:
     return (
         f"| {size} B | {tool} | {found['rate']:,.0f} | {found['slowest_rate']:,.0f} … {found['fastest_rate']:,.0f} |"
         f" {without} | {found['cpu_us']:.2f} |"
-        f" {cpu_without} | {found['peak_memory_bytes'] / 2**20:,.0f} MiB | {stored} |"
+        f" {cpu_without} | {found['peak_memory_bytes'] / 1e6:,.0f} MB | {stored} |"
     )
 
 
@@ -219,17 +219,17 @@ def _ratios(pairs: Sequence[Row]) -> str:
 def _restore_parts(summary: Sequence[Row]) -> str:
     """Spark's start apart: until the first record reached the target, then until the last, then until the command ended."""
     lines = [
-        "| record | tool | until the first record | first to last record | until the end | in tasks: fill, verify |",
-        "|" + " --- |" * 6,
+        "| record | tool | until the first record | first to last record | until the end | in tasks: fill, verify | largest task process |",
+        "|" + " --- |" * 7,
     ]
     for pair in summary:
         for tool in ("baseline", "ours"):
             found = pair[tool]
             if "last_landed_seconds" not in found:
                 continue
-            tasks = "-"
+            tasks = "- | -"
             if "task_seconds" in found:
-                tasks = f"{found['task_seconds']:.2f} s, {found['verify_seconds']:.2f} s"
+                tasks = f"{found['task_seconds']:.2f} s, {found['verify_seconds']:.2f} s | {found['peak_task_bytes'] / 1e6:,.0f} MB"
             first, last = found["first_landed_seconds"], found["last_landed_seconds"]
             lines.append(
                 f"| {pair['size']} B | {tool} | {first:.2f} s | {last - first:.2f} s | {max(found['seconds'] - last, 0):.2f} s | {tasks} |"

@@ -123,6 +123,7 @@ class Bench:
         return row | {
             "task_seconds": sum(part["seconds"] for part in parts),
             "verify_seconds": sum(part["verify_seconds"] for part in parts),
+            "peak_task_bytes": usage.peak_task_bytes,
         }
 
     def _restored(self, target: str, usage: Usage, produced: Produced, landing: Landing) -> Row:
