@@ -114,6 +114,9 @@ def ratios(summary: Sequence[Row]) -> dict[str, float | None]:
         found[f"{what}: records/s"] = ours["rate"] / baseline["rate"]
         found[f"{what}: records/s, start apart"] = _divide(ours["rate_without_start"], baseline["rate_without_start"])
         found[f"{what}: CPU a record, times less"] = baseline["cpu_us"] / ours["cpu_us"]
+        found[f"{what}: the same, start apart"] = _divide(
+            baseline["cpu_us_without_start"], ours["cpu_us_without_start"]
+        )
         if "stored_bytes" in ours:
             found[f"{what}: stored bytes"] = ours["stored_bytes"] / baseline["stored_bytes"]
             found[f"{what}: peak memory, MB"] = ours["peak_memory_bytes"] / 1e6
