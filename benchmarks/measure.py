@@ -13,8 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from benchmarks.landing import Landing
 
@@ -50,23 +53,30 @@ def run_measured(
     return Usage(**json.loads(report.read_text(encoding="utf-8"))), done.stdout
 
 
-class _Sampler(threading.Thread):
-    """Peak of the tree's memory: PSS, because forked workers share pages that must not count twice."""
+class PeakMemory(threading.Thread):
+    """Memory of some processes together, sampled for a block: PSS, because forked workers share pages that must not count twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
         super().__init__(daemon=True)
+        self._processes = processes
         self.peak_bytes = 0
         self.peak_task_bytes = 0
         self._ended = threading.Event()
 
     def run(self) -> None:
         while not self._ended.wait(_SAMPLED_EVERY_S):
-            sizes = {pid: _pss_bytes(pid) for pid in descendants(os.getpid())}
+            sizes = {pid: pss_bytes(pid) for pid in self._processes()}
             self.peak_bytes = max(self.peak_bytes, sum(sizes.values()))
             tasks = (size for pid, size in sizes.items() if _is_spark_task(pid))
             self.peak_task_bytes = max(self.peak_task_bytes, *tasks, 0)
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._ended.set()
         self.join()
 
@@ -84,12 +94,24 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def pss_of_tree(pid: int) -> int:
-    """Memory of a process and all below it."""
-    return sum(map(_pss_bytes, [pid, *descendants(pid)]))
+def tree_of(pid: int) -> list[int]:
+    """A process and every one below it, now."""
+    return [pid, *descendants(pid)]
 
 
-def _pss_bytes(pid: int) -> int:
+def cpu_seconds(processes: Iterable[int]) -> float:
+    """User and system time of processes so far, and of their children that have ended."""
+    ticks = 0
+    for pid in processes:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def pss_bytes(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has just ended
@@ -117,20 +139,18 @@ def main() -> int:
     report, command = Path(sys.argv[1]), sys.argv[2:]
     if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-    sampler = _Sampler()
-    sampler.start()
-    started_s = time.monotonic()
-    exit_code = subprocess.Popen(command).wait()
-    seconds = time.monotonic() - started_s
-    sampler.stop()
+    with PeakMemory(lambda: descendants(os.getpid())) as memory:
+        started_s = time.monotonic()
+        exit_code = subprocess.Popen(command).wait()
+        seconds = time.monotonic() - started_s
     _wait_for_all()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     usage = Usage(
         exit_code=exit_code,
         seconds=seconds,
         cpu_seconds=used.ru_utime + used.ru_stime,
-        peak_memory_bytes=sampler.peak_bytes,
-        peak_task_bytes=sampler.peak_task_bytes,
+        peak_memory_bytes=memory.peak_bytes,
+        peak_task_bytes=memory.peak_task_bytes,
     )
     report.write_text(json.dumps(asdict(usage)), encoding="utf-8")
     return exit_code

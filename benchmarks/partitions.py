@@ -6,24 +6,21 @@ process tree alone; memory is PSS, sampled ten times a second.
 """
 
 import argparse
+import asyncio
 import os
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from archiver.sandbox import KafkaBroker, fetch_kafka
-from benchmarks.measure import pss_of_tree
-from tests.support.brokers import CACHE, KAFKA_41, Bucket
+from archiver.kafka.admin import KafkaAdmin
+from benchmarks.measure import PeakMemory, cpu_seconds, pss_bytes, tree_of
+from benchmarks.servers import own_broker, own_minio
+from tests.support.brokers import Bucket
 from tests.support.foreign_reader import open_client
-from tests.support.minio import Minio, find_minio
+from tests.support.kafka_topics import settings_of
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import Instance, eventually, service_config
 
@@ -51,11 +48,10 @@ class Scenes:
         self.over_limit: list[str] = []
 
     def create_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
         configs = {"max.message.bytes": "2000000", "retention.ms": "-1"}
-        wanted = [NewTopic(name, count, 1, config=configs) for name, count in self._topics.items()]
-        for future in admin.create_topics(wanted).values():
-            future.result(60)
+        admin = KafkaAdmin(settings_of(self._bootstrap))
+        for error in asyncio.run(admin.create_topics(self._topics, replication_factor=1, configs=configs)).values():
+            raise error
 
     def produce(self, each: int, size: int = RECORD_BYTES, partitions: int | None = None) -> None:
         """So many records to every partition, or to the first ones."""
@@ -140,47 +136,28 @@ class Scenes:
         with self.backup("idle", "1h", "idle") as instance:
             self.until_open(instance)
             time.sleep(10)  # what a start leaves to do
-            before_s = cpu_seconds(instance.process.pid)
+            before_s = cpu_seconds(tree_of(instance.process.pid))
             time.sleep(seconds)
-            used = (cpu_seconds(instance.process.pid) - before_s) / seconds
+            used = (cpu_seconds(tree_of(instance.process.pid)) - before_s) / seconds
             self.tell("CPU when nothing comes", 100 * used, 100 * MOST_IDLE, "%")
             self.tell(
-                "memory when nothing comes", pss_of_tree(instance.process.pid) / 2**20, MOST_MEMORY / 2**20, "MiB"
+                "memory when nothing comes",
+                sum(map(pss_bytes, tree_of(instance.process.pid))) / 2**20,
+                MOST_MEMORY / 2**20,
+                "MiB",
             )
 
     def open_segments(self) -> None:
         """All partitions hold records; then some get records of 1 MB."""
-        with self.backup("open", "1h", "open") as instance, _peak(instance.process.pid) as peak:
+        with self.backup("open", "1h", "open") as instance, PeakMemory(lambda: tree_of(instance.process.pid)) as memory:
             self.until_open(instance)
             for _ in range(OPEN_RECORDS):
                 self.produce(1)
             self.until_open(instance)
-            self.tell("peak memory, all partitions open", peak[0] / 2**20, MOST_MEMORY / 2**20, "MiB")
+            self.tell("peak memory, all partitions open", memory.peak_bytes / 2**20, MOST_MEMORY / 2**20, "MiB")
             self.produce(20, LARGE_BYTES, partitions=50)
             self.until_open(instance)
-            self.tell("peak memory, and records of 1 MB", peak[0] / 2**20, MOST_MEMORY / 2**20, "MiB")
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def _peak(pid: int) -> Iterator[list[int]]:
-    peak, ended = [0], threading.Event()
-
-    def sample() -> None:
-        while not ended.wait(0.1):
-            peak[0] = max(peak[0], pss_of_tree(pid))
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        ended.set()
-        thread.join()
+            self.tell("peak memory, and records of 1 MB", memory.peak_bytes / 2**20, MOST_MEMORY / 2**20, "MiB")
 
 
 def main() -> int:
@@ -190,17 +167,10 @@ def main() -> int:
     )
     parser.add_argument("--idle-seconds", type=float, default=60.0)
     given = parser.parse_args()
-    binary = find_minio()
-    if binary is None:
-        raise SystemExit("no minio binary: `make setup` builds one")
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as name,
-        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
-        Minio(binary) as minio,
-    ):
+    with own_broker() as (broker, folder), own_minio() as minio:
         bucket = Bucket(minio, "partitions")
         open_client(minio).create_bucket(Bucket=bucket.name)
-        scenes = Scenes(broker.bootstrap, ArchiveSite(bucket, Path(name)), given.partitions)
+        scenes = Scenes(broker.bootstrap, ArchiveSite(bucket, folder), given.partitions)
         scenes.create_topics()
         scenes.first_objects()
         scenes.starts()

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,14 +17,15 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.codec.warm import compile_kernels
-from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.sandbox import KafkaBroker
 from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
 from benchmarks.measure import Usage, run_measured
 from benchmarks.report import beside, machine_facts, ratios, results, summarise, write_page
-from tests.support.brokers import CACHE, KAFKA_41
+from benchmarks.servers import own_broker, own_minio
+from tests.support.brokers import KAFKA_41
 from tests.support.foreign_reader import open_client
-from tests.support.minio import Minio, find_minio
+from tests.support.minio import Minio
 
 LAST = Path(__file__).with_name("last.json")
 LAST_QUICK = Path(__file__).with_name("last-quick.json")
@@ -247,15 +247,8 @@ def measure(bench: Bench, plan: Plan, tell: Callable[[str], None]) -> Row:
 @contextmanager
 def servers(level: int) -> Iterator[Bench]:
     """A broker and a MinIO of our own, and a folder; all gone afterwards."""
-    binary = find_minio()
-    if binary is None:
-        raise FileNotFoundError("no minio binary: `make setup` builds one, or name one in $ARCHIVER_MINIO")
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as name,
-        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
-        Minio(binary) as minio,
-    ):
-        yield Bench(broker, minio, Path(name), level)
+    with own_broker() as (broker, folder), own_minio() as minio:
+        yield Bench(broker, minio, folder, level)
 
 
 def main() -> None:

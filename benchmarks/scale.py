@@ -24,7 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from archiver.browse import read_archive
@@ -35,19 +34,15 @@ from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_newest
 from archiver.opening import OPENERS
 from archiver.restore import plan_restore
-from archiver.sandbox import KafkaBroker, fetch_kafka
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore, open_store
 from benchmarks.landing import Landing
-from tests.support.brokers import CACHE, KAFKA_41, S3, GivenS3
+from benchmarks.servers import own_broker, own_minio
+from tests.support.brokers import S3, GivenS3
 from tests.support.foreign_reader import open_client
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
-from tests.support.minio import Minio, find_minio
 from tests.support.records import Rec
-
-if TYPE_CHECKING:
-    pass
 
 HERE = Path(__file__).resolve().parent
 REPORT = HERE.parent / "docs" / "benchmarks-scale.json"
@@ -222,11 +217,8 @@ class Figure:
 
 def measure_first_record(minio: S3, shape: Shape, topics: Sequence[str]) -> float:
     """Seconds from the command to the first record on a new broker. The restore is ended there."""
-    with (
-        tempfile.TemporaryDirectory(prefix="scale-", ignore_cleanup_errors=True) as name,
-        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
-    ):
-        target = Path(name) / "target.yaml"
+    with own_broker() as (broker, folder):
+        target = folder / "target.yaml"
         target.write_text(json.dumps({"kafka": {"bootstrap.servers": broker.bootstrap}}))
         command = [sys.executable, "-m", "archiver.cli", "restore", "--url", f"s3://{shape.bucket}"]
         command += ["--target", str(target), "--topics", "|".join(topics)]
@@ -327,10 +319,7 @@ def main() -> None:
             options.endpoint or "", os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
         )
         if not options.endpoint:
-            binary = find_minio()
-            if binary is None:
-                raise SystemExit("no minio binary: `make setup` builds one")
-            minio = stack.enter_context(Minio(binary))
+            minio = stack.enter_context(own_minio())
         for shape in shapes:
             prepare(minio, shape)
         found = measure_all(minio, shapes, options.repeat)

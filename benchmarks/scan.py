@@ -8,35 +8,31 @@ the time and of the CPU of the JVM and its Python workers: where others use the 
 import argparse
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from archiver.config import ArchiverConfig
 from archiver.job import run_backup
-from archiver.sandbox import KafkaBroker, fetch_kafka
 from archiver.spark import register
 from benchmarks.generate import fill_topic
-from benchmarks.measure import descendants
-from tests.support.brokers import CACHE, KAFKA_41
-from tests.support.minio import Minio, find_minio
+from benchmarks.measure import cpu_seconds, tree_of
+from benchmarks.servers import own_broker, own_minio
+from tests.support.foreign_reader import open_client
+from tests.support.minio import Minio
+from tests.support.parts import fetch_jar
 
-JARS = CACHE / "spark-jars"
 BUCKET = "scan"
 RECORDS = {100: 4_000_000, 800: 1_000_000}
 FEW_COLUMNS = ("offset", "timestamp", "partition")
 WARM_RUNS = 3  # after one, the JVM's compiler is still at work on spark-avro's code
 _FETCH_SECONDS = 900
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,39 +60,29 @@ def hadoop_version() -> str:
 
 def fetch_jars() -> list[Path]:
     """Fetch what spark-avro over s3a needs with the Ivy that PySpark carries, once."""
-    modules = {
-        f"spark-avro_2.13-{pyspark.__version__}": ("org.apache.spark", "spark-avro_2.13", pyspark.__version__),
-        f"hadoop-aws-{hadoop_version()}": ("org.apache.hadoop", "hadoop-aws", hadoop_version()),
-        "bundle-2.29.52": ("software.amazon.awssdk", "bundle", "2.29.52"),
-        "analyticsaccelerator-s3-1.2.1": (
-            "software.amazon.s3.analyticsaccelerator",
-            "analyticsaccelerator-s3",
-            "1.2.1",
-        ),
-        "wildfly-openssl-2.1.4.Final": ("org.wildfly.openssl", "wildfly-openssl", "2.1.4.Final"),
-    }
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    for name, module in modules.items():
-        if not (JARS / f"{name}.jar").exists():
-            command = ["java", f"-Divy.default.ivy.user.dir={JARS / 'ivy'}", "-jar", str(ivy), "-notransitive"]
-            command += ["-dependency", *module, "-confs", "default", "-retrieve", f"{JARS}/[artifact]-[revision].[ext]"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=_FETCH_SECONDS)
-    return [JARS / f"{name}.jar" for name in modules]
+    modules = [
+        ("org.apache.spark", "spark-avro_2.13", pyspark.__version__),
+        ("org.apache.hadoop", "hadoop-aws", hadoop_version()),
+        ("software.amazon.awssdk", "bundle", "2.29.52"),
+        ("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.2.1"),
+        ("org.wildfly.openssl", "wildfly-openssl", "2.1.4.Final"),
+    ]
+    return [fetch_jar(*module, timeout_s=_FETCH_SECONDS) for module in modules]
 
 
 @contextmanager
 def archive(records: Mapping[int, int], seed: int) -> Iterator[tuple[Site, Minio]]:
     """Fill topics on a broker and back them up; the broker is gone when they are read."""
-    with Minio(find_minio() or Path("minio")) as minio, tempfile.TemporaryDirectory(prefix="scan-") as folder:
+    with own_minio() as minio:
         os.environ |= {"AWS_ACCESS_KEY_ID": minio.access_key, "AWS_SECRET_ACCESS_KEY": minio.secret_key}
-        boto3.client("s3", endpoint_url=minio.endpoint, region_name="us-east-1").create_bucket(Bucket=BUCKET)
+        open_client(minio).create_bucket(Bucket=BUCKET)
         site = Site(
             url=f"s3://{BUCKET}/archive",
             endpoint=minio.endpoint,
             access_key=minio.access_key,
             secret_key=minio.secret_key,
         )
-        with KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(folder) / "kafka") as broker:
+        with own_broker() as (broker, _):
             for size, count in records.items():
                 fill_topic(broker.bootstrap, f"scan-{size}", size=size, records=count, seed=seed)
             config = {
@@ -147,22 +133,14 @@ def theirs(session: SparkSession, site: Site, topic: str, columns: Sequence[str]
 
 
 def measured(scan: Callable[[], DataFrame], not_ours: Sequence[int]) -> Run:
-    before, started_s = cpu_seconds(not_ours), time.monotonic()
+    before, started_s = our_cpu_seconds(not_ours), time.monotonic()
     scan().write.format("noop").mode("overwrite").save()
-    return Run(seconds=time.monotonic() - started_s, cpu_seconds=cpu_seconds(not_ours) - before)
+    return Run(seconds=time.monotonic() - started_s, cpu_seconds=our_cpu_seconds(not_ours) - before)
 
 
-def cpu_seconds(not_ours: Sequence[int]) -> float:
+def our_cpu_seconds(not_ours: Sequence[int]) -> float:
     """CPU of this process and of all below it, the ended ones included."""
-    ticks = 0
-    for pid in [os.getpid(), *descendants(os.getpid())]:
-        if pid not in not_ours:
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-            except OSError:
-                continue
-            ticks += sum(int(field) for field in fields[11:15])
-    return ticks / _TICKS_A_SECOND
+    return cpu_seconds(pid for pid in tree_of(os.getpid()) if pid not in not_ours)
 
 
 def compare(

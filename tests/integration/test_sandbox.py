@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
+from tests.support.service import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -70,10 +71,8 @@ def test_stop_leaves_no_process(new_broker: StartBroker) -> None:
     own.stop()
     own.stop()
     wait_for_death(pid)
-    deadline = time.monotonic() + 10
-    while sandbox_processes(pid):  # the watcher goes home when it has read that it may
-        assert time.monotonic() < deadline, sandbox_processes(pid)
-        time.sleep(0.02)
+    # The watcher goes home when it has read that it may.
+    eventually(lambda: not sandbox_processes(pid), "a process is left", timeout_s=10)
 
 
 def sandbox_processes(group: int) -> list[str]:

@@ -19,15 +19,19 @@ _FETCH_S = 180
 
 
 def fetch_spark_avro() -> Path:
-    """The jar that matches the installed PySpark, fetched with the Ivy that PySpark carries."""
-    jar = _JARS / f"spark-avro_2.13-{pyspark.__version__}.jar"
+    """The jar that matches the installed PySpark. Everything that it depends on is in PySpark's own folder."""
+    return fetch_jar("org.apache.spark", "spark-avro_2.13", pyspark.__version__)
+
+
+def fetch_jar(organisation: str, module: str, version: str, timeout_s: float = _FETCH_S) -> Path:
+    """One jar without what it depends on, fetched with the Ivy that PySpark carries, once."""
+    jar = _JARS / f"{module}-{version}.jar"
     if not jar.exists():
-        # Everything that spark-avro depends on is in PySpark's own folder.
         (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
         command = [check_java(), f"-Divy.default.ivy.user.dir={_JARS / 'ivy'}", "-jar", str(ivy), "-notransitive"]
-        command += ["-dependency", "org.apache.spark", "spark-avro_2.13", pyspark.__version__, "-confs", "default"]
+        command += ["-dependency", organisation, module, version, "-confs", "default"]
         command += ["-retrieve", f"{_JARS}/[artifact]-[revision].[ext]"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         if not jar.exists():
             raise ArchiverError(f"{jar.name} could not be fetched: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return jar

@@ -1,0 +1,29 @@
+"""A broker and a MinIO that one benchmark has to itself; both are gone afterwards."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.minio import Minio, find_minio
+
+
+@contextmanager
+def own_broker() -> Iterator[tuple[KafkaBroker, Path]]:
+    """And a folder for whatever else, which goes with it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as name,
+        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
+    ):
+        yield broker, Path(name)
+
+
+@contextmanager
+def own_minio() -> Iterator[Minio]:
+    binary = find_minio()
+    if binary is None:
+        raise SystemExit("no minio binary: `make setup` builds one, or name one in $ARCHIVER_MINIO")
+    with Minio(binary) as minio:
+        yield minio
