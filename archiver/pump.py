@@ -61,7 +61,7 @@ class Pump:
         self._on_tick = on_tick
         self._on_durable = on_durable
         # With what it becomes, decompressed and encoded, a fetch takes a multiple of its size.
-        self._most_held_bytes = max(memory_bytes // 8, ANSWER_BYTES)
+        self._most_held_bytes = max(memory_bytes // 16, ANSWER_BYTES)
         self._held_bytes = 0
         self._most_spooled_bytes = spool_bytes
         self._is_spool_full = False

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # A put is repeated for this long before the partition gives up; Kafka keeps the records meanwhile.
 PUT_PATIENCE_S = 300.0
+# Fetched bytes that are decoded at once: with what becomes of them they stay in a core's cache, and take little memory.
+_STEP_BYTES = 512 * 1024
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 
@@ -213,11 +215,12 @@ class PartitionWriter:
             raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
 
     def _take_some(self, batches: memoryview, aborted: Aborted) -> tuple[int, Aborted] | None:
-        """Take what one thread may hold at once, or one batch that is larger.
+        """Take what a thread works on at once, or one batch that is larger.
 
         Returns the bytes that were taken, and the transactions that are still aborted behind them; None when another
         writer was there first.
         """
+        batches = batches[: max(_STEP_BYTES, first_batch_bytes(batches))]
         try:
             return self._take_within(self._archive.decode_bytes, batches, aborted)
         except CorruptBatchError as error:

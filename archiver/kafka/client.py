@@ -9,7 +9,6 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Self, TypeVar
 
-import aiokafka.conn
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError as AiokafkaError
 
@@ -24,11 +23,11 @@ from archiver.kafka.cluster import (
     TopicPartition,
 )
 from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.connection import receive_in_place
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
 
-# aiokafka's 64 KB costs a fifth of the CPU when answers are megabytes (docs/benchmarks.md).
-aiokafka.conn.READER_LIMIT = 1 << 20
+receive_in_place()
 
 _ATTEMPTS = 6  # with pauses that double from retry.backoff.ms: 3 s by default, longer than an election takes
 

@@ -222,6 +222,7 @@ class PreparedCall:
         self.API_KEY = call.api_key
         self.API_VERSION = version
         self.RESPONSE_TYPE = self
+        self.received = _NOTHING  # the answer's frame, set before its header is parsed
         self._call = call
         self._flexible = version >= call.flexible_from
 
@@ -238,8 +239,9 @@ class PreparedCall:
         return (ResponseHeader_v1 if self._flexible else ResponseHeader_v0).decode(stream)
 
     def decode(self, stream: BytesIO) -> "RawAnswer":
-        """The answer, unread. getvalue() hands out the received bytes without a copy, getbuffer() would copy them."""
-        return RawAnswer(self, memoryview(stream.getvalue())[stream.tell() :])
+        """The answer, unread. The stream has only its beginning, with the header that was parsed."""
+        body, self.received = self.received[stream.tell() :], _NOTHING
+        return RawAnswer(self, body)
 
     def read(self, body: memoryview) -> Any:  # noqa: ANN401 the call's type, lost on the way through aiokafka
         return self._call.read(Reader(body, flexible=self._flexible), self.API_VERSION)

@@ -162,6 +162,7 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, steps: int) -> set[str]:
             raise DiedError
 
     monkeypatch.setattr(archiver.writer, "reach", reach)
+    monkeypatch.setattr(archiver.writer, "_STEP_BYTES", chance.choice([1, 150, 1 << 20]))  # one batch, two, a whole fetch
     awake, asleep = [world.writer(), world.writer()], []
     for _ in range(steps):
         world.tick()

@@ -1,0 +1,94 @@
+"""How answers come in: aiokafka's connections, with a receiver of ours.
+
+aiokafka reads through an asyncio stream, which copies every byte twice and holds an answer twice while it does (measured
+in docs/decisions/0011). Here the socket writes into the memory that the answer stays in.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import aiokafka.conn
+import numpy as np
+from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol
+
+from archiver.kafka.wire import PreparedCall
+
+_SIZE_BYTES = 4
+# Of an answer, for aiokafka to find the correlation id in; what tags may come behind it are far smaller.
+_HEADER_BYTES = 1024
+
+
+class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignore[misc] # aiokafka has no types
+    """Cuts what arrives into frames: four bytes of size, then so many bytes, in memory of their own."""
+
+    def __init__(self, *args: object, **more: object) -> None:
+        super().__init__(*args, **more)
+        self.frames: asyncio.Queue[memoryview | None] = asyncio.Queue()  # None: there will be no more
+        self._size = memoryview(bytearray(_SIZE_BYTES))
+        self._wanted = self._size
+        self._filled = 0
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self._wanted[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._filled < len(self._wanted):
+            return
+        if self._wanted is self._size:
+            self._wanted = self._room_for(int.from_bytes(self._size, "big"))
+        else:
+            self.frames.put_nowait(self._wanted)
+            self._wanted = self._size
+        self._filled = 0
+
+    def _room_for(self, size: int) -> memoryview:
+        with suppress(MemoryError):
+            if size:
+                return memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type] # an array is a buffer
+        self._transport.abort()  # no broker says that: something else listens at this port
+        return self._size
+
+    def eof_received(self) -> bool:
+        self.frames.put_nowait(None)
+        return bool(super().eof_received())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.frames.put_nowait(None)
+        super().connection_lost(exc)
+
+
+class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no types
+    """Hands whole frames to aiokafka's own bookkeeping, but of an answer to a call of ours only the beginning."""
+
+    @staticmethod
+    async def _read(self_ref: Any) -> None:  # noqa: ANN401 a weak reference: a connection that is left alone must end
+        connection = self_ref()
+        if connection is None:
+            return
+        frames = connection._protocol.frames  # noqa: SLF001
+        del connection
+        while True:
+            frame = await frames.get()
+            connection = self_ref()
+            if connection is None:
+                return
+            if frame is None:
+                raise EOFError("the broker closed the connection")
+            connection._handle_frame(frame)  # noqa: SLF001
+            del connection, frame
+
+    def _handle_frame(self, frame: memoryview) -> None:
+        call = self._requests[0][1] if self._requests else None
+        if isinstance(call, PreparedCall):
+            call.received = frame
+            super()._handle_frame(bytes(frame[:_HEADER_BYTES]))
+        else:
+            super()._handle_frame(bytes(frame))
+
+
+def receive_in_place() -> None:
+    """Have aiokafka make its connections of these (0.14; it is pinned because these classes are its own affair)."""
+    aiokafka.conn.AIOKafkaProtocol = _FrameProtocol
+    aiokafka.conn.AIOKafkaConnection = _Connection
