@@ -244,7 +244,7 @@ def run_restore_job(
     if restore_id is not None:
         check_restore_id(restore_id)
     store, prefix = open_store(storage)
-    with open_context("archiver restore", preload="archiver.spark.task") as start_spark:
+    with open_context("archiver restore") as start_spark:
         notice("reading the archive")
         archived = read_archive(store, Layout(prefix), life=life, wanted=lambda topic: is_wanted(topic, topics))
         plan = plan_restore(archived, topics, by_name)

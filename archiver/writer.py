@@ -13,6 +13,7 @@ from archiver.codec.batch import (
     Scratch,
     decode_batches,
     first_batch_bytes,
+    first_step,
     whole_batches,
 )
 from archiver.codec.batch_kernels import BASE_OFFSET, LEADER_EPOCH
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 
 # A put is repeated for this long before the partition gives up; Kafka keeps the records meanwhile.
 PUT_PATIENCE_S = 300.0
-# Fetched bytes that are decoded at once: with what becomes of them they stay in a core's cache, and take little memory.
-_STEP_BYTES = 512 * 1024
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 
@@ -220,7 +219,7 @@ class PartitionWriter:
         Returns the bytes that were taken, and the transactions that are still aborted behind them; None when another
         writer was there first.
         """
-        batches = batches[: max(_STEP_BYTES, first_batch_bytes(batches))]
+        batches = first_step(batches)
         try:
             return self._take_within(self._archive.decode_bytes, batches, aborted)
         except CorruptBatchError as error:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from confluent_kafka import Producer
 
 from archiver.kafka.admin import KafkaAdmin
-from benchmarks.measure import PeakMemory, cpu_seconds, pss_bytes, tree_of
+from benchmarks.measure import Watch, cpu_seconds, pss_bytes, tree_of
 from benchmarks.servers import own_broker, own_minio
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import open_client
@@ -149,7 +149,7 @@ class Scenes:
 
     def open_segments(self) -> None:
         """All partitions hold records; then some get records of 1 MB."""
-        with self.backup("open", "1h", "open") as instance, PeakMemory(lambda: tree_of(instance.process.pid)) as memory:
+        with self.backup("open", "1h", "open") as instance, Watch(lambda: tree_of(instance.process.pid)) as memory:
             self.until_open(instance)
             for _ in range(OPEN_RECORDS):
                 self.produce(1)

@@ -9,13 +9,16 @@ from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.minio import Minio, find_minio
 
+# As Kafka's own scripts start a broker: tests prefer one that is quick to start and slow from then on.
+_JAVA_OPTIONS = ("-Xmx1g", "-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
 
 @contextmanager
 def own_broker() -> Iterator[tuple[KafkaBroker, Path]]:
     """And a folder for whatever else, which goes with it."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as name,
-        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka") as broker,
+        KafkaBroker(fetch_kafka(KAFKA_41, CACHE), Path(name) / "kafka", java_options=_JAVA_OPTIONS) as broker,
     ):
         yield broker, Path(name)
 

@@ -22,6 +22,8 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _UNKNOWN_EPOCH = -1
 # For the payloads of one call, and again for the table of their records.
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+# Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
+STEP_BYTES = 512 * 1024
 _ROW_BYTES = 8 * len(Column)
 _MOST_OFFSET = 2**63 - 2  # there must be one after it
 
@@ -61,6 +63,11 @@ class EncodedBatch:
 def first_batch_bytes(batches: memoryview) -> int:
     """Return the size of the first batch, by its own word."""
     return k.LOG_OVERHEAD + int.from_bytes(batches[8 : k.LOG_OVERHEAD], "big")
+
+
+def first_step(batches: memoryview) -> memoryview:
+    """Return as many of them as are well decoded at once, the last one perhaps cut; at least the first one."""
+    return batches[: max(STEP_BYTES, first_batch_bytes(batches))]
 
 
 def first_timestamp_ms(batches: memoryview) -> int | None:

@@ -1,6 +1,5 @@
 """Spark for a job of ours: without SQL, which takes seconds more to start."""
 
-import importlib
 import logging
 import os
 import signal
@@ -25,19 +24,22 @@ _LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 _NOISE = b"WARNING: Using incubator modules"
 # The JVM only hands tasks out. Without its second compiler it starts with 4 s of CPU instead of 7.
 _QUICK_START = "-XX:TieredStopAtLevel=1"
-# For glibc in Spark's Python workers, whose buffers are large and short-lived: what is freed goes back to the system.
-# A restore's worker takes 254 MB at most then, instead of 330, and no more time.
-_GIVE_BACK_MEMORY = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": str(1024 * 1024)}
+# For glibc in Spark's Python workers, whose buffers are large and short-lived. What is freed goes back to the system, but
+# not what the next block needs again: to fetch it anew takes a quarter of a task's CPU.
+_GIVE_BACK_MEMORY = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(4 * 1024 * 1024),
+    "MALLOC_TRIM_THRESHOLD_": str(8 * 1024 * 1024),
+}
 _STDERR = 2
 _LONGEST_START_S = 20.0  # then it is left behind; it ends with this process, whose pipe it reads
 
 
 @contextmanager
-def open_context(name: str, *, preload: str) -> Iterator[Callable[[], SparkContext]]:
+def open_context(name: str) -> Iterator[Callable[[], SparkContext]]:
     """Start Spark on all local cores beside what the block does first, and stop it in the end.
 
-    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. `preload` is a module
-    that the tasks will need: Spark's workers import it before they have anything to do.
+    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start.
     """
     prefer_loopback()
     # py4j logs to the root logger what it raises as well.
@@ -46,7 +48,7 @@ def open_context(name: str, *, preload: str) -> Iterator[Callable[[], SparkConte
     is_wanted.set()
     with workers(1, "spark") as pool:
         starting = pool.submit(_start, name, is_wanted)
-        pool.submit(lambda: _preload(starting.result(), preload, is_wanted))
+        pool.submit(lambda: _start_workers(starting.result(), is_wanted))
         try:
             with _interruptible():
                 yield starting.result
@@ -60,6 +62,7 @@ def _start(name: str, is_wanted: threading.Event) -> SparkContext:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "archiver.spark.daemon",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"{_QUICK_START} -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}",
@@ -81,13 +84,11 @@ def _start(name: str, is_wanted: threading.Event) -> SparkContext:
     return context
 
 
-def _preload(context: SparkContext, module: str, is_wanted: threading.Event) -> None:
-    def load(_: int) -> None:
-        importlib.import_module(module)
-
-    workers_wanted = context.defaultParallelism
+def _start_workers(context: SparkContext, is_wanted: threading.Event) -> None:
+    """Have the daemon import what tasks need, before they have anything to do."""
+    count = context.defaultParallelism
     if is_wanted.is_set():
-        context.parallelize(range(workers_wanted), workers_wanted).foreach(load)
+        context.parallelize(range(count), count).foreach(lambda _: None)
 
 
 @contextmanager

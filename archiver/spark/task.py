@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from archiver.codec.batch import BatchEncoder, EncodedBatch, decode_batches
+from archiver.codec.batch import BatchEncoder, EncodedBatch, Scratch, decode_batches, first_step, whole_batches
 from archiver.codec.compression import BatchCodec
 from archiver.codec.digest import DIGEST, SURVEY_SIZE, survey
 from archiver.config import StorageConfig
@@ -41,7 +41,7 @@ _SEQUENCES = 2**31
 _PRODUCE_TIMEOUT_MS = 30_000
 _ATTEMPTS = 60
 _PAUSE_S = 0.5
-_VERIFY_BYTES = 8 * 1024 * 1024
+_VERIFY_BYTES = 4 * 1024 * 1024
 CREATE_TIME = 0
 
 
@@ -302,11 +302,11 @@ async def _verify(client: KafkaClient, claim: Claim, report: TaskReport, task: R
         raise StrangerError(
             f"the target ends at offset {offsets.high_watermark}, not at {end}: someone else wrote to it"
         )
-    found = _Totals()
+    found, scratch = _Totals(), Scratch()
     position = claim.start_offset
     while position < end:
         records = await _fetch_at(client, task, position)
-        position = await asyncio.to_thread(_count_in, found, records, position)
+        position = await asyncio.to_thread(_count_in, found, records, position, scratch)
     if (found.records, found.digest) != (report.records, report.digest):
         raise NotWholeError(
             f"the target holds {found.records} records of digest {found.digest:016x}, the archive {report.records} of"
@@ -314,10 +314,13 @@ async def _verify(client: KafkaClient, claim: Claim, report: TaskReport, task: R
         )
 
 
-def _count_in(found: _Totals, records: memoryview, position: int) -> int:
-    decoded = decode_batches(records, position)
-    found.add(decoded.frame)
-    return decoded.next_offset
+def _count_in(found: _Totals, records: memoryview, position: int, scratch: Scratch) -> int:
+    rest = records[: len(whole_batches(records, position)[1])]
+    while len(rest):
+        decoded = decode_batches(first_step(rest), position, scratch=scratch)
+        found.add(decoded.frame)
+        rest, position = rest[decoded.source_bytes :], decoded.next_offset
+    return position
 
 
 async def _fetch_at(client: KafkaClient, task: RestoreTask, position: int) -> memoryview:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import fastavro
 import pytest
 
+import archiver.codec.batch
 import archiver.writer
 from archiver.errors import StoreTemporaryError
 from archiver.inventory import position_of
@@ -162,7 +163,9 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, steps: int) -> set[str]:
             raise DiedError
 
     monkeypatch.setattr(archiver.writer, "reach", reach)
-    monkeypatch.setattr(archiver.writer, "_STEP_BYTES", chance.choice([1, 150, 1 << 20]))  # one batch, two, a whole fetch
+    monkeypatch.setattr(
+        archiver.codec.batch, "STEP_BYTES", chance.choice([1, 150, 1 << 20])
+    )  # one batch, two, a whole fetch
     awake, asleep = [world.writer(), world.writer()], []
     for _ in range(steps):
         world.tick()
