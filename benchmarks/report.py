@@ -11,7 +11,17 @@ from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: written by make bench -->", "<!-- end of results -->"
-_PACKAGES = ("numpy", "numba", "cramjam", "aiokafka", "boto3", "confluent-kafka", "fastavro", "pyspark")
+_PACKAGES = (
+    "numpy",
+    "numba",
+    "backports.zstd",
+    "cramjam",
+    "aiokafka",
+    "boto3",
+    "confluent-kafka",
+    "fastavro",
+    "pyspark",
+)
 Row = dict[str, Any]
 
 

@@ -1,7 +1,7 @@
 """How `ls`, the start of a backup and the plan of a restore grow with the archive: 1,000, 10,000 and 100,000 objects.
 
 `python -m benchmarks.scale` starts a MinIO of its own, fills it (100,000 objects take some minutes), prints a table and
-writes docs/benchmarks-scale.json. `--objects 1000` is the short form, `--endpoint` takes a MinIO that is there, and the
+writes docs/growth.md. `--objects 1000` is the short form, `--endpoint` takes a MinIO that is there, and the
 archives that an earlier run has made in it. Every figure is of a process of its own, its start included: the median of
 `--repeat` runs. CPU is that process's; MinIO works beside it on the same cores, and in a restore the broker, too.
 """
@@ -36,16 +36,16 @@ from archiver.opening import OPENERS
 from archiver.restore import plan_restore
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore, open_store
+from benchmarks.growth import table, write_page
 from benchmarks.landing import Landing
+from benchmarks.report import machine_facts
 from benchmarks.servers import own_broker, own_minio
-from tests.support.brokers import S3, GivenS3
+from tests.support.brokers import KAFKA_41, S3, GivenS3
 from tests.support.foreign_reader import open_client
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 
-HERE = Path(__file__).resolve().parent
-REPORT = HERE.parent / "docs" / "benchmarks-scale.json"
 CLUSTER = "scale-cluster"
 PARTITIONS = 2
 PUTTERS = 8
@@ -289,20 +289,6 @@ def measure_all(minio: S3, shapes: Sequence[Shape], repeat: int) -> dict[str, di
     return found
 
 
-def table(found: dict[str, dict[str, dict[str, float]]], shapes: Sequence[Shape]) -> str:
-    """CPU seconds where they are known, and the seconds that it took."""
-    lines = ["| | " + " | ".join(f"{shape.objects:,} objects" for shape in shapes) + " |"]
-    lines.append("| --- |" + " --- |" * len(shapes))
-    for title, row in found.items():
-        lines.append(f"| {title} | " + " | ".join(_cell(row[str(shape.objects)]) for shape in shapes) + " |")
-    return "\n".join(lines)
-
-
-def _cell(figures: dict[str, float]) -> str:
-    cpu = f"{figures['cpu_seconds']} CPU, " if "cpu_seconds" in figures else ""
-    return f"{cpu}{figures['seconds']}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objects", type=int, choices=list(SHAPES), action="append", help="default: all of them")
@@ -323,11 +309,11 @@ def main() -> None:
         for shape in shapes:
             prepare(minio, shape)
         found = measure_all(minio, shapes, options.repeat)
-    print(table(found, shapes))
+    print(table(found))
     if shapes == list(SHAPES.values()):
-        REPORT.write_text(
-            json.dumps({"cores": os.cpu_count(), "load_after": os.getloadavg()[0], "figures": found}, indent=1) + "\n"
-        )
+        made_of = ", ".join(f"{shape.topics} topics of {PARTITIONS} partitions" for shape in shapes)
+        machine = machine_facts(KAFKA_41)
+        write_page({"machine": machine, "shapes": made_of, "repeat": options.repeat, "figures": found})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -19,10 +21,12 @@ from archiver.spark.claim import RestoreNotes
 from archiver.spark.targets import Targets
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.store import open_store
+from archiver.workers import workers
 
 Value = TypeVar("Value")
 
 _SLICES_PER_CORE = 16
+_WAVES = (slice(0, 16), slice(16, None))  # of topics, largest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +82,11 @@ class _Restore:
         self._ask(self._targets.check)  # 1. refuse what cannot go well, before anything is changed
         notice("starting Spark")
         spark = start_spark()
-        notice("preparing the target")
-        tasks = self._ask(self._prepare)  # 2. create the topics, or take them up again
-        notice(f"filling {len(tasks)} partitions")
         started_s = time.monotonic()
-        reports = run_on_spark(spark, tasks)  # 3. fill and verify, one partition a task
+        reports = self._fill(spark, notice)  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
         notice("finishing the target")
-        return self._ask(lambda client: self._finish(client, reports)), filling_s  # 4. only then the archived configs
+        return self._ask(lambda client: self._finish(client, reports)), filling_s  # 3. only then the archived configs
 
     def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
         async def run() -> Value:
@@ -94,10 +95,24 @@ class _Restore:
 
         return asyncio.run(run())
 
-    async def _prepare(self, client: KafkaClient) -> list[RestoreTask]:
+    def _fill(self, spark: SparkContext, notice: Callable[[str], None]) -> list[TaskReport]:
+        """Fill the largest topics while the others are created: of a thousand that takes long."""
+        ordered = sorted(self._plan.topics, key=_objects, reverse=True)
+        with workers(len(_WAVES), "fill") as pool:
+            running = []
+            for wave in _WAVES:
+                topics = ordered[wave]
+                if topics:
+                    notice(f"preparing {len(topics)} topics of the target")
+                    tasks = self._ask(partial(self._prepare, topics=topics))
+                    notice(f"filling {len(tasks)} partitions")
+                    running.append(pool.submit(run_on_spark, spark, tasks))
+            return sorted(chain(*(one.result() for one in running)), key=lambda one: (one.target_topic, one.partition))
+
+    async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> list[RestoreTask]:
         cluster_id = await client.cluster_id()
-        self._topic_ids = await self._targets.prepare(client)
-        return [task for topic in self._plan.topics for task in self._tasks(topic, cluster_id)]
+        self._topic_ids |= await self._targets.prepare(client, [topic.target for topic in topics])
+        return [task for topic in topics for task in self._tasks(topic, cluster_id)]
 
     def _tasks(self, topic: TopicPlan, cluster_id: str) -> list[RestoreTask]:
         return [
@@ -147,6 +162,10 @@ class _Restore:
         )
 
 
+def _objects(topic: TopicPlan) -> int:
+    return sum(len(partition.parts) for partition in topic.partitions)
+
+
 def _refused(topic: TopicPlan) -> list[TaskReport]:
     return [
         TaskReport(
@@ -177,4 +196,4 @@ def run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[Task
     except Py4JJavaError as error:
         reason = str(error.java_exception).strip().partition("\n")[0]
         raise TemporaryError(f"Spark lost its workers: {reason}; run the same command again, it goes on") from error
-    return sorted(reports, key=lambda report: (report.target_topic, report.partition))
+    return reports

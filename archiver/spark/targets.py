@@ -29,13 +29,14 @@ class Targets:
         """Refuse what cannot go well, before anything is changed."""
         await self._claims(client, await client.describe_topics(self._topics))
 
-    async def prepare(self, client: KafkaClient) -> dict[str, str]:
-        """Create the topics, or take them up again, ready to be filled. Returns their topic ids."""
-        found = await client.describe_topics(self._topics)
-        found |= await self._create(client, [name for name in self._topics if name not in found])
+    async def prepare(self, client: KafkaClient, names: Collection[str]) -> dict[str, str]:
+        """Create some of the topics, or take them up again, ready to be filled. Returns their topic ids."""
+        found = await client.describe_topics(names)
+        found |= await self._create(client, [name for name in names if name not in found])
         claims = await self._claims(client, found)
-        filled = [name for name, topic in self._topics.items() if _is_verified(topic, claims[name])]
-        await self._set_fill_configs(client, self._topics.keys() - filled)
+        await self._set_fill_configs(
+            client, [name for name in names if not _is_verified(self._topics[name], claims[name])]
+        )
         return {name: described.topic_id for name, described in found.items()}
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,132 @@
+"""The page docs/growth.md and its picture, from what benchmarks.scale measured (docs/growth.json)."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+REPORT, PAGE, PICTURE = DOCS / "growth.json", DOCS / "growth.md", DOCS / "growth.svg"
+
+Figures = Mapping[str, Mapping[str, Mapping[str, float]]]  # what -> objects -> seconds and more
+
+_WIDTH, _HEIGHT = 900, 470
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 640, 20, 420
+_LEAST_S, _MOST_S = 0.1, 100.0
+_COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8f5db7", "#c77d0a", "#5b6770", "#0f8b8d", "#a23e48")
+_LABEL_HEIGHT = 17
+
+_TEXT = """# How the archive's size tells
+
+Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Seconds of a process of its own, its start included, median of {repeat}; CPU is that process's. MinIO, and in a restore the broker, work beside it on the same cores.
+Written by `python -m benchmarks.scale`; the figures are in `docs/growth.json`.
+
+{date}, {cores} cores ({processor}), one-minute load after the run {load:.1f}.
+
+{table}
+
+![seconds over objects, both logarithmic](growth.svg)
+
+Lines that rise less than the dashed one grow less than the archive does.
+
+{slopes}
+"""
+
+
+def write_page(report: Mapping[str, Any]) -> None:
+    """Write figures, page and picture."""
+    REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    machine, figures = report["machine"], report["figures"]
+    text = _TEXT.format(
+        shapes=report["shapes"],
+        repeat=report["repeat"],
+        date=machine["date"],
+        cores=machine["cores"],
+        processor=machine["processor"],
+        load=machine["load_after"],
+        table=table(figures),
+        slopes="\n".join(slopes(figures)),
+    )
+    PAGE.write_text(text, encoding="utf-8")
+    PICTURE.write_text(picture(figures), encoding="utf-8")
+
+
+def table(figures: Figures) -> str:
+    """Seconds, and CPU seconds where they are known."""
+    sizes = _sizes(figures)
+    lines = ["| | " + " | ".join(f"{size:,} objects" for size in sizes) + " |", "| --- |" + " --- |" * len(sizes)]
+    for title, row in figures.items():
+        lines.append(f"| {title} | " + " | ".join(_cell(row[str(size)]) for size in sizes) + " |")
+    return "\n".join(lines)
+
+
+def _cell(figures: Mapping[str, float]) -> str:
+    cpu = f" ({figures['cpu_seconds']:.2f} CPU)" if "cpu_seconds" in figures else ""
+    return f"{figures['seconds']:.2f} s{cpu}"
+
+
+def slopes(figures: Figures) -> list[str]:
+    """How much longer ten times the objects take, in the last step."""
+    *_, before, last = _sizes(figures)
+    return [
+        f"- {title}: {row[str(last)]['seconds'] / row[str(before)]['seconds']:.1f} times the time for"
+        f" {last // before} times the objects ({before:,} to {last:,})"
+        for title, row in figures.items()
+    ]
+
+
+def picture(figures: Figures) -> str:
+    """Draw seconds over objects, both axes logarithmic."""
+    sizes = _sizes(figures)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="13">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+    ]
+    for seconds in (0.1, 1, 10, 100):
+        y = _y(seconds)
+        parts.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#444">{seconds:g} s</text>')
+    for size in sizes:
+        x = _x(size, sizes)
+        parts.append(f'<text x="{x:.1f}" y="{_BOTTOM + 22}" text-anchor="middle" fill="#444">{size:,} objects</text>')
+    guide = [(size, 0.15 * size / sizes[0]) for size in sizes]
+    parts.append(_line(guide, sizes, "#999", ' stroke-dasharray="6 5"'))
+    labels = [(_y(guide[-1][1]), "#777", "linear")]
+    for (title, row), colour in zip(figures.items(), _COLOURS, strict=False):
+        points = [(size, row[str(size)]["seconds"]) for size in sizes]
+        parts.append(_line(points, sizes, colour))
+        parts += [
+            f'<circle cx="{_x(size, sizes):.1f}" cy="{_y(seconds):.1f}" r="3.5" fill="{colour}"/>'
+            for size, seconds in points
+        ]
+        labels.append((_y(points[-1][1]), colour, f"{points[-1][1]:.1f} s  {title.replace('`', '')}"))
+    least = 0.0
+    for y, colour, text in sorted(labels):
+        least = max(y + 4, least + _LABEL_HEIGHT)
+        parts.append(f'<text x="{_RIGHT + 10}" y="{least:.1f}" fill="{colour}">{escape(text)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _line(points: Sequence[tuple[int, float]], sizes: Sequence[int], colour: str, more: str = "") -> str:
+    path = " ".join(f"{_x(size, sizes):.1f},{_y(seconds):.1f}" for size, seconds in points)
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{more}/>'
+
+
+def _x(size: int, sizes: Sequence[int]) -> float:
+    share = math.log(size / sizes[0]) / math.log(sizes[-1] / sizes[0])
+    return _LEFT + 20 + share * (_RIGHT - _LEFT - 40)
+
+
+def _y(seconds: float) -> float:
+    share = math.log(max(seconds, _LEAST_S) / _LEAST_S) / math.log(_MOST_S / _LEAST_S)
+    return _BOTTOM - share * (_BOTTOM - _TOP)
+
+
+def _sizes(figures: Figures) -> list[int]:
+    return sorted(map(int, next(iter(figures.values()))))
+
+
+if __name__ == "__main__":
+    write_page(json.loads(REPORT.read_text(encoding="utf-8")))
