@@ -13,6 +13,7 @@ from archiver.codec.batch import (
     Scratch,
     decode_batches,
     first_batch_bytes,
+    first_offset,
     first_step,
     whole_batches,
 )
@@ -208,6 +209,11 @@ class PartitionWriter:
                 return
             taken_bytes, aborted = taken
             rest = rest[taken_bytes:]
+            if len(rest) and first_offset(rest) < self.position:  # within a step the decoder sees that
+                broken = CorruptBatchError(
+                    f"offset {first_offset(rest)}: a batch behind one that ends at {self.position - 1}"
+                )
+                break
         _scratch().trim()
         if broken is not None:
             self.flush()

@@ -64,30 +64,24 @@ class Watch(threading.Thread):
     def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
         super().__init__(daemon=True)
         self._processes = processes
-        self._task_cpu_s: dict[int, float] = {}
+        self.task_cpu_s: dict[int, float] = {}
         self.peak_bytes = 0
         self.peak_task_bytes = 0
         self._ended = threading.Event()
 
-    @property
-    def task_cpu_seconds(self) -> float:
-        """Of Spark's Python workers."""
-        return sum(self._task_cpu_s.values())
-
     def run(self) -> None:
-        pause_s = _SAMPLED_EVERY_S
-        while not self._ended.wait(pause_s):
-            begun_s = time.thread_time()
-            self._look()
-            pause_s = max(_SAMPLED_EVERY_S, (time.thread_time() - begun_s) / _LARGEST_SHARE)
-
-    def _look(self) -> None:
-        sizes = {pid: pss_bytes(pid) for pid in self._processes()}
-        tasks = [pid for pid in sizes if _is_spark_task(pid)]
-        self.peak_bytes = max(self.peak_bytes, sum(sizes.values()))
-        self.peak_task_bytes = max(self.peak_task_bytes, *(sizes[pid] for pid in tasks), 0)
-        for pid in tasks:
-            self._task_cpu_s[pid] = max(self._task_cpu_s.get(pid, 0.0), cpu_seconds([pid]))
+        next_look_s = 0.0
+        while not self._ended.wait(_SAMPLED_EVERY_S):
+            found = list(self._processes())
+            tasks = [pid for pid in found if _is_spark_task(pid)]
+            for pid in tasks:
+                self.task_cpu_s[pid] = max(self.task_cpu_s.get(pid, 0.0), cpu_seconds([pid]))
+            if time.monotonic() >= next_look_s:
+                begun_s = time.thread_time()
+                sizes = {pid: pss_bytes(pid) for pid in found}
+                self.peak_bytes = max(self.peak_bytes, sum(sizes.values()))
+                self.peak_task_bytes = max(self.peak_task_bytes, *(sizes[pid] for pid in tasks), 0)
+                next_look_s = time.monotonic() + (time.thread_time() - begun_s) / _LARGEST_SHARE
 
     def __enter__(self) -> Self:
         self.start()
@@ -103,9 +97,13 @@ class Watch(threading.Thread):
 def descendants(pid: int) -> list[int]:
     """Every process below this one, now."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:  # it has just ended
+        return []
+    for task in tasks:
         try:
-            children = [int(child) for child in task.read_text().split()]
+            children = [int(child) for child in (task / "children").read_text().split()]
         except OSError:
             continue
         for child in children:
@@ -148,11 +146,11 @@ def _is_spark_task(pid: int) -> bool:
     return all(b"spark.daemon\0pyspark.worker" in name for name in names)
 
 
-def _wait_for_all() -> None:
-    """Orphans too: they are our children now."""
+def _wait_for_all(sampled: dict[int, float]) -> None:
+    """Orphans too: they are our children now, and the kernel counts their CPU."""
     while True:
         try:
-            os.wait()
+            sampled.pop(os.wait()[0], None)
         except ChildProcessError:
             return
 
@@ -165,12 +163,12 @@ def main() -> int:
         started_s = time.monotonic()
         exit_code = subprocess.Popen(command).wait()
         seconds = time.monotonic() - started_s
-    _wait_for_all()
+    _wait_for_all(watch.task_cpu_s)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     usage = Usage(
         exit_code=exit_code,
         seconds=seconds,
-        cpu_seconds=used.ru_utime + used.ru_stime + watch.task_cpu_seconds,
+        cpu_seconds=used.ru_utime + used.ru_stime + sum(watch.task_cpu_s.values()),
         peak_memory_bytes=watch.peak_bytes,
         peak_task_bytes=watch.peak_task_bytes,
     )

@@ -65,6 +65,11 @@ def first_batch_bytes(batches: memoryview) -> int:
     return k.LOG_OVERHEAD + int.from_bytes(batches[8 : k.LOG_OVERHEAD], "big")
 
 
+def first_offset(batches: memoryview) -> int:
+    """Return where the first batch begins, by its own word."""
+    return int.from_bytes(batches[:8], "big", signed=True)
+
+
 def first_step(batches: memoryview) -> memoryview:
     """Return as many of them as are well decoded at once, the last one perhaps cut; at least the first one."""
     return batches[: max(STEP_BYTES, first_batch_bytes(batches))]

@@ -15,6 +15,7 @@ from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol
 from archiver.kafka.wire import PreparedCall
 
 _SIZE_BYTES = 4
+_MOST_BYTES = 1 << 31  # Kafka's sizes are signed
 # Of an answer, for aiokafka to find the correlation id in; what tags may come behind it are far smaller.
 _HEADER_BYTES = 1024
 
@@ -45,7 +46,7 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
 
     def _room_for(self, size: int) -> memoryview:
         with suppress(MemoryError):
-            if size:
+            if 0 < size < _MOST_BYTES:
                 return memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type] # an array is a buffer
         self._transport.abort()  # no broker says that: something else listens at this port
         return self._size

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -12,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from archiver.config import StorageConfig
-from archiver.errors import NotWholeError, TemporaryError
+from archiver.errors import ArchiverError, NotWholeError, TemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
@@ -60,7 +61,7 @@ def run_restore(
 ) -> tuple[list[TopicReport], float]:
     """Carry out a plan; run again with the same id, it goes on where the target ends.
 
-    Returns a report for each topic, and the seconds that filling and reading back took.
+    Returns a report for each topic, and the seconds that creating, filling and reading back took.
     """
     return _Restore(plan, restore_id, storage, kafka).run(start_spark, notice)
 
@@ -99,12 +100,16 @@ class _Restore:
         """Fill the largest topics while the others are created: of a thousand that takes long."""
         ordered = sorted(self._plan.topics, key=_objects, reverse=True)
         with workers(len(_WAVES), "fill") as pool:
-            running = []
+            running: list[Future[list[TaskReport]]] = []
             for wave in _WAVES:
                 topics = ordered[wave]
                 if topics:
                     notice(f"preparing {len(topics)} topics of the target")
-                    tasks = self._ask(partial(self._prepare, topics=topics))
+                    try:
+                        tasks = self._ask(partial(self._prepare, topics=topics))
+                    except ArchiverError:
+                        wait(running)  # what is being filled is whole then, and the same command goes on behind it
+                        raise
                     notice(f"filling {len(tasks)} partitions")
                     running.append(pool.submit(run_on_spark, spark, tasks))
             return sorted(chain(*(one.result() for one in running)), key=lambda one: (one.target_topic, one.partition))

@@ -16,7 +16,7 @@ import pytest
 
 import archiver.codec.batch
 import archiver.writer
-from archiver.errors import StoreTemporaryError
+from archiver.errors import CorruptBatchError, StoreTemporaryError
 from archiver.inventory import position_of
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER
@@ -300,3 +300,18 @@ def test_log_starts_that_move_again_and_again_leave_one_hole(world: World) -> No
     assert (first.metadata["archiver-base"], first.metadata["archiver-holes"]) == ("0", f"0-{middle - 1}:expired")
     world.kept_from = middle
     assert read_archive(world.store)[0] == [row for row in world.truth if row.offset >= middle]
+
+
+@pytest.mark.parametrize("step_bytes", [1, 1 << 20])
+def test_batches_that_go_back_are_damage_in_whatever_steps(
+    step_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are whole, with good CRCs; a decoder that sees only the second one would take it for what is archived already."""
+    monkeypatch.setattr(archiver.codec.batch, "STEP_BYTES", step_bytes)
+    world = World(random.Random(0), tmp_path, FaultyStore(random.Random(0)))
+    world.store.is_calm = True
+    first, second = (encode(batch_of([Rec(offset, 1, 0, b"k", b"v")])) for offset in (10, 5))
+    writer = Process(world, None).writer
+    with pytest.raises(CorruptBatchError, match=r"offset 5: .* behind one that ends at 10"):
+        writer.take(Fetch(position=0, records=memoryview(first + second)))
+    assert writer.durable_position == 11
