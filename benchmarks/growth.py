@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -94,7 +95,7 @@ def picture(figures: Figures) -> str:
     guide = [(size, 0.15 * size / sizes[0]) for size in sizes]
     parts.append(_line(guide, sizes, "#999", ' stroke-dasharray="6 5"'))
     labels = [(_y(guide[-1][1]), "#777", "linear")]
-    for (title, row), colour in zip(figures.items(), _COLOURS, strict=False):
+    for (title, row), colour in zip(figures.items(), cycle(_COLOURS), strict=False):
         points = [(size, row[str(size)]["seconds"]) for size in sizes]
         parts.append(_line(points, sizes, colour))
         parts += [

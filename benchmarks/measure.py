@@ -13,11 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from benchmarks.landing import Landing
 
@@ -55,7 +54,7 @@ def run_measured(
 
 
 class Watch(threading.Thread):
-    """Looks at some processes now and then, for a block.
+    """Looks at some processes now and then.
 
     Memory is PSS, because forked workers share pages that must not count twice. Spark's Python daemon ignores the end of
     its workers, and the kernel then adds their CPU to nobody: it is what they had used when they were last seen.
@@ -83,15 +82,20 @@ class Watch(threading.Thread):
                 self.peak_task_bytes = max(self.peak_task_bytes, *(sizes[pid] for pid in tasks), 0)
                 next_look_s = time.monotonic() + (time.thread_time() - begun_s) / _LARGEST_SHARE
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self) -> None:
         self._ended.set()
         self.join()
+
+
+@contextmanager
+def watching(processes: Callable[[], Iterable[int]]) -> Iterator[Watch]:
+    """Look at some processes for a block."""
+    watch = Watch(processes)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.end()
 
 
 def descendants(pid: int) -> list[int]:
@@ -121,11 +125,15 @@ def cpu_seconds(processes: Iterable[int]) -> float:
     ticks = 0
     for pid in processes:
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += sum(int(field) for field in _stat(pid)[11:15])
         except OSError:  # it has just ended
             continue
-        ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields behind the process's name."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 
 def pss_bytes(pid: int) -> int:
@@ -139,8 +147,7 @@ def pss_bytes(pid: int) -> int:
 def _is_spark_task(pid: int) -> bool:
     """A worker: Spark's Python daemon forks it, so that it has the same name."""
     try:
-        parent = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-        names = [Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, parent)]
+        names = [Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, _stat(pid)[1])]
     except OSError:
         return False
     return all(b"spark.daemon\0pyspark.worker" in name for name in names)
@@ -159,7 +166,7 @@ def main() -> int:
     report, command = Path(sys.argv[1]), sys.argv[2:]
     if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-    with Watch(lambda: descendants(os.getpid())) as watch:
+    with watching(lambda: descendants(os.getpid())) as watch:
         started_s = time.monotonic()
         exit_code = subprocess.Popen(command).wait()
         seconds = time.monotonic() - started_s

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.partitions` starts a broker and a MinIO of its own, makes 2,000 partitions, and prints a row a scene;
 it ends with 1 when one is over its limit. `--partitions` makes fewer. CPU and memory are those of the `archiver backup`
-process tree alone; memory is PSS, sampled ten times a second.
+process tree alone; memory is PSS, sampled up to ten times a second.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from confluent_kafka import Producer
 
 from archiver.kafka.admin import KafkaAdmin
-from benchmarks.measure import Watch, cpu_seconds, pss_bytes, tree_of
+from benchmarks.measure import cpu_seconds, pss_bytes, tree_of, watching
 from benchmarks.servers import own_broker, own_minio
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import open_client
@@ -149,7 +149,7 @@ class Scenes:
 
     def open_segments(self) -> None:
         """All partitions hold records; then some get records of 1 MB."""
-        with self.backup("open", "1h", "open") as instance, Watch(lambda: tree_of(instance.process.pid)) as memory:
+        with self.backup("open", "1h", "open") as instance, watching(lambda: tree_of(instance.process.pid)) as memory:
             self.until_open(instance)
             for _ in range(OPEN_RECORDS):
                 self.produce(1)

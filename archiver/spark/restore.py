@@ -27,7 +27,7 @@ from archiver.workers import workers
 Value = TypeVar("Value")
 
 _SLICES_PER_CORE = 16
-_WAVES = (slice(0, 16), slice(16, None))  # of topics, largest first
+_FIRST_TOPICS = 16  # enough to keep the cores busy while the others are created
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +99,18 @@ class _Restore:
     def _fill(self, spark: SparkContext, notice: Callable[[str], None]) -> list[TaskReport]:
         """Fill the largest topics while the others are created: of a thousand that takes long."""
         ordered = sorted(self._plan.topics, key=_objects, reverse=True)
-        with workers(len(_WAVES), "fill") as pool:
-            running: list[Future[list[TaskReport]]] = []
-            for wave in _WAVES:
-                topics = ordered[wave]
-                if topics:
+        waves = [wave for wave in (ordered[:_FIRST_TOPICS], ordered[_FIRST_TOPICS:]) if wave]
+        running: list[Future[list[TaskReport]]] = []
+        with workers(len(waves), "fill") as pool:
+            try:
+                for topics in waves:
                     notice(f"preparing {len(topics)} topics of the target")
-                    try:
-                        tasks = self._ask(partial(self._prepare, topics=topics))
-                    except ArchiverError:
-                        wait(running)  # what is being filled is whole then, and the same command goes on behind it
-                        raise
+                    tasks = self._ask(partial(self._prepare, topics=topics))
                     notice(f"filling {len(tasks)} partitions")
                     running.append(pool.submit(run_on_spark, spark, tasks))
+            except ArchiverError:
+                wait(running)  # what is being filled is whole then, and the same command goes on behind it
+                raise
             return sorted(chain(*(one.result() for one in running)), key=lambda one: (one.target_topic, one.partition))
 
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> list[RestoreTask]:

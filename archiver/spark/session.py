@@ -26,7 +26,7 @@ _NOISE = b"WARNING: Using incubator modules"
 _QUICK_START = "-XX:TieredStopAtLevel=1"
 # For glibc in Spark's Python workers, whose buffers are large and short-lived. What is freed goes back to the system, but
 # not what the next block needs again: to fetch it anew takes a quarter of a task's CPU.
-_GIVE_BACK_MEMORY = {
+_WORKERS_MALLOC = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": str(4 * 1024 * 1024),
     "MALLOC_TRIM_THRESHOLD_": str(8 * 1024 * 1024),
@@ -74,7 +74,7 @@ def _start(name: str, is_wanted: threading.Event) -> SparkContext:
         if not is_wanted.is_set():
             gateway.shutdown()
             raise ArchiverError("Spark is not wanted any more")
-        context = SparkContext(conf=conf, gateway=gateway, environment=dict(_GIVE_BACK_MEMORY))
+        context = SparkContext(conf=conf, gateway=gateway, environment=dict(_WORKERS_MALLOC))
     except (PySparkException, Py4JError, OSError) as error:
         raise ArchiverError(
             f"Spark did not start: {error}; it needs Java 17 or later (JAVA_HOME, or java on the PATH)"
