@@ -19,6 +19,7 @@ _CONTROL_BIT = 0x20
 _MAGIC = 2
 _SMALLEST_BATCH = 17  # up to and with the magic byte
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC = struct.Struct(">I")
 _UNKNOWN_EPOCH = -1
 # For the payloads of one call, and again for the table of their records.
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
@@ -55,7 +56,7 @@ class DecodedBatches:
 class EncodedBatch:
     """One finished batch; `next_row` is the first row that it does not hold."""
 
-    content: bytes
+    content: memoryview
     records: int
     next_row: int
 
@@ -310,11 +311,13 @@ class BatchEncoder:
             if why != k.NEEDS_ROOM:
                 break
             self._buffer = np.empty(2 * used, np.uint8)
-        payload = compress_payload(self._codec, self._buffer[:used], self._level)
+        content = compress_payload(self._codec, self._buffer[:used], self._level, lead=k.HEADER_SIZE)
         count = stop - start
-        head = _HEADER.pack(
+        _HEADER.pack_into(
+            content.data,
             0,
-            k.HEADER_SIZE - k.LOG_OVERHEAD + len(payload),
+            0,
+            len(content) - k.LOG_OVERHEAD,
             _UNKNOWN_EPOCH,
             _MAGIC,
             0,
@@ -327,6 +330,5 @@ class BatchEncoder:
             sequence,
             count,
         )
-        crc = google_crc32c.extend(google_crc32c.value(head[k.CRC_END :]), payload)
-        head = head[: k.CRC_END - 4] + struct.pack(">I", crc) + head[k.CRC_END :]
-        return EncodedBatch(content=head + payload, records=count, next_row=int(stop))
+        _CRC.pack_into(content.data, k.CRC_END - _CRC.size, google_crc32c.value(content[k.CRC_END :]))
+        return EncodedBatch(content=content.data, records=count, next_row=int(stop))

@@ -1,7 +1,6 @@
 """Compression by name, for record batches (Kafka's codecs) and for Avro blocks (Avro's): always with a cap on what comes out."""
 
 import struct
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -10,13 +9,9 @@ from typing import Any
 
 import cramjam
 import numpy as np
+import zstandard
 
 from archiver.frame import Bytes
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 # (compressed, room to decompress into) -> bytes written
 Inflate = Callable[[Any, Any], int]
@@ -27,10 +22,11 @@ _FIRST_GUESS = 8  # times larger than compressed: what is not needed is never to
 _SMALLEST_ARENA = 64 * 1024
 # Magic; version 1, independent blocks, no checksums (a batch has its own); blocks of 256 KiB; checksum of the two before.
 # Smaller blocks, such as Kafka's own producer writes, cost a tenth more time and are larger.
-_LZ4_HEADER = bytes.fromhex("04224d18 60 50 fb")
+_LZ4_HEADER = np.frombuffer(bytes.fromhex("04224d18 60 50 fb"), np.uint8)
 _LZ4_BLOCK_BYTES = 256 * 1024
+_LZ4_MARK = struct.Struct("<I")  # the size of a block, in front of it
 _LZ4_UNCOMPRESSED = 0x8000_0000
-_LZ4_END = bytes(4)
+_LZ4_END = 0
 LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory for ever
 
 
@@ -89,7 +85,7 @@ class Arena:
         while True:
             try:
                 self._used += inflate(piece, self._buffer[self._used :])
-            except (cramjam.DecompressionError, ValueError) as error:
+            except (cramjam.DecompressionError, zstandard.ZstdError, ValueError) as error:
                 # Too small and broken are told apart by growing: their texts belong to the library.
                 if len(self._buffer) >= self._most:
                     raise DecompressionError(f"not readable within {self._most} bytes: {error}") from error
@@ -132,38 +128,80 @@ def _copy(source: Bytes, target: Bytes) -> int:
     return len(source)
 
 
+class _Zstd(threading.local):
+    """Each thread's own, whose tables are used again: a tenth faster than new ones for each block."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor()
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        return self._compressors.get(level) or self._compressors.setdefault(
+            level, zstandard.ZstdCompressor(level=level)
+        )
+
+
+_zstd = _Zstd()
+
+
+def _inflate_zstd(source: Bytes, target: Bytes) -> int:
+    """Decode a frame that tells its size in place; cramjam lays every frame into a window first, and takes the others."""
+    size = zstandard.frame_content_size(source.data)
+    if 0 < size < len(target):
+        with _zstd.decompressor.stream_reader(source.data, read_across_frames=True) as reader:
+            # Room for one byte more: another frame behind this one shows, and one that is cut comes out shorter.
+            if reader.readinto(target[: size + 1].data) == size:
+                return size
+    return cramjam.zstd.decompress_into(source.data, target.data)
+
+
 _INFLATE: dict[BatchCodec, Inflate] = {
     BatchCodec.NONE: _copy,
     BatchCodec.GZIP: cramjam.gzip.decompress_into,
     BatchCodec.LZ4: cramjam.lz4.decompress_into,
-    BatchCodec.ZSTD: cramjam.zstd.decompress_into,
+    BatchCodec.ZSTD: _inflate_zstd,
 }
 
 
-def compress_payload(codec: BatchCodec, payload: Bytes, level: int) -> bytes:
-    """Compress the records of a batch that we write: lz4 (which has no levels), zstd, or not at all."""
+def compress_payload(codec: BatchCodec, payload: Bytes, level: int, lead: int) -> Bytes:
+    """Compress the records of a batch that we write: lz4 (which has no levels), zstd, or not at all.
+
+    In front of them are `lead` bytes for the batch's header, so that nothing has to be copied to get there.
+    """
     match codec:
         case BatchCodec.NONE:
-            return payload.tobytes()
+            return _behind(lead, payload)
         case BatchCodec.LZ4:
-            return _lz4_frame(payload)
+            return _lz4_frame(payload, lead)
         case BatchCodec.ZSTD:
-            return _zstd_frame(payload, level)
+            return _behind(lead, np.frombuffer(_zstd.compressor(level).compress(payload.data), np.uint8))
         case BatchCodec.GZIP | BatchCodec.SNAPPY:
             raise ValueError(f"batches are not written with {codec.name}")
 
 
-def _lz4_frame(payload: Bytes) -> bytes:
+def _behind(lead: int, content: Bytes) -> Bytes:
+    made = np.empty(lead + len(content), np.uint8)
+    made[lead:] = content
+    return made
+
+
+def _lz4_frame(payload: Bytes, lead: int) -> Bytes:
     """Write a frame of independent blocks: Kafka refuses those that depend on each other, which cramjam makes."""
-    pieces: list[Any] = [_LZ4_HEADER]
-    for start in range(0, len(payload), _LZ4_BLOCK_BYTES):
-        block = payload[start : start + _LZ4_BLOCK_BYTES].data
-        packed = cramjam.lz4.compress_block(block, store_size=False)
-        if len(packed) < len(block):
-            pieces += [struct.pack("<I", len(packed)), packed]
-        else:
-            pieces += [struct.pack("<I", len(block) | _LZ4_UNCOMPRESSED), block]
-    return b"".join([*pieces, _LZ4_END])
+    starts = range(0, len(payload), _LZ4_BLOCK_BYTES)
+    # What does not compress grows by a 255th while it is tried; then the block goes in as it is.
+    made = np.empty(lead + len(payload) + len(payload) // 255 + 32 * (len(starts) + 1), np.uint8)
+    used = lead + _copy(_LZ4_HEADER, made[lead:])
+    for start in starts:
+        block = payload[start : start + _LZ4_BLOCK_BYTES]
+        target = made[used + _LZ4_MARK.size :]
+        size = mark = cramjam.lz4.compress_block_into(block.data, target.data, store_size=False)
+        if size >= len(block):
+            size = _copy(block, target)
+            mark = size | _LZ4_UNCOMPRESSED
+        _LZ4_MARK.pack_into(made.data, used, mark)
+        used += _LZ4_MARK.size + size
+    _LZ4_MARK.pack_into(made.data, used, _LZ4_END)
+    return made[: used + _LZ4_MARK.size]
 
 
 def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
@@ -176,17 +214,7 @@ def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
         case BlockCodec.SNAPPY:
             return bytes(cramjam.snappy.compress_raw(block.data)) + struct.pack(">I", zlib.crc32(block.data))
         case BlockCodec.ZSTANDARD:
-            return _zstd_frame(block, level)
-
-
-_of_thread = threading.local()
-
-
-def _zstd_frame(content: Bytes, level: int) -> bytes:
-    """With one compressor a thread, whose tables are used again: a tenth faster than a new one for each block."""
-    made: dict[int, zstd.ZstdCompressor] = vars(_of_thread).setdefault("compressors", {})
-    compressor = made.get(level) or made.setdefault(level, zstd.ZstdCompressor(level))
-    return compressor.compress(content.data, zstd.ZstdCompressor.FLUSH_FRAME)
+            return _zstd.compressor(level).compress(block.data)
 
 
 def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> Bytes:

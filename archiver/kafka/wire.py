@@ -221,10 +221,14 @@ class PreparedCall:
     def __init__(self, call: Call[Any], version: int) -> None:
         self.API_KEY = call.api_key
         self.API_VERSION = version
-        self.RESPONSE_TYPE = self
         self.received = _NOTHING  # the answer's frame, set before its header is parsed
         self._call = call
         self._flexible = version >= call.flexible_from
+
+    @property
+    def RESPONSE_TYPE(self) -> "PreparedCall":  # noqa: N802 aiokafka's name
+        """Who reads the answer. Not kept: an object that holds itself lives, with a batch of records, until garbage is looked for."""
+        return self
 
     def build_request_header(self, correlation_id: int, client_id: str) -> RequestHeader_v1 | RequestHeader_v2:
         header = RequestHeader_v2 if self._flexible else RequestHeader_v1

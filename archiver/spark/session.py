@@ -24,13 +24,6 @@ _LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 _NOISE = b"WARNING: Using incubator modules"
 # The JVM only hands tasks out. Without its second compiler it starts with 4 s of CPU instead of 7.
 _QUICK_START = "-XX:TieredStopAtLevel=1"
-# For glibc in Spark's Python workers, whose buffers are large and short-lived. What is freed goes back to the system, but
-# not what the next block needs again: to fetch it anew takes a quarter of a task's CPU.
-_WORKERS_MALLOC = {
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(4 * 1024 * 1024),
-    "MALLOC_TRIM_THRESHOLD_": str(8 * 1024 * 1024),
-}
 _STDERR = 2
 _LONGEST_START_S = 20.0  # then it is left behind; it ends with this process, whose pipe it reads
 
@@ -74,7 +67,7 @@ def _start(name: str, is_wanted: threading.Event) -> SparkContext:
         if not is_wanted.is_set():
             gateway.shutdown()
             raise ArchiverError("Spark is not wanted any more")
-        context = SparkContext(conf=conf, gateway=gateway, environment=dict(_WORKERS_MALLOC))
+        context = SparkContext(conf=conf, gateway=gateway)
     except (PySparkException, Py4JError, OSError) as error:
         raise ArchiverError(
             f"Spark did not start: {error}; it needs Java 17 or later (JAVA_HOME, or java on the PATH)"

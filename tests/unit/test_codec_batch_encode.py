@@ -35,7 +35,7 @@ def encode_all(frame: Frame, encoder: BatchEncoder) -> list[bytes]:
     while row < len(frame):
         batch = encoder.encode(frame, row, producer_id=3, producer_epoch=1, sequence=row)
         assert batch.next_row == row + batch.records > row
-        contents.append(batch.content)
+        contents.append(batch.content.tobytes())
         row = batch.next_row
     return contents
 

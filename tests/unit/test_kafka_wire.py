@@ -1,6 +1,8 @@
 """The wire format without a broker: forms, bounds, versions, and what each error code means."""
 
+import gc
 import struct
+import weakref
 from io import BytesIO
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.codes import TEMPORARY, Code, broker_error
 from archiver.kafka.fetch import Divergence, FetchCall, Fetched, FetchProblem, FetchTarget, problem_of
-from archiver.kafka.produce import Outcome, outcome_of
+from archiver.kafka.produce import Outcome, ProduceCall, outcome_of
 from archiver.kafka.wire import MalformedAnswerError, Reader, Writer, uuid_bytes, uuid_text, uvarint
 
 TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"  # bytes 0 to 15, as Kafka's Uuid.toString prints them
@@ -148,6 +150,20 @@ def test_the_received_bytes_are_not_copied() -> None:
 
 
 # --- codes
+
+
+def test_a_call_that_was_sent_is_gone_at_once() -> None:
+    """It holds a batch of records: one that garbage collection has to find costs megabytes and page faults."""
+    call = ProduceCall("t", 0, bytes(10), 1000)
+    prepared = call.prepare({ProduceCall.api_key: (0, 9)})
+    assert prepared.RESPONSE_TYPE is prepared
+    kept = weakref.ref(prepared)
+    gc.disable()
+    try:
+        del prepared
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_every_code_is_an_error_of_one_kind() -> None:
