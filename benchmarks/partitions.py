@@ -32,7 +32,7 @@ PATIENCE_S = 180.0
 AGE_S = 20
 MOST_START_S = 10.0
 MOST_IDLE = 0.05  # of a core
-MOST_MEMORY = 320 * 2**20
+MOST_MEMORY = 320_000_000
 
 
 class Scenes:
@@ -142,9 +142,9 @@ class Scenes:
             self.tell("CPU when nothing comes", 100 * used, 100 * MOST_IDLE, "%")
             self.tell(
                 "memory when nothing comes",
-                sum(map(pss_bytes, tree_of(instance.process.pid))) / 2**20,
-                MOST_MEMORY / 2**20,
-                "MiB",
+                sum(map(pss_bytes, tree_of(instance.process.pid))) / 1e6,
+                MOST_MEMORY / 1e6,
+                "MB",
             )
 
     def open_segments(self) -> None:
@@ -154,10 +154,10 @@ class Scenes:
             for _ in range(OPEN_RECORDS):
                 self.produce(1)
             self.until_open(instance)
-            self.tell("peak memory, all partitions open", memory.peak_bytes / 2**20, MOST_MEMORY / 2**20, "MiB")
+            self.tell("peak memory, all partitions open", memory.peak_bytes / 1e6, MOST_MEMORY / 1e6, "MB")
             self.produce(20, LARGE_BYTES, partitions=50)
             self.until_open(instance)
-            self.tell("peak memory, and records of 1 MB", memory.peak_bytes / 2**20, MOST_MEMORY / 2**20, "MiB")
+            self.tell("peak memory, and records of 1 MB", memory.peak_bytes / 1e6, MOST_MEMORY / 1e6, "MB")
 
 
 def main() -> int:

@@ -30,6 +30,7 @@ from archiver.frame import Bytes, Column, Frame
 
 SYNC_BYTES = 16
 BLOCK_BYTES = 512 * 1024
+_KEPT_BYTES = BLOCK_BYTES + 64 * 1024  # of the buffer for the next block
 # What we write must be readable: the largest record batch that we decode may be one record that is all headers, and
 # these take five times their size when their keys are not UTF-8.
 MOST_DECOMPRESSED_BYTES = 6 * 256 * 1024 * 1024
@@ -157,7 +158,7 @@ class BlockEncoder:
             self._grow(self._used + room)
 
     def _grow(self, needed: int) -> None:
-        larger = np.empty(max(needed, 2 * len(self._buffer)), np.uint8)
+        larger = np.empty(max(needed, min(2 * len(self._buffer), _KEPT_BYTES)), np.uint8)
         larger[: self._used] = self._buffer[: self._used]
         self._buffer = larger
 
@@ -169,7 +170,7 @@ class BlockEncoder:
         block = b"".join((encode_long(self._rows), encode_long(len(packed)), packed, self._sync))
         self._used = 0
         self._rows = 0
-        if len(self._buffer) > 4 * BLOCK_BYTES:  # one large record must not cost memory for ever
+        if len(self._buffer) > _KEPT_BYTES:  # each of thousands of partitions would keep the room of a large record
             self._buffer = np.empty(0, np.uint8)
         return block
 

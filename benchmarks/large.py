@@ -1,0 +1,117 @@
+"""Memory with large records: `python -m benchmarks.large` backs up and restores topics of 1, 10 and 30 MB a record.
+
+It starts a broker and a MinIO of its own, and ends with 1 when a backup takes more than its fixed budget and four times the
+largest record, or a task of a restore more than its own. Half of the topics hold text, which producers compress with zstd
+to a few percent, half random bytes.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.measure import Usage, run_measured
+from benchmarks.partitions import MOST_MEMORY
+from benchmarks.servers import own_broker, own_minio
+from tests.support.foreign_reader import open_client
+from tests.support.minio import Minio
+
+BUCKET = "large"
+PARTITIONS = 4
+TOPIC_BYTES = 600_000_000
+MOST_TASK = 300_000_000
+_LARGEST_MESSAGE = 64 * 1024 * 1024
+_PATIENCE_S = 300
+
+KINDS: dict[str, Callable[[int], bytes]] = {
+    "random": os.urandom,
+    "text": lambda size: (os.urandom(500_000).hex() * (size // 1_000_000 + 1)).encode()[:size],
+}
+
+
+def fill(bootstrap: str, topic: str, size: int, content_of: Callable[[int], bytes]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    configs = {"max.message.bytes": str(_LARGEST_MESSAGE), "retention.ms": "-1"}
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=configs)])[topic].result(30)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "message.max.bytes": _LARGEST_MESSAGE,
+            "compression.type": "zstd",
+            "queue.buffering.max.kbytes": 200_000,
+        }
+    )
+    content = content_of(size)
+    for number in range(TOPIC_BYTES // size):
+        producer.produce(topic, content, key=str(number), partition=number % PARTITIONS)
+        while len(producer) > 2:
+            producer.poll(0.1)
+    if producer.flush(_PATIENCE_S):
+        raise RuntimeError("the broker did not take all records")
+
+
+class Site:
+    """A broker, a bucket, and what was over its limit so far."""
+
+    def __init__(self, bootstrap: str, minio: Minio, folder: Path) -> None:
+        self._bootstrap = bootstrap
+        self._minio = minio
+        self._folder = folder
+        self.over_limit: list[str] = []
+
+    def measure(self, kind: str, content_of: Callable[[int], bytes], megabytes: int) -> None:
+        """Back a new topic up, and restore it under another name."""
+        topic, size = f"{kind}-{megabytes}", megabytes * 1_000_000
+        beyond = 4 * max(0, size - 1_000_000)
+        fill(self._bootstrap, topic, size, content_of)
+        kafka = {"bootstrap.servers": self._bootstrap}
+        storage = {"url": f"s3://{BUCKET}/{topic}", "endpoint": self._minio.endpoint}
+        config = self._write("archive", {"kafka": kafka, "storage": storage, "topics": {"include": [topic]}})
+        usage = self._run("backup", "--until-end", "-c", config)
+        self._tell(f"backup, {megabytes} MB of {kind}", usage, usage.peak_memory_bytes, MOST_MEMORY + beyond)
+        target = self._write("target", {"kafka": kafka})
+        usage = self._run("restore", "-c", config, "--target", target, "--rename", f"{topic}={topic}-back")
+        self._tell(f"task of a restore, {megabytes} MB of {kind}", usage, usage.peak_task_bytes, MOST_TASK + beyond)
+
+    def _write(self, name: str, values: object) -> str:
+        path = self._folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        return str(path)
+
+    def _run(self, *arguments: str) -> Usage:
+        archiver = str(Path(sys.executable).with_name("archiver"))
+        keys = {"AWS_ACCESS_KEY_ID": self._minio.access_key, "AWS_SECRET_ACCESS_KEY": self._minio.secret_key}
+        return run_measured([archiver, *arguments], self._folder / "usage.json", {**os.environ, **keys})[0]
+
+    def _tell(self, what: str, usage: Usage, value: int, most: int) -> None:
+        is_over = value > most
+        print(
+            f"{what:40} {usage.seconds:6.1f} s {value / 1e6:6.0f} MB of at most {most / 1e6:.0f}"
+            f"{'  OVER' if is_over else ''}",
+            flush=True,
+        )
+        if is_over:
+            self.over_limit.append(what)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, nargs="*", default=[1, 10, 30])
+    given = parser.parse_args()
+    with own_broker() as (broker, folder), own_minio() as minio:
+        open_client(minio).create_bucket(Bucket=BUCKET)
+        site = Site(broker.bootstrap, minio, folder)
+        for megabytes in given.megabytes:
+            for kind, content_of in KINDS.items():
+                site.measure(kind, content_of, megabytes)
+    return 1 if site.over_limit else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
