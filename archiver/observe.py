@@ -24,7 +24,6 @@ class LogField(StrEnum):
     ACTIVITY = "activity"
     TOPIC = "topic"
     PARTITION = "partition"
-    LIFE = "life"
     OFFSET = "offset"
     OBJECT_KEY = "object_key"
     SECONDS = "seconds"

@@ -14,7 +14,7 @@ BEGIN, END = "<!-- results: written by make bench -->", "<!-- end of results -->
 _PACKAGES = (
     "numpy",
     "numba",
-    "backports.zstd",
+    "zstandard",
     "cramjam",
     "aiokafka",
     "boto3",

@@ -30,7 +30,7 @@ from archiver.frame import Bytes, Column, Frame
 
 SYNC_BYTES = 16
 BLOCK_BYTES = 512 * 1024
-_KEPT_BYTES = BLOCK_BYTES + 64 * 1024  # of the buffer for the next block
+_ROOM_BYTES = 64 * 1024  # that a block's buffer has beyond the block, for the record that fills it
 # What we write must be readable: the largest record batch that we decode may be one record that is all headers, and
 # these take five times their size when their keys are not UTF-8.
 MOST_DECOMPRESSED_BYTES = 6 * 256 * 1024 * 1024
@@ -123,6 +123,7 @@ class BlockEncoder:
         self._level = level
         self._sync = sync
         self._buffer = np.empty(0, np.uint8)
+        self._kept_bytes = 0  # of the buffer, from block to block
         self._used = 0
         self._rows = 0
 
@@ -137,7 +138,8 @@ class BlockEncoder:
 
     def append(self, frame: Frame, start: int, stop: int, most_bytes: int = BLOCK_BYTES) -> int:
         """Take rows up to and with the one that reaches `most_bytes`. Returns the next row; flush a full block before going on."""
-        row = start
+        row, block_bytes = start, min(most_bytes, BLOCK_BYTES)
+        self._kept_bytes = block_bytes + _ROOM_BYTES
         while True:
             row, self._used, room, why = encode_rows(
                 frame.body,
@@ -148,17 +150,19 @@ class BlockEncoder:
                 self._prefix,
                 self._buffer,
                 self._used,
-                min(most_bytes, BLOCK_BYTES),
+                block_bytes,
             )
             if why in {ROW_OUTSIDE, HEADERS_BROKEN}:
                 raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
             if why != NEEDS_ROOM:
                 self._rows += row - start
                 return int(row)
-            self._grow(self._used + room)
+            self._grow(room, block_bytes)
 
-    def _grow(self, needed: int) -> None:
-        larger = np.empty(max(needed, min(2 * len(self._buffer), _KEPT_BYTES)), np.uint8)
+    def _grow(self, room: int, block_bytes: int) -> None:
+        # A large record is seldom alone: room for a block of them. What is not written to costs no memory.
+        wanted = block_bytes + room if room > _ROOM_BYTES else min(2 * len(self._buffer), self._kept_bytes)
+        larger = np.empty(max(wanted, self._used + room), np.uint8)
         larger[: self._used] = self._buffer[: self._used]
         self._buffer = larger
 
@@ -170,7 +174,7 @@ class BlockEncoder:
         block = b"".join((encode_long(self._rows), encode_long(len(packed)), packed, self._sync))
         self._used = 0
         self._rows = 0
-        if len(self._buffer) > _KEPT_BYTES:  # each of thousands of partitions would keep the room of a large record
+        if len(self._buffer) > self._kept_bytes:  # each of thousands of partitions would keep a large record's room
             self._buffer = np.empty(0, np.uint8)
         return block
 

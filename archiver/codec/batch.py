@@ -331,4 +331,4 @@ class BatchEncoder:
             count,
         )
         _CRC.pack_into(content.data, k.CRC_END - _CRC.size, google_crc32c.value(content[k.CRC_END :]))
-        return EncodedBatch(content=content.data, records=count, next_row=int(stop))
+        return EncodedBatch(content=content.data.toreadonly(), records=count, next_row=int(stop))

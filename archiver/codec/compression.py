@@ -27,6 +27,8 @@ _LZ4_BLOCK_BYTES = 256 * 1024
 _LZ4_MARK = struct.Struct("<I")  # the size of a block, in front of it
 _LZ4_UNCOMPRESSED = 0x8000_0000
 _LZ4_END = 0
+_ZSTD_BLOCK_HEADER = 3
+_ZSTD_CHECKSUM = 4
 LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory for ever
 
 
@@ -136,23 +138,45 @@ class _Zstd(threading.local):
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        return self._compressors.get(level) or self._compressors.setdefault(
-            level, zstandard.ZstdCompressor(level=level)
-        )
+        if level not in self._compressors:
+            self._compressors[level] = zstandard.ZstdCompressor(level=level)
+        return self._compressors[level]
 
 
 _zstd = _Zstd()
 
 
 def _inflate_zstd(source: Bytes, target: Bytes) -> int:
-    """Decode a frame that tells its size in place; cramjam lays every frame into a window first, and takes the others."""
-    size = zstandard.frame_content_size(source.data)
-    if 0 < size < len(target):
-        with _zstd.decompressor.stream_reader(source.data, read_across_frames=True) as reader:
-            # Room for one byte more: another frame behind this one shows, and one that is cut comes out shorter.
-            if reader.readinto(target[: size + 1].data) == size:
+    """Decode one whole frame in place; cramjam, which lays each frame into a window first, takes and judges all else."""
+    size = _size_of_only_frame(source.data)
+    if size is not None:
+        if size > len(target):
+            raise ValueError(f"{size} bytes do not fit into {len(target)}")
+        with _zstd.decompressor.stream_reader(source.data) as reader:
+            if reader.readinto(target[:size].data) == size:
                 return size
     return cramjam.zstd.decompress_into(source.data, target.data)
+
+
+def _size_of_only_frame(source: memoryview) -> int | None:
+    """Return what a payload decodes to that is one whole zstd frame and tells its size; None for any other.
+
+    The decoder would not tell a frame that is cut from one that ends, and keeps its window for what it is given in parts.
+    """
+    try:
+        frame = zstandard.get_frame_parameters(source)
+        position = zstandard.frame_header_size(source)
+    except zstandard.ZstdError:
+        return None
+    is_last = False
+    while not is_last and position + _ZSTD_BLOCK_HEADER <= len(source):
+        head = int.from_bytes(source[position : position + _ZSTD_BLOCK_HEADER], "little")
+        is_last = bool(head & 1)
+        is_repeated_byte = head >> 1 & 3 == 1
+        position += _ZSTD_BLOCK_HEADER + (1 if is_repeated_byte else head >> 3)
+    end = position + (_ZSTD_CHECKSUM if frame.has_checksum else 0)
+    is_whole = is_last and end == len(source)
+    return frame.content_size if is_whole and frame.content_size != zstandard.CONTENTSIZE_UNKNOWN else None
 
 
 _INFLATE: dict[BatchCodec, Inflate] = {

@@ -40,7 +40,6 @@ ROWS, HEADERS, COUNTED, LAST_OFFSET, KEY_BYTES, VALUE_BYTES, HEADER_KEY_BYTES, H
 TOTALS_SIZE = 9
 # The places of what is selected; the last is 1 when a record without a timestamp is not.
 FIRST_OFFSET, LAST_WANTED, FROM_MS, UNTIL_MS, HAS_TIMES = range(5)
-SELECTED_SIZE = 5
 
 _NO_TIMESTAMP = -1
 _MOST_MS = 2**63 // 1000 - 1  # more microseconds than this do not fit Spark's timestamp

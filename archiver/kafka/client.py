@@ -23,11 +23,11 @@ from archiver.kafka.cluster import (
     TopicPartition,
 )
 from archiver.kafka.codes import Code, broker_error
-from archiver.kafka.connection import receive_in_place
+from archiver.kafka.connection import work_in_place
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
 
-receive_in_place()
+work_in_place()
 
 _ATTEMPTS = 6  # with pauses that double from retry.backoff.ms: 3 s by default, longer than an election takes
 

@@ -1,7 +1,8 @@
-"""How answers come in: aiokafka's connections, with a receiver of ours.
+"""How bytes come in and go out: aiokafka's connections, with a receiver and a sender of ours.
 
 aiokafka reads through an asyncio stream, which copies every byte twice and holds an answer twice while it does (measured
-in docs/decisions/0011). Here the socket writes into the memory that the answer stays in.
+in docs/decisions/0011). Here the socket writes into the memory that the answer stays in. A request it copies three times to
+have it in one piece; here a batch of records goes out from where it lies.
 """
 
 import asyncio
@@ -10,9 +11,11 @@ from typing import Any
 
 import aiokafka.conn
 import numpy as np
-from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol
+from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol, CloseReason
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.util import wait_for
 
-from archiver.kafka.wire import PreparedCall
+from archiver.kafka.wire import Call, PreparedCall
 
 _SIZE_BYTES = 4
 _MOST_BYTES = 1 << 31  # Kafka's sizes are signed
@@ -63,6 +66,26 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
 class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no types
     """Hands whole frames to aiokafka's own bookkeeping, but of an answer to a call of ours only the beginning."""
 
+    def send(self, request: object, expect_response: bool = True) -> Any:  # noqa: ANN401 something to await
+        if not isinstance(request, Call):
+            return super().send(request, expect_response)
+        if self._writer is None:
+            raise KafkaConnectionError(f"No connection to broker at {self._host}:{self._port}")
+        prepared = request.prepare(self._versions)
+        correlation_id = self._next_correlation_id()
+        header = prepared.build_request_header(correlation_id, self._client_id)
+        pieces = prepared.pieces(header.encode())
+        try:
+            self._writer.write(sum(map(len, pieces)).to_bytes(_SIZE_BYTES, "big") + pieces[0])
+            for piece in pieces[1:]:
+                self._writer.write(piece)
+        except OSError as error:
+            self.close(reason=CloseReason.CONNECTION_BROKEN)
+            raise KafkaConnectionError(f"Connection at {self._host}:{self._port} broken: {error}") from error
+        answer = self._loop.create_future()
+        self._requests.append((correlation_id, prepared, answer))
+        return wait_for(answer, self._request_timeout)
+
     @staticmethod
     async def _read(self_ref: Any) -> None:  # noqa: ANN401 a weak reference: a connection that is left alone must end
         connection = self_ref()
@@ -89,7 +112,7 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
             super()._handle_frame(bytes(frame))
 
 
-def receive_in_place() -> None:
+def work_in_place() -> None:
     """Have aiokafka make its connections of these (0.14; it is pinned because these classes are its own affair)."""
     aiokafka.conn.AIOKafkaProtocol = _FrameProtocol
     aiokafka.conn.AIOKafkaConnection = _Connection

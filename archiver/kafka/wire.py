@@ -7,8 +7,9 @@ carries it; the answer's bytes come back unread, so that a defect in reading is 
 import base64
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
+from itertools import groupby
 from typing import Any, ClassVar, Generic, TypeVar
 
 from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHeader_v0, ResponseHeader_v1
@@ -21,6 +22,7 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _NO_UUID = bytes(16)
 _NOTHING = memoryview(b"")
+_LARGE_BYTES = 16 * 1024
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -94,6 +96,12 @@ class Writer:
 
     def finish(self) -> bytes:
         return b"".join(self._parts)
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """All of it, small parts together and large ones as they are: a batch of records need not be copied."""
+        for is_large, run in groupby(self._parts, key=lambda part: len(part) >= _LARGE_BYTES):
+            parts = list(run)
+            yield from parts if is_large else [b"".join(parts)]
 
 
 class Reader:
@@ -216,7 +224,7 @@ class Call(ABC, Generic[Answer]):
 
 
 class PreparedCall:
-    """A call in one version, in the shape that AIOKafkaConnection.send and its reader expect (aiokafka 0.14)."""
+    """A call in one version, in the shape that AIOKafkaConnection's reader expects (aiokafka 0.14)."""
 
     def __init__(self, call: Call[Any], version: int) -> None:
         self.API_KEY = call.api_key
@@ -234,10 +242,12 @@ class PreparedCall:
         header = RequestHeader_v2 if self._flexible else RequestHeader_v1
         return header(self, correlation_id=correlation_id, client_id=client_id)
 
-    def encode(self) -> bytes:
+    def pieces(self, header: bytes) -> list[bytes | memoryview]:
+        """The request behind its header."""
         out = Writer(flexible=self._flexible)
+        out.raw(header)
         self._call.write(out, self.API_VERSION)
-        return out.finish()
+        return list(out.pieces())
 
     def parse_response_header(self, stream: BytesIO) -> ResponseHeader_v0 | ResponseHeader_v1:
         return (ResponseHeader_v1 if self._flexible else ResponseHeader_v0).decode(stream)

@@ -41,7 +41,7 @@ _SEQUENCES = 2**31
 _PRODUCE_TIMEOUT_MS = 30_000
 _ATTEMPTS = 60
 _PAUSE_S = 0.5
-_VERIFY_BYTES = 3 * 1024 * 1024
+_VERIFY_BYTES = 3 * 1024 * 1024  # below what archiver.memory maps anew each time
 CREATE_TIME = 0
 
 

@@ -108,12 +108,26 @@ def test_large_records(codec: BlockCodec, size: int) -> None:
     assert by_us(content) == records
 
 
-def test_a_large_record_does_not_keep_its_memory() -> None:
+@pytest.mark.parametrize("size", [600_000, 1_000_000, 20_000_000])
+@pytest.mark.parametrize("block_bytes", [16 * 1024, BLOCK_BYTES])
+def test_a_large_record_does_not_keep_its_memory(size: int, block_bytes: int) -> None:
     encoder = BlockEncoder(topic=TOPIC, partition=PARTITION, codec=BlockCodec.NULL, level=1, sync=SYNC)
-    encoder.append(frame_of([replace(RECORD, value=bytes(20_000_000))]), 0, 1)
-    assert encoder.pending_bytes > 20_000_000
+    encoder.append(frame_of([replace(RECORD, value=bytes(size))]), 0, 1, block_bytes)
+    assert encoder.pending_bytes > size
     encoder.flush()
-    assert len(encoder._buffer) <= 4 * BLOCK_BYTES
+    assert len(encoder._buffer) <= block_bytes + 64 * 1024
+
+
+@pytest.mark.parametrize("size", [10, 1000, 50_000])
+def test_small_records_keep_their_buffer(size: int) -> None:
+    frame = frame_of([Rec(offset, 0, 0, None, bytes(size)) for offset in range(2 * BLOCK_BYTES // (size + 20))])
+    encoder = BlockEncoder(topic=TOPIC, partition=PARTITION, codec=BlockCodec.NULL, level=1, sync=SYNC)
+    row = encoder.append(frame, 0, len(frame))
+    encoder.flush()
+    buffer = encoder._buffer
+    assert len(buffer) >= BLOCK_BYTES
+    encoder.append(frame, row, len(frame))
+    assert encoder._buffer is buffer
 
 
 def test_blocks_end_with_the_row_that_fills_them() -> None:

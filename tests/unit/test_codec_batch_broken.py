@@ -1,13 +1,16 @@
 """Record batches that are broken, lie, or grow too large: a named error, and what lies before them is not lost."""
 
+import random
 import struct
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import cramjam
 import numpy as np
 import pytest
+import zstandard
 
 from archiver.codec import batch_kernels as k
 from archiver.codec.batch import DecodedBatches, decode_batches, whole_batches
@@ -226,6 +229,49 @@ def test_payloads_in_several_frames_are_one(codec: str) -> None:
     compress = {"gzip": cramjam.gzip.compress, "zstd": cramjam.zstd.compress, "lz4": cramjam.lz4.compress}[codec]
     payload = b"".join(bytes(compress(part)) for part in parts)
     assert read(encode(one, Oddities(payload=payload))) == PAIR
+
+
+def _zstd_shapes(content: bytes) -> dict[str, bytes]:
+    """One content as others may compress it."""
+    settings: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "with a checksum": {"write_checksum": True},
+        "of unknown size": {"write_content_size": False},
+    }
+    shapes = {name: zstandard.ZstdCompressor(level=1, **more).compress(content) for name, more in settings.items()}
+    half = len(content) // 2
+    plain = zstandard.ZstdCompressor(level=1)
+    shapes["in two frames"] = plain.compress(content[:half]) + plain.compress(content[half:])
+    shapes["behind a skippable frame"] = struct.pack("<II3s", 0x184D2A50, 3, b"abc") + shapes["plain"]
+    streamed = plain.compressobj(size=len(content))
+    shapes["in many blocks"] = (
+        b"".join(
+            streamed.compress(content[start : start + 5000]) + streamed.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+            for start in range(0, len(content), 5000)
+        )
+        + streamed.flush()
+    )
+    return shapes
+
+
+ZEROS_AND_NOISE = [
+    replace(RECORD, value=bytes(300_000)),
+    replace(RECORD, offset=6, value=random.Random(1).randbytes(200_000)),
+]
+
+
+@pytest.mark.parametrize("name", _zstd_shapes(b""))
+def test_zstd_is_read_as_others_write_it_and_refused_where_it_is_cut(name: str) -> None:
+    one = batch_of(ZEROS_AND_NOISE, codec="zstd")
+    content = b"".join(encode_record(record, one) for record in ZEROS_AND_NOISE)
+    payload = _zstd_shapes(content)[name]
+    assert read(encode(one, Oddities(payload=payload))) == ZEROS_AND_NOISE
+    for cut in (1, 2, 3, 4, 5, 1000, len(payload) // 2, len(payload) - 7):
+        with pytest.raises(CorruptBatchError, match="ZSTD payload"):
+            decode_batches(encode(one, Oddities(payload=payload[:-cut])), 0)
+    for tail in (b"x", b"garbage", payload[:-1]):
+        with pytest.raises(CorruptBatchError):
+            decode_batches(encode(one, Oddities(payload=payload + tail)), 0)
 
 
 def test_index_records_trusts_neither_table_nor_ranges() -> None:

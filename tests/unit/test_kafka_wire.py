@@ -129,7 +129,7 @@ def test_fetch_goes_by_id_where_it_can(topic_id: str, spoken: tuple[int, int], v
     call = FetchCall([target], max_bytes=1, partition_bytes=1, max_wait_ms=1, min_bytes=1)
     prepared = call.prepare({1: spoken})
     assert repr(prepared) == f"Fetch v{version}"
-    assert (b"\2t\2" in prepared.encode()) == (version == 12)
+    assert (b"\2t\2" in b"".join(prepared.pieces(b""))) == (version == 12)
     assert prepared.parse_response_header(BytesIO(b"\0\0\0\7\0")).correlation_id == 7
 
 
@@ -150,6 +150,17 @@ def test_the_received_bytes_are_not_copied() -> None:
 
 
 # --- codes
+
+
+@pytest.mark.parametrize("size", [0, 100, 1_000_000])
+def test_a_large_batch_goes_out_from_where_it_lies(size: int) -> None:
+    batch = memoryview(bytes(range(256)) * (size // 256 + 1))[:size]
+    pieces = ProduceCall("topic", 7, batch, 1000).prepare({ProduceCall.api_key: (0, 9)}).pieces(b"header")
+    whole = b"".join(pieces)
+    assert whole.startswith(b"header")
+    assert whole.endswith(size.to_bytes(4, "big") + bytes(batch))
+    assert any(piece is batch for piece in pieces) == (size > 100)
+    assert len(pieces) <= 2
 
 
 def test_a_call_that_was_sent_is_gone_at_once() -> None:
