@@ -54,11 +54,10 @@ class DecodedBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedBatch:
-    """One finished batch; `next_row` is the first row that it does not hold."""
+    """One finished batch."""
 
     content: memoryview
     records: int
-    next_row: int
 
 
 def first_batch_bytes(batches: memoryview) -> int:
@@ -292,27 +291,44 @@ def _fits_alone(codec: BatchCodec, payload: Bytes, most_bytes: int) -> bool:
 
 
 class BatchEncoder:
-    """Writes rows of frames as batches of one idempotent producer; keeps its buffer between batches."""
+    """Collects rows, of several frames where they are small, into batches of one idempotent producer."""
 
     def __init__(self, *, codec: BatchCodec, level: int, batch_bytes: int) -> None:
         self._codec = codec
         self._level = level
         self._batch_bytes = batch_bytes
-        self._buffer = np.empty(batch_bytes + 1024, np.uint8)
+        self._state = np.zeros(k.BATCH_STATE_SIZE, np.int64)
+        self._buffer = np.empty(batch_bytes, np.uint8)
 
-    def encode(self, frame: Frame, start: int, *, producer_id: int, producer_epoch: int, sequence: int) -> EncodedBatch:
-        """Encode rows from `start` on as one CreateTime batch of about `batch_bytes` uncompressed bytes, at least one row."""
+    @property
+    def rows(self) -> int:
+        """How many wait for `flush`."""
+        return int(self._state[0])
+
+    def append(self, frame: Frame, start: int) -> int:
+        """Take rows from `start` on, up to about `batch_bytes` uncompressed, at least one. Returns the first that found no room."""
+        row = start
         while True:
-            stop, used, largest, why = k.encode_records(
-                frame.body, frame.header_body, frame.table, start, len(frame), self._batch_bytes, self._buffer
+            row, room, why = k.encode_records(
+                frame.body,
+                frame.header_body,
+                frame.table,
+                row,
+                len(frame),
+                self._batch_bytes,
+                self._buffer,
+                self._state,
             )
             if why == k.ROW_OUTSIDE:
-                raise ValueError(f"row {stop} is not in the frame, or points outside its buffers")
+                raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
             if why != k.NEEDS_ROOM:
-                break
-            self._buffer = np.empty(2 * used, np.uint8)
+                return int(row)
+            self._buffer = np.concatenate((self._buffer, np.empty(room, np.uint8)))
+
+    def flush(self, *, producer_id: int, producer_epoch: int, sequence: int) -> EncodedBatch:
+        """Make one CreateTime batch of what was taken: one row at least."""
+        count, used, first_timestamp, largest_timestamp = self._state.tolist()
         content = compress_payload(self._codec, self._buffer[:used], self._level, lead=k.HEADER_SIZE)
-        count = stop - start
         _HEADER.pack_into(
             content.data,
             0,
@@ -323,12 +339,15 @@ class BatchEncoder:
             0,
             int(self._codec),
             count - 1,
-            int(frame.column(Column.TIMESTAMP)[start]),
-            int(largest),
+            first_timestamp,
+            largest_timestamp,
             producer_id,
             producer_epoch,
             sequence,
             count,
         )
         _CRC.pack_into(content.data, k.CRC_END - _CRC.size, google_crc32c.value(content[k.CRC_END :]))
-        return EncodedBatch(content=content.data.toreadonly(), records=count, next_row=int(stop))
+        self._state[:] = 0
+        if len(self._buffer) > self._batch_bytes:  # one large record must not cost memory for ever
+            self._buffer = np.empty(self._batch_bytes, np.uint8)
+        return EncodedBatch(content=content.data.toreadonly(), records=count)

@@ -4,7 +4,7 @@ import numpy as np
 from numba import types
 
 from archiver.codec.headers import skip_headers
-from archiver.codec.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
+from archiver.codec.jit import BYTES, LONG, LONGS, READ_ONLY_BYTES, TABLE, inner, kernel
 from archiver.codec.varint import copy_bytes, holds, inside, read_varint, varint_size, write_varint
 from archiver.frame import Bytes, Longs
 
@@ -146,23 +146,29 @@ def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs) ->
 
 # Why encode_records stopped before the last row.
 ALL_WRITTEN, BATCH_FULL, NEEDS_ROOM, ROW_OUTSIDE = range(4)
+# What a batch has so far, from one call to the next: rows, bytes, the first timestamp, and the largest.
+BATCH_STATE_SIZE = 4
 
 
-@kernel(types.UniTuple(LONG, 4)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONG, BYTES))
+@kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONG, BYTES, LONGS))
 def encode_records(
-    body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, limit: int, target: Bytes
-) -> tuple[int, int, int, int]:
-    """Write rows start..stop as the records of one batch; offset deltas count from 0 without gaps.
+    body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, limit: int, target: Bytes, state: Longs
+) -> tuple[int, int, int]:
+    """Write rows start..stop behind the records of a batch; offset deltas count from 0 without gaps.
 
-    Ends before the row that would pass `limit` bytes, but takes at least one. Returns (next row, bytes, largest timestamp,
-    why it ended); with NEEDS_ROOM, bytes is what the target would have to hold.
+    Ends before the row that would pass `limit` bytes, but a batch takes at least one. Returns (next row, room that it
+    needs, why it ended); the room only with NEEDS_ROOM.
     """
-    used = np.int64(0)
-    largest = np.int64(-0x8000_0000_0000_0000)
     if start < 0 or start >= stop or stop > table.shape[1]:
-        return np.int64(start), used, largest, ROW_OUTSIDE
-    first_timestamp = table[1, start]
-    for row in range(start, stop):
+        return np.int64(start), np.int64(0), ROW_OUTSIDE
+    # Not in the loop: the compiler cannot know that the state is nowhere in the target.
+    rows, used, first_timestamp, largest_timestamp = state[0], state[1], state[2], state[3]
+    if rows == 0:
+        first_timestamp = largest_timestamp = table[1, start]
+    row = np.int64(start)
+    room = np.int64(0)
+    why = ALL_WRITTEN
+    while row < stop:
         key_length = max(table[4, row], -1)
         value_length = max(table[6, row], -1)
         header_length = table[8, row]
@@ -173,12 +179,13 @@ def encode_records(
             or skip_headers(header_body, table[7, row], table[7, row] + header_length, table[9, row])
             != table[7, row] + header_length
         ):
-            return row, used, largest, ROW_OUTSIDE
+            why = ROW_OUTSIDE
+            break
         timestamp_delta = table[1, row] - first_timestamp
         length = (
             1
             + varint_size(timestamp_delta)
-            + varint_size(row - start)
+            + varint_size(rows)
             + varint_size(key_length)
             + max(key_length, 0)
             + varint_size(value_length)
@@ -187,19 +194,25 @@ def encode_records(
             + header_length
         )
         size = varint_size(length) + length
-        if row > start and used + size > limit:
-            return row, used, largest, BATCH_FULL
+        if rows > 0 and used + size > limit:
+            why = BATCH_FULL
+            break
         if used + size > len(target):
-            return row, used + size, largest, NEEDS_ROOM
+            room = size
+            why = NEEDS_ROOM
+            break
         used = write_varint(target, used, length)
         target[used] = 0
         used = write_varint(target, used + 1, timestamp_delta)
-        used = write_varint(target, used, row - start)
+        used = write_varint(target, used, rows)
         used = write_varint(target, used, key_length)
         used = copy_bytes(target, used, body, table[3, row], max(key_length, 0))
         used = write_varint(target, used, value_length)
         used = copy_bytes(target, used, body, table[5, row], max(value_length, 0))
         used = write_varint(target, used, table[9, row])
         used = copy_bytes(target, used, header_body, table[7, row], header_length)
-        largest = max(largest, table[1, row])
-    return stop, used, largest, ALL_WRITTEN
+        largest_timestamp = max(largest_timestamp, table[1, row])
+        rows += 1
+        row += 1
+    state[0], state[1], state[2], state[3] = rows, used, first_timestamp, largest_timestamp
+    return row, room, why

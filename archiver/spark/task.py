@@ -251,22 +251,25 @@ def _encode(
 ) -> Iterator[EncodedBatch]:
     """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
     encoder = BatchEncoder(codec=BatchCodec.LZ4, level=0, batch_bytes=BATCH_BYTES)
+    index = first_index
+
+    def batch() -> EncodedBatch:
+        nonlocal index
+        sequence = index % _SEQUENCES
+        index += encoder.rows
+        return encoder.flush(producer_id=identity.producer_id, producer_epoch=identity.epoch, sequence=sequence)
+
     for frame in read_parts(store, task.source_topic, task.partition, task.parts):
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
-        base = totals.records
+        row = max(0, first_index - totals.records)
         totals.add(frame)
-        row = max(0, first_index - base)
         while row < len(frame):
-            batch = encoder.encode(
-                frame,
-                row,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                sequence=(base + row) % _SEQUENCES,
-            )
-            row = batch.next_row
-            yield batch
+            row = encoder.append(frame, row)
+            if row < len(frame):
+                yield batch()
+    if encoder.rows:
+        yield batch()
 
 
 async def _send(client: KafkaClient, task: RestoreTask, batch: EncodedBatch, expected_offset: int) -> None:

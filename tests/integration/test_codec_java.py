@@ -124,16 +124,17 @@ def test_java_reads_ours(java_oracle: JavaOracle, codec: BatchCodec, seed: int) 
     frame, row, found = frame_of(records), 0, 0
     encoder = BatchEncoder(codec=codec, level=1, batch_bytes=50_000)
     while row < len(frame):
-        made = encoder.encode(frame, row, producer_id=7, producer_epoch=2, sequence=row)
+        next_row = encoder.append(frame, row)
+        made = encoder.flush(producer_id=7, producer_epoch=2, sequence=row)
         (batch,) = java_reads(java_oracle, made.content.tobytes())
-        wanted = records[row : made.next_row]
+        wanted = records[row:next_row]
         assert batch.records == tuple(replace(record, offset=index) for index, record in enumerate(wanted))
         assert (batch.magic, batch.codec, batch.timestamp_type) == (2, codec.name.lower(), 0)
         assert (batch.base_offset, batch.last_offset) == (0, len(wanted) - 1)
         assert batch.max_timestamp == max(record.timestamp for record in wanted)
         assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 2, row)
         assert (batch.transactional, batch.control, batch.size) == (False, False, len(made.content))
-        row, found = made.next_row, found + len(batch.records)
+        row, found = next_row, found + len(batch.records)
     assert found == 2000
 
 
@@ -144,7 +145,8 @@ def test_java_reads_any_of_ours(java_oracle: JavaOracle, codec: BatchCodec) -> N
     @settings(max_examples=25)
     @given(record_lists(extreme=True, least=1, most=8), st.integers(0, 2**31 - 1), st.integers(0, 2**15 - 1))
     def check(records: list[Rec], sequence: int, epoch: int) -> None:
-        made = encoder.encode(frame_of(records), 0, producer_id=2**62, producer_epoch=epoch, sequence=sequence)
+        encoder.append(frame_of(records), 0)
+        made = encoder.flush(producer_id=2**62, producer_epoch=epoch, sequence=sequence)
         (batch,) = java_reads(java_oracle, made.content.tobytes())
         assert list(batch.records) == records
         assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (2**62, epoch, sequence)
@@ -156,9 +158,9 @@ def test_java_reads_any_of_ours(java_oracle: JavaOracle, codec: BatchCodec) -> N
 def test_a_frame_from_java_goes_back_to_java(java_oracle: JavaOracle, codec: str, seed: int) -> None:
     records = generate(seed, 500, raw=False)
     frame = decode_batches(java_oracle.build(records, codec=codec), 0).frame
-    made = BatchEncoder(codec=BatchCodec.ZSTD, level=1, batch_bytes=10**7).encode(
-        frame, 0, producer_id=1, producer_epoch=0, sequence=0
-    )
+    encoder = BatchEncoder(codec=BatchCodec.ZSTD, level=1, batch_bytes=10**7)
+    encoder.append(frame, 0)
+    made = encoder.flush(producer_id=1, producer_epoch=0, sequence=0)
     (batch,) = java_reads(java_oracle, made.content.tobytes())
     assert list(batch.records) == records
 

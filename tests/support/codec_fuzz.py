@@ -284,7 +284,8 @@ def _encode_avro(frame: Frame) -> bytes:
 
 def _encode_batch(frame: Frame) -> bytes:
     encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1 << 16)
-    return encoder.encode(frame, 0, producer_id=1, producer_epoch=0, sequence=0).content.tobytes()
+    encoder.append(frame, 0)
+    return encoder.flush(producer_id=1, producer_epoch=0, sequence=0).content.tobytes()
 
 
 def _survey(frame: Frame) -> int:

@@ -1,6 +1,6 @@
 """Frame -> record batches, against the reference codec. Java's word: tests/integration/test_codec_java.py."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,13 +30,25 @@ def read(content: bytes, position: int = 0, aborted: Sequence[tuple[int, int]] =
 # --- Frame -> batch
 
 
-def encode_all(frame: Frame, encoder: BatchEncoder) -> list[bytes]:
-    row, contents = 0, []
-    while row < len(frame):
-        batch = encoder.encode(frame, row, producer_id=3, producer_epoch=1, sequence=row)
-        assert batch.next_row == row + batch.records > row
+def encode_all(frames: Iterable[Frame], encoder: BatchEncoder) -> list[bytes]:
+    contents, sequence = list[bytes](), 0
+
+    def flush() -> None:
+        nonlocal sequence
+        batch = encoder.flush(producer_id=3, producer_epoch=1, sequence=sequence)
+        assert batch.records > 0
+        assert not encoder.rows
         contents.append(batch.content.tobytes())
-        row = batch.next_row
+        sequence += batch.records
+
+    for frame in frames:
+        row = 0
+        while row < len(frame):
+            row = encoder.append(frame, row)
+            if row < len(frame):
+                flush()
+    if encoder.rows:
+        flush()
     return contents
 
 
@@ -47,7 +59,7 @@ def test_frames_become_batches_of_the_same_records(codec: BatchCodec, batch_byte
     records = generate(seed, count, first_offset=10**12)
     records[3] = replace(records[3], timestamp=2**63 - 1)
     records[4] = replace(records[4], timestamp=-(2**63))
-    contents = encode_all(frame_of(records), BatchEncoder(codec=codec, level=1, batch_bytes=batch_bytes))
+    contents = encode_all([frame_of(records)], BatchEncoder(codec=codec, level=1, batch_bytes=batch_bytes))
     found: list[Rec] = []
     for content in contents:
         (batch,) = decode(content)
@@ -68,8 +80,26 @@ def test_batches_are_filled_as_far_as_they_may_be() -> None:
     records = [
         Rec(offset, 0, 0, None, b"x" * 93) for offset in range(30)
     ]  # 100 bytes each, as one delta takes one byte
-    sizes = [len(decode(content)[0].records) for content in encode_all(frame_of(records), BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000))]  # fmt: skip
+    sizes = [len(decode(content)[0].records) for content in encode_all([frame_of(records)], BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000))]  # fmt: skip
     assert sizes == [9, 9, 9, 3]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100])
+def test_it_does_not_matter_in_which_frames_records_come(cut: int, seed: int) -> None:
+    records = generate(seed, 500)
+    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=5000)
+    at_once = encode_all([frame_of(records)], encoder)
+    pieces = [frame_of(records[start : start + cut]) for start in range(0, len(records), cut)]
+    assert encode_all(pieces, encoder) == at_once
+    assert len(at_once) > 5
+
+
+def test_a_large_record_does_not_keep_its_room() -> None:
+    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=5000)
+    records = [replace(RECORD, value=bytes(size)) for size in (10, 3_000_000, 20)]
+    contents = encode_all([frame_of(records)], encoder)
+    assert [len(decode(content)[0].records) for content in contents] == [1, 1, 1]
+    assert len(encoder._buffer) == 5000
 
 
 def test_a_frame_from_kafka_goes_back_byte_for_byte(seed: int) -> None:
@@ -77,7 +107,8 @@ def test_a_frame_from_kafka_goes_back_byte_for_byte(seed: int) -> None:
     content = encode(batch_of(records, leader_epoch=-1, producer_id=5, producer_epoch=2, base_sequence=8))
     frame = decode_batches(content, 0).frame
     encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=10**7)
-    assert encoder.encode(frame, 0, producer_id=5, producer_epoch=2, sequence=8).content == content
+    assert encoder.append(frame, 0) == 300
+    assert encoder.flush(producer_id=5, producer_epoch=2, sequence=8).content == content
 
 
 @pytest.mark.parametrize("start", [-1, 1, 2, 2**40])
@@ -85,16 +116,17 @@ def test_rows_that_are_not_there_are_refused(start: int) -> None:
     encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000)
     for frame in (frame_of([RECORD]), frame_of([])):
         with pytest.raises(ValueError, match="is not in the frame"):
-            encoder.encode(frame, start, producer_id=0, producer_epoch=0, sequence=0)
+            encoder.append(frame, start)
     with pytest.raises(ValueError, match="is not in the frame"):
-        encoder.encode(frame_of([]), 0, producer_id=0, producer_epoch=0, sequence=0)
+        encoder.append(frame_of([]), 0)
 
 
 @pytest.mark.parametrize("codec", [BatchCodec.GZIP, BatchCodec.SNAPPY])
 def test_other_codecs_are_not_written(codec: BatchCodec) -> None:
     encoder = BatchEncoder(codec=codec, level=1, batch_bytes=1000)
+    encoder.append(frame_of([RECORD]), 0)
     with pytest.raises(ValueError, match=codec.name):
-        encoder.encode(frame_of([RECORD]), 0, producer_id=0, producer_epoch=0, sequence=0)
+        encoder.flush(producer_id=0, producer_epoch=0, sequence=0)
 
 
 WRONG_COLUMNS = [
@@ -111,12 +143,21 @@ def test_rows_that_point_outside_are_refused(column: Column, wrong: int) -> None
     frame.table[column, 0] = wrong
     encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000)
     with pytest.raises(ValueError, match="row 0"):
-        encoder.encode(frame, 0, producer_id=0, producer_epoch=0, sequence=0)
+        encoder.append(frame, 0)
 
 
 @pytest.mark.parametrize("room", range(40))
 def test_nothing_is_written_behind_the_target(room: int) -> None:
     frame = frame_of([replace(RECORD, value=b"value"), RECORD])
     buffer = np.full(200, 0xA5, np.uint8)
-    k.encode_records(frame.body, frame.header_body, frame.table, 0, 2, 1000, buffer[80 : 80 + room])
+    k.encode_records(
+        frame.body,
+        frame.header_body,
+        frame.table,
+        0,
+        2,
+        1000,
+        buffer[80 : 80 + room],
+        np.zeros(k.BATCH_STATE_SIZE, np.int64),
+    )
     assert set(buffer[:80].tolist() + buffer[80 + room :].tolist()) == {0xA5}
