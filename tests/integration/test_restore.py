@@ -293,7 +293,7 @@ def test_a_restore_goes_on_where_it_was_cut(
 ) -> None:
     """Every few batches it dies; before or after the broker took the last one."""
     written = archived(broker, topic, site, [2000], records=300)
-    monkeypatch.setattr(archiver.spark.task, "BATCH_BYTES", 3000)
+    monkeypatch.setattr(archiver.spark.task, "BATCH_BYTES", 1000)
     rng = random.Random(7)
     left = 0
 
