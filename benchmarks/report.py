@@ -88,26 +88,26 @@ def _least(rows: Sequence[Row]) -> Row:
 def _summary(rows: Sequence[Row], start: Row) -> Row:
     found = _medians(rows)
     records = found["records"]
-    # A restore's start is seen in each run, until its first record reached the target; its stop in a tiny run, after that.
-    first_seconds: float = found.get("first_landed_seconds", 0.0)
-    start_seconds = first_seconds + start["seconds"] - start.get("first_landed_seconds", 0.0)
+    # A restore's start is seen in each run: until its first record reached the target.
+    starts: list[float] = [row.get("first_landed_seconds", start["seconds"]) or 0.0 for row in rows]
+    start_seconds = median(starts)
+    rest_seconds = median(row["seconds"] - one for row, one in zip(rows, starts, strict=True))
     rates = [row["records"] / row["seconds"] for row in rows]
     return found | {
         "rate": records / found["seconds"],
         "slowest_rate": min(rates),
         "fastest_rate": max(rates),
         "start_seconds": start_seconds,
-        "rate_without_start": _rate(records, found["seconds"], start_seconds),
+        "rate_without_start": _rate(records, found["seconds"], rest_seconds),
         "cpu_us": 1e6 * found["cpu_seconds"] / records,
         "start_cpu_seconds": start["cpu_seconds"],
         "cpu_us_without_start": _cpu_us(records, found["cpu_seconds"], start["cpu_seconds"]),
     }
 
 
-def _rate(records: int, seconds: float, start_seconds: float) -> float | None:
+def _rate(records: int, seconds: float, rest_seconds: float) -> float | None:
     """None where nearly all was start: a difference of two such times says nothing."""
-    rest = seconds - start_seconds
-    return records / rest if rest > seconds / 10 else None
+    return records / rest_seconds if rest_seconds > seconds / 10 else None
 
 
 def _cpu_us(records: int, seconds: float, start_seconds: float) -> float | None:
@@ -132,6 +132,7 @@ def ratios(summary: Sequence[Row]) -> dict[str, float | None]:
             found[f"{what}: peak memory, MB"] = ours["peak_memory_bytes"] / 1e6
         else:
             found[f"{what}: seconds to the first record"] = ours["first_landed_seconds"]
+            found[f"{what}: largest task process, MB"] = ours["peak_task_bytes"] / 1e6
     return found
 
 
@@ -245,7 +246,7 @@ def _restore_parts(summary: Sequence[Row]) -> str:
                 tasks = f"{found['task_seconds']:.2f} s, {found['verify_seconds']:.2f} s | {found['peak_task_bytes'] / 1e6:,.0f} MB"
             first, last = found["first_landed_seconds"], found["last_landed_seconds"]
             lines.append(
-                f"| {pair['size']} B | {tool} | {first:.2f} s | {last - first:.2f} s | {max(found['seconds'] - last, 0):.2f} s | {tasks} |"
+                f"| {pair['size']} B | {tool} | {first:.2f} s | {last - first:.2f} s | {found['seconds'] - last:.2f} s | {tasks} |"
             )
     return "\n".join(lines)
 

@@ -1,8 +1,7 @@
 """Where the CPU of a backup goes: the same functions over the same bytes, one after the other, in one thread.
 
 The hot path is not instrumented; its stages are called here as it calls them. CPU of this thread only, but for the
-fetch, which is all of the process. Sums are below what `archiver backup` takes: start, event loop and hand-overs between threads
-come on top.
+fetch, which is all of the process.
 """
 
 import argparse

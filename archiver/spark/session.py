@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -26,13 +27,15 @@ _NOISE = b"WARNING: Using incubator modules"
 _QUICK_START = "-XX:TieredStopAtLevel=1"
 _STDERR = 2
 _LONGEST_START_S = 20.0  # then it is left behind; it ends with this process, whose pipe it reads
+_stops: list[threading.Thread] = []
 
 
 @contextmanager
 def open_context(name: str) -> Iterator[Callable[[], SparkContext]]:
-    """Start Spark on all local cores beside what the block does first, and stop it in the end.
+    """Start Spark on all local cores beside what the block does first, and have it stop in the end.
 
-    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start.
+    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Nobody waits for the stop,
+    but a next start: a JVM whose parent is gone stops by itself, and takes its files with it.
     """
     prefer_loopback()
     # py4j logs to the root logger what it raises as well.
@@ -47,11 +50,22 @@ def open_context(name: str) -> Iterator[Callable[[], SparkContext]]:
                 yield starting.result
         finally:
             is_wanted.clear()
-            with suppress(Exception):  # the JVM may be gone; nothing is lost with it
-                starting.result(_LONGEST_START_S).stop()
+            _stop_beside(starting)
+
+
+def _stop_beside(starting: Future[SparkContext]) -> None:
+    def stop() -> None:
+        with suppress(Exception):  # the JVM may be gone; nothing is lost with it
+            starting.result(_LONGEST_START_S).stop()
+
+    thread = threading.Thread(target=stop, name="spark-stop", daemon=True)
+    thread.start()
+    _stops.append(thread)
 
 
 def _start(name: str, is_wanted: threading.Event) -> SparkContext:
+    while _stops:  # there is one context in a process
+        _stops.pop().join()
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
