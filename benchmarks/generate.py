@@ -130,9 +130,10 @@ def _join(parts: Sequence[bytes | Matrix], count: int) -> list[bytes]:
     return [text[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
-    """Nothing in it expires while the benchmark runs."""
+def create_topic(bootstrap: str, topic: str, **more: str) -> None:
+    """Nothing in it expires while the benchmark runs. `more` are configs, with `_` for the dots."""
     configs = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    configs |= {name.replace("_", "."): value for name, value in more.items()}
     wanted = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config=configs)
     admin = AdminClient({"bootstrap.servers": bootstrap})  # a name keeps it alive until the answer is there
     admin.create_topics([wanted])[topic].result(30)

@@ -13,19 +13,16 @@ from pathlib import Path
 
 import yaml
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.generate import PARTITIONS, create_topic
+from benchmarks.limits import MOST_MEMORY, MOST_TASK, Limits
 from benchmarks.measure import Usage, run_measured
-from benchmarks.partitions import MOST_MEMORY
-from benchmarks.servers import own_broker, own_minio
+from benchmarks.servers import environment_for, own_broker, own_minio
 from tests.support.foreign_reader import open_client
 from tests.support.minio import Minio
 
 BUCKET = "large"
-PARTITIONS = 4
 TOPIC_BYTES = 600_000_000
-MOST_TASK = 300_000_000
 _LARGEST_MESSAGE = 64 * 1024 * 1024
 _PATIENCE_S = 300
 
@@ -36,9 +33,7 @@ KINDS: dict[str, Callable[[int], bytes]] = {
 
 
 def fill(bootstrap: str, topic: str, size: int, content_of: Callable[[int], bytes]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    configs = {"max.message.bytes": str(_LARGEST_MESSAGE), "retention.ms": "-1"}
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=configs)])[topic].result(30)
+    create_topic(bootstrap, topic, max_message_bytes=str(_LARGEST_MESSAGE))
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -68,7 +63,7 @@ class Site:
         self._bootstrap = bootstrap
         self._minio = minio
         self._folder = folder
-        self.over_limit: list[str] = []
+        self.limits = Limits()
 
     def measure(self, kind: str, content_of: Callable[[int], bytes], megabytes: int) -> None:
         """Back a new topic up, and restore it under another name."""
@@ -79,10 +74,12 @@ class Site:
         storage = {"url": f"s3://{BUCKET}/{topic}", "endpoint": self._minio.endpoint}
         config = self._write("archive", {"kafka": kafka, "storage": storage, "topics": {"include": [topic]}})
         usage = self._run("backup", "--until-end", "-c", config)
-        self._tell(f"backup, {megabytes} MB of {kind}", usage, usage.peak_memory_bytes, MOST_MEMORY + beyond)
+        self.limits.tell_memory(f"backup, {megabytes} MB of {kind}", usage.peak_memory_bytes, MOST_MEMORY + beyond)
         target = self._write("target", {"kafka": kafka})
         usage = self._run("restore", "-c", config, "--target", target, "--rename", f"{topic}={topic}-back")
-        self._tell(f"task of a restore, {megabytes} MB of {kind}", usage, usage.peak_task_bytes, MOST_TASK + beyond)
+        self.limits.tell_memory(
+            f"task of a restore, {megabytes} MB of {kind}", usage.peak_task_bytes, MOST_TASK + beyond
+        )
 
     def _write(self, name: str, values: object) -> str:
         path = self._folder / f"{name}.yaml"
@@ -91,18 +88,7 @@ class Site:
 
     def _run(self, *arguments: str) -> Usage:
         archiver = str(Path(sys.executable).with_name("archiver"))
-        keys = {"AWS_ACCESS_KEY_ID": self._minio.access_key, "AWS_SECRET_ACCESS_KEY": self._minio.secret_key}
-        return run_measured([archiver, *arguments], self._folder / "usage.json", {**os.environ, **keys})[0]
-
-    def _tell(self, what: str, usage: Usage, value: int, most: int) -> None:
-        is_over = value > most
-        print(
-            f"{what:40} {usage.seconds:6.1f} s {value / 1e6:6.0f} MB of at most {most / 1e6:.0f}"
-            f"{'  OVER' if is_over else ''}",
-            flush=True,
-        )
-        if is_over:
-            self.over_limit.append(what)
+        return run_measured([archiver, *arguments], self._folder / "usage.json", environment_for(self._minio))[0]
 
 
 def main() -> int:
@@ -115,7 +101,7 @@ def main() -> int:
         for megabytes in given.megabytes:
             for kind, content_of in KINDS.items():
                 site.measure(kind, content_of, megabytes)
-    return 1 if site.over_limit else 0
+    return 1 if site.limits.over else 0
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def _summary(rows: Sequence[Row], start: Row) -> Row:
     found = _medians(rows)
     records = found["records"]
     # A restore's start is seen in each run: until its first record reached the target.
-    starts: list[float] = [row.get("first_landed_seconds", start["seconds"]) or 0.0 for row in rows]
+    starts = [row["first_landed_seconds"] if "first_landed_seconds" in row else start["seconds"] for row in rows]
     start_seconds = median(starts)
     rest_seconds = median(row["seconds"] - one for row, one in zip(rows, starts, strict=True))
     rates = [row["records"] / row["seconds"] for row in rows]

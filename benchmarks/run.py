@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
 from benchmarks.measure import Usage, run_measured
 from benchmarks.report import beside, machine_facts, ratios, results, summarise, write_page
-from benchmarks.servers import own_broker, own_minio
+from benchmarks.servers import environment_for, own_broker, own_minio
 from tests.support.brokers import KAFKA_41
 from tests.support.foreign_reader import open_client
 from tests.support.minio import Minio
@@ -62,11 +61,7 @@ class Bench:
         self._archiver = str(Path(sys.executable).with_name("archiver"))
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         self._s3 = open_client(minio)
-        self._environment = {
-            **os.environ,
-            "AWS_ACCESS_KEY_ID": minio.access_key,
-            "AWS_SECRET_ACCESS_KEY": minio.secret_key,
-        }
+        self._environment = environment_for(minio)
 
     def measured(self, command: list[str], landing: Landing | None = None) -> tuple[Usage, Any]:
         usage, printed = run_measured(command, self._folder / "usage.json", self._environment, landing)

@@ -7,7 +7,6 @@ archives that an earlier run has made in it. Every figure is of a process of its
 """
 
 import argparse
-import gc
 import http.client
 import json
 import os
@@ -32,6 +31,7 @@ from archiver.control import settle_cluster, settle_topic
 from archiver.inventory import end_at, position_of
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_newest
+from archiver.memory import settle_memory
 from archiver.opening import OPENERS
 from archiver.restore import plan_restore
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
@@ -39,7 +39,7 @@ from archiver.store import ObjectStore, open_store
 from benchmarks.growth import table, write_page
 from benchmarks.landing import Landing
 from benchmarks.report import machine_facts
-from benchmarks.servers import own_broker, own_minio
+from benchmarks.servers import environment_for, own_broker, own_minio
 from tests.support.brokers import KAFKA_41, S3, GivenS3
 from tests.support.foreign_reader import open_client
 from tests.support.frames import frame_of
@@ -49,7 +49,6 @@ from tests.support.records import Rec
 CLUSTER = "scale-cluster"
 PARTITIONS = 2
 PUTTERS = 8
-GARBAGE_THRESHOLD = 100_000  # as the command has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,16 +239,6 @@ def measure_first_record(minio: S3, shape: Shape, topics: Sequence[str]) -> floa
         return landing.first_s
 
 
-def environment_for(minio: S3) -> dict[str, str]:
-    return {
-        **os.environ,
-        "AWS_ACCESS_KEY_ID": minio.access_key,
-        "AWS_SECRET_ACCESS_KEY": minio.secret_key,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ENDPOINT_URL": minio.endpoint,
-    }
-
-
 def measure(minio: S3, shape: Shape, task: str) -> Figure:
     command = [sys.executable, "-m", "benchmarks.scale", "--task", task, "--objects", str(shape.objects)]
     if task in COMMANDS:
@@ -261,7 +250,7 @@ def measure(minio: S3, shape: Shape, task: str) -> Figure:
 
 
 def run_task(task: str, shape: Shape) -> None:
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    settle_memory()  # as the command does
     config = StorageConfig(url=f"s3://{shape.bucket}", endpoint=os.environ["AWS_ENDPOINT_URL"])
     store, prefix = open_store(config)
     CALLS[task](store, Layout(prefix), shape)

@@ -157,11 +157,11 @@ class BlockEncoder:
             if why != NEEDS_ROOM:
                 self._rows += row - start
                 return int(row)
-            self._grow(room, block_bytes)
+            self._grow(room)
 
-    def _grow(self, room: int, block_bytes: int) -> None:
+    def _grow(self, room: int) -> None:
         # A large record is seldom alone: room for a block of them. What is not written to costs no memory.
-        wanted = block_bytes + room if room > _ROOM_BYTES else min(2 * len(self._buffer), self._kept_bytes)
+        wanted = self._kept_bytes + room if room > _ROOM_BYTES else min(2 * len(self._buffer), self._kept_bytes)
         larger = np.empty(max(wanted, self._used + room), np.uint8)
         larger[: self._used] = self._buffer[: self._used]
         self._buffer = larger

@@ -21,6 +21,7 @@ _SMALLEST_BATCH = 17  # up to and with the magic byte
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
 _UNKNOWN_EPOCH = -1
+SEQUENCES = 2**31  # then they begin at 0 again
 # For the payloads of one call, and again for the table of their records.
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
@@ -291,12 +292,27 @@ def _fits_alone(codec: BatchCodec, payload: Bytes, most_bytes: int) -> bool:
 
 
 class BatchEncoder:
-    """Collects rows, of several frames where they are small, into batches of one idempotent producer."""
+    """Collects rows, of several frames where they are small, into batches of one idempotent producer.
 
-    def __init__(self, *, codec: BatchCodec, level: int, batch_bytes: int) -> None:
+    `sequence` is the number of the first row; the batches count on from it.
+    """
+
+    def __init__(
+        self,
+        *,
+        codec: BatchCodec,
+        level: int,
+        batch_bytes: int,
+        producer_id: int,
+        producer_epoch: int,
+        sequence: int = 0,
+    ) -> None:
         self._codec = codec
         self._level = level
         self._batch_bytes = batch_bytes
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._sequence = sequence
         self._state = np.zeros(k.BATCH_STATE_SIZE, np.int64)
         self._buffer = np.empty(batch_bytes, np.uint8)
 
@@ -325,7 +341,7 @@ class BatchEncoder:
                 return int(row)
             self._buffer = np.concatenate((self._buffer, np.empty(room, np.uint8)))
 
-    def flush(self, *, producer_id: int, producer_epoch: int, sequence: int) -> EncodedBatch:
+    def flush(self) -> EncodedBatch:
         """Make one CreateTime batch of what was taken: one row at least."""
         count, used, first_timestamp, largest_timestamp = self._state.tolist()
         content = compress_payload(self._codec, self._buffer[:used], self._level, lead=k.HEADER_SIZE)
@@ -341,12 +357,13 @@ class BatchEncoder:
             count - 1,
             first_timestamp,
             largest_timestamp,
-            producer_id,
-            producer_epoch,
-            sequence,
+            self._producer_id,
+            self._producer_epoch,
+            self._sequence % SEQUENCES,
             count,
         )
         _CRC.pack_into(content.data, k.CRC_END - _CRC.size, google_crc32c.value(content[k.CRC_END :]))
+        self._sequence += count
         self._state[:] = 0
         if len(self._buffer) > self._batch_bytes:  # one large record must not cost memory for ever
             self._buffer = np.empty(self._batch_bytes, np.uint8)

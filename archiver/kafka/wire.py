@@ -7,7 +7,7 @@ carries it; the answer's bytes come back unread, so that a defect in reading is 
 import base64
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from itertools import groupby
 from typing import Any, ClassVar, Generic, TypeVar
@@ -94,14 +94,13 @@ class Writer:
         if self._flexible:
             self._parts.append(b"\0")
 
-    def finish(self) -> bytes:
-        return b"".join(self._parts)
-
-    def pieces(self) -> Iterator[bytes | memoryview]:
+    def pieces(self) -> list[bytes | memoryview]:
         """All of it, small parts together and large ones as they are: a batch of records need not be copied."""
+        pieces: list[bytes | memoryview] = []
         for is_large, run in groupby(self._parts, key=lambda part: len(part) >= _LARGE_BYTES):
             parts = list(run)
-            yield from parts if is_large else [b"".join(parts)]
+            pieces += parts if is_large else [b"".join(parts)]
+        return pieces
 
 
 class Reader:
@@ -247,7 +246,7 @@ class PreparedCall:
         out = Writer(flexible=self._flexible)
         out.raw(header)
         self._call.write(out, self.API_VERSION)
-        return list(out.pieces())
+        return out.pieces()
 
     def parse_response_header(self, stream: BytesIO) -> ResponseHeader_v0 | ResponseHeader_v1:
         return (ResponseHeader_v1 if self._flexible else ResponseHeader_v0).decode(stream)

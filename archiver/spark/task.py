@@ -9,7 +9,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from archiver.codec.batch import BatchEncoder, EncodedBatch, Scratch, decode_batches, first_step, whole_batches
+from archiver.codec.batch import (
+    SEQUENCES,
+    BatchEncoder,
+    EncodedBatch,
+    Scratch,
+    decode_batches,
+    first_step,
+    whole_batches,
+)
 from archiver.codec.compression import BatchCodec
 from archiver.codec.digest import DIGEST, SURVEY_SIZE, survey
 from archiver.config import StorageConfig
@@ -37,7 +45,6 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 BATCH_BYTES = 1_000_000  # uncompressed: below Kafka's default max.message.bytes whatever the data
-_SEQUENCES = 2**31
 _PRODUCE_TIMEOUT_MS = 30_000
 _ATTEMPTS = 60
 _PAUSE_S = 0.5
@@ -196,7 +203,7 @@ async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Clai
     The log end was read first, so the broker may remember more of ours than that, never less.
     """
     last = await client.last_sequence(task.target_topic, task.partition, claim.identity.producer_id)
-    if last is not None and (already_there - last - 1) % _SEQUENCES in range(1, _SEQUENCES // 2):
+    if last is not None and (already_there - last - 1) % SEQUENCES in range(1, SEQUENCES // 2):
         raise StrangerError(
             f"the target holds {already_there} records where this restore has written up to number {last}: someone else"
             " wrote to the target during the restore; delete the topic and restore again"
@@ -250,15 +257,14 @@ def _encode(
     store: ObjectStore, task: RestoreTask, identity: ProducerIdentity, first_index: int, totals: _Totals
 ) -> Iterator[EncodedBatch]:
     """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
-    encoder = BatchEncoder(codec=BatchCodec.LZ4, level=0, batch_bytes=BATCH_BYTES)
-    index = first_index
-
-    def batch() -> EncodedBatch:
-        nonlocal index
-        sequence = index % _SEQUENCES
-        index += encoder.rows
-        return encoder.flush(producer_id=identity.producer_id, producer_epoch=identity.epoch, sequence=sequence)
-
+    encoder = BatchEncoder(
+        codec=BatchCodec.LZ4,
+        level=0,
+        batch_bytes=BATCH_BYTES,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        sequence=first_index,
+    )
     for frame in read_parts(store, task.source_topic, task.partition, task.parts):
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
@@ -267,9 +273,9 @@ def _encode(
         while row < len(frame):
             row = encoder.append(frame, row)
             if row < len(frame):
-                yield batch()
+                yield encoder.flush()
     if encoder.rows:
-        yield batch()
+        yield encoder.flush()
 
 
 async def _send(client: KafkaClient, task: RestoreTask, batch: EncodedBatch, expected_offset: int) -> None:

@@ -122,10 +122,10 @@ def test_message_sets_are_refused_by_name(java_oracle: JavaOracle, magic: int, c
 def test_java_reads_ours(java_oracle: JavaOracle, codec: BatchCodec, seed: int) -> None:
     records = generate(seed, 2000)
     frame, row, found = frame_of(records), 0, 0
-    encoder = BatchEncoder(codec=codec, level=1, batch_bytes=50_000)
+    encoder = BatchEncoder(codec=codec, level=1, batch_bytes=50_000, producer_id=7, producer_epoch=2)
     while row < len(frame):
         next_row = encoder.append(frame, row)
-        made = encoder.flush(producer_id=7, producer_epoch=2, sequence=row)
+        made = encoder.flush()
         (batch,) = java_reads(java_oracle, made.content.tobytes())
         wanted = records[row:next_row]
         assert batch.records == tuple(replace(record, offset=index) for index, record in enumerate(wanted))
@@ -140,13 +140,14 @@ def test_java_reads_ours(java_oracle: JavaOracle, codec: BatchCodec, seed: int) 
 
 @pytest.mark.parametrize("codec", [BatchCodec.NONE, BatchCodec.LZ4, BatchCodec.ZSTD])
 def test_java_reads_any_of_ours(java_oracle: JavaOracle, codec: BatchCodec) -> None:
-    encoder = BatchEncoder(codec=codec, level=3, batch_bytes=10**6)
-
     @settings(max_examples=25)
     @given(record_lists(extreme=True, least=1, most=8), st.integers(0, 2**31 - 1), st.integers(0, 2**15 - 1))
     def check(records: list[Rec], sequence: int, epoch: int) -> None:
+        encoder = BatchEncoder(
+            codec=codec, level=3, batch_bytes=10**6, producer_id=2**62, producer_epoch=epoch, sequence=sequence
+        )
         encoder.append(frame_of(records), 0)
-        made = encoder.flush(producer_id=2**62, producer_epoch=epoch, sequence=sequence)
+        made = encoder.flush()
         (batch,) = java_reads(java_oracle, made.content.tobytes())
         assert list(batch.records) == records
         assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (2**62, epoch, sequence)
@@ -158,9 +159,9 @@ def test_java_reads_any_of_ours(java_oracle: JavaOracle, codec: BatchCodec) -> N
 def test_a_frame_from_java_goes_back_to_java(java_oracle: JavaOracle, codec: str, seed: int) -> None:
     records = generate(seed, 500, raw=False)
     frame = decode_batches(java_oracle.build(records, codec=codec), 0).frame
-    encoder = BatchEncoder(codec=BatchCodec.ZSTD, level=1, batch_bytes=10**7)
+    encoder = BatchEncoder(codec=BatchCodec.ZSTD, level=1, batch_bytes=10**7, producer_id=1, producer_epoch=0)
     encoder.append(frame, 0)
-    made = encoder.flush(producer_id=1, producer_epoch=0, sequence=0)
+    made = encoder.flush()
     (batch,) = java_reads(java_oracle, made.content.tobytes())
     assert list(batch.records) == records
 

@@ -283,9 +283,9 @@ def _encode_avro(frame: Frame) -> bytes:
 
 
 def _encode_batch(frame: Frame) -> bytes:
-    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1 << 16)
+    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1 << 16, producer_id=1, producer_epoch=0)
     encoder.append(frame, 0)
-    return encoder.flush(producer_id=1, producer_epoch=0, sequence=0).content.tobytes()
+    return encoder.flush().content.tobytes()
 
 
 def _survey(frame: Frame) -> int:

@@ -48,16 +48,19 @@ class Instance:
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """Value by (name, sorted labels); empty while it does not answer."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-                text = answer.read().decode()
-        except OSError:
-            return {}
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)
+            for family in text_string_to_metric_families(self.metrics_text())
             for sample in family.samples
         }
+
+    def metrics_text(self) -> str:
+        """As it tells them; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
 
     def value(self, name: str, **labels: str) -> float:
         return self.metrics().get((name, tuple(sorted(labels.items()))), float("nan"))
@@ -109,12 +112,14 @@ def running(site: ArchiveSite, config: Mapping[str, Any], name: str = "one", **e
         instance.kill()
 
 
-def eventually(reached: Callable[[], bool], what: str = "", timeout_s: float = _PATIENCE_S) -> None:
+def eventually(
+    reached: Callable[[], bool], what: str = "", timeout_s: float = _PATIENCE_S, every_s: float = 0.1
+) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + timeout_s
     while not reached():
         assert time.monotonic() < deadline, what or "not reached in time"
-        time.sleep(0.1)
+        time.sleep(every_s)
 
 
 def until_archived(

@@ -30,16 +30,20 @@ def read(content: bytes, position: int = 0, aborted: Sequence[tuple[int, int]] =
 # --- Frame -> batch
 
 
+def encoder_of(codec: BatchCodec = BatchCodec.NONE, batch_bytes: int = 1000, sequence: int = 0) -> BatchEncoder:
+    return BatchEncoder(
+        codec=codec, level=1, batch_bytes=batch_bytes, producer_id=3, producer_epoch=1, sequence=sequence
+    )
+
+
 def encode_all(frames: Iterable[Frame], encoder: BatchEncoder) -> list[bytes]:
-    contents, sequence = list[bytes](), 0
+    contents = list[bytes]()
 
     def flush() -> None:
-        nonlocal sequence
-        batch = encoder.flush(producer_id=3, producer_epoch=1, sequence=sequence)
+        batch = encoder.flush()
         assert batch.records > 0
         assert not encoder.rows
         contents.append(batch.content.tobytes())
-        sequence += batch.records
 
     for frame in frames:
         row = 0
@@ -59,7 +63,7 @@ def test_frames_become_batches_of_the_same_records(codec: BatchCodec, batch_byte
     records = generate(seed, count, first_offset=10**12)
     records[3] = replace(records[3], timestamp=2**63 - 1)
     records[4] = replace(records[4], timestamp=-(2**63))
-    contents = encode_all([frame_of(records)], BatchEncoder(codec=codec, level=1, batch_bytes=batch_bytes))
+    contents = encode_all([frame_of(records)], encoder_of(codec, batch_bytes))
     found: list[Rec] = []
     for content in contents:
         (batch,) = decode(content)
@@ -80,22 +84,21 @@ def test_batches_are_filled_as_far_as_they_may_be() -> None:
     records = [
         Rec(offset, 0, 0, None, b"x" * 93) for offset in range(30)
     ]  # 100 bytes each, as one delta takes one byte
-    sizes = [len(decode(content)[0].records) for content in encode_all([frame_of(records)], BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000))]  # fmt: skip
+    sizes = [len(decode(content)[0].records) for content in encode_all([frame_of(records)], encoder_of())]  # fmt: skip
     assert sizes == [9, 9, 9, 3]
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
 def test_it_does_not_matter_in_which_frames_records_come(cut: int, seed: int) -> None:
     records = generate(seed, 500)
-    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=5000)
-    at_once = encode_all([frame_of(records)], encoder)
+    at_once = encode_all([frame_of(records)], encoder_of(batch_bytes=5000))
     pieces = [frame_of(records[start : start + cut]) for start in range(0, len(records), cut)]
-    assert encode_all(pieces, encoder) == at_once
+    assert encode_all(pieces, encoder_of(batch_bytes=5000)) == at_once
     assert len(at_once) > 5
 
 
 def test_a_large_record_does_not_keep_its_room() -> None:
-    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=5000)
+    encoder = encoder_of(batch_bytes=5000)
     records = [replace(RECORD, value=bytes(size)) for size in (10, 3_000_000, 20)]
     contents = encode_all([frame_of(records)], encoder)
     assert [len(decode(content)[0].records) for content in contents] == [1, 1, 1]
@@ -106,14 +109,23 @@ def test_a_frame_from_kafka_goes_back_byte_for_byte(seed: int) -> None:
     records = generate(seed, 300)
     content = encode(batch_of(records, leader_epoch=-1, producer_id=5, producer_epoch=2, base_sequence=8))
     frame = decode_batches(content, 0).frame
-    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=10**7)
+    encoder = BatchEncoder(
+        codec=BatchCodec.NONE, level=0, batch_bytes=10**7, producer_id=5, producer_epoch=2, sequence=8
+    )
     assert encoder.append(frame, 0) == 300
-    assert encoder.flush(producer_id=5, producer_epoch=2, sequence=8).content == content
+    assert encoder.flush().content == content
+
+
+def test_sequence_numbers_begin_again_behind_the_largest() -> None:
+    records = [replace(RECORD, offset=offset) for offset in range(5)]
+    encoder = encoder_of(batch_bytes=1, sequence=2**31 - 2)
+    batches = [decode(content)[0] for content in encode_all([frame_of(records)], encoder)]
+    assert [batch.base_sequence for batch in batches] == [2**31 - 2, 2**31 - 1, 0, 1, 2]
 
 
 @pytest.mark.parametrize("start", [-1, 1, 2, 2**40])
 def test_rows_that_are_not_there_are_refused(start: int) -> None:
-    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000)
+    encoder = encoder_of()
     for frame in (frame_of([RECORD]), frame_of([])):
         with pytest.raises(ValueError, match="is not in the frame"):
             encoder.append(frame, start)
@@ -123,10 +135,10 @@ def test_rows_that_are_not_there_are_refused(start: int) -> None:
 
 @pytest.mark.parametrize("codec", [BatchCodec.GZIP, BatchCodec.SNAPPY])
 def test_other_codecs_are_not_written(codec: BatchCodec) -> None:
-    encoder = BatchEncoder(codec=codec, level=1, batch_bytes=1000)
+    encoder = encoder_of(codec)
     encoder.append(frame_of([RECORD]), 0)
     with pytest.raises(ValueError, match=codec.name):
-        encoder.flush(producer_id=0, producer_epoch=0, sequence=0)
+        encoder.flush()
 
 
 WRONG_COLUMNS = [
@@ -141,7 +153,7 @@ WRONG_COLUMNS = [
 def test_rows_that_point_outside_are_refused(column: Column, wrong: int) -> None:
     frame = frame_of([replace(RECORD, value=b"v")])
     frame.table[column, 0] = wrong
-    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1000)
+    encoder = encoder_of()
     with pytest.raises(ValueError, match="row 0"):
         encoder.append(frame, 0)
 
