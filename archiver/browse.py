@@ -7,7 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from archiver.codec.rows import frame_rows
-from archiver.control import Stretch, TopicFact, list_topics_known, read_topic_history, read_topics_known
+from archiver.control import (
+    TOPICS,
+    Stretch,
+    TopicFact,
+    list_topics_known,
+    read_topic_history,
+    read_topics_known,
+)
 from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Frame
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
@@ -49,6 +56,14 @@ def _newest_facts(
 ) -> dict[str, TopicFact | NotWholeError | None]:
     known = list_topics_known(store, layout)
     return read_topics_known(store, layout, {name: known[name] for name in known if not wanted or wanted(name)})
+
+
+def topic_names(store: ObjectStore, layout: Layout) -> set[str]:
+    """List the topics by name alone: two listings of directories, however many objects are in them."""
+    parsed = (layout.parse_topic_directory(name) for name in store.list_directories(layout.topics_prefix))
+    return {found[0] for found in parsed if found is not None} | set(
+        store.list_directories(layout.control_prefix(TOPICS))
+    )
 
 
 def find_topic(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from archiver import __version__
 from archiver.errors import ArchiverError, NotWholeError
@@ -47,8 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain("interrupted; what is in the archive is whole, run the same command again")
         return 4
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away (`| head`); Python would complain about it at exit
-        return 0
+        return 0  # the reader of our output went away (`| head`)
+
+
+def run() -> NoReturn:
+    """Be the program, and end at once: to take the interpreter apart takes half a second, and nothing comes of it."""
+    exit_code = main()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        _complain(f"the output could not be written: {error.strerror}; what is in the archive is whole")
+        exit_code = exit_code or ArchiverError.exit_code
+    logging.shutdown()
+    os._exit(exit_code)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -325,4 +338,4 @@ def _print_json(value: object) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run()

@@ -8,14 +8,14 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archiver.backup import BackupReport, BackupRequest, back_up_until_end
-from archiver.browse import read_archive
+from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, KafkaProperties, StorageConfig
 from archiver.errors import StoppedError, UsageError
@@ -31,10 +31,8 @@ from archiver.positions import PositionPolicy
 from archiver.restore import (
     ArchivedTopic,
     RestorePlan,
+    RestoreRequest,
     check_restore_id,
-    default_restore_id,
-    is_wanted,
-    parse_renames,
     plan_restore,
 )
 from archiver.segment import SegmentLimits
@@ -240,33 +238,45 @@ def run_restore_job(
         ) from error
     started_s = time.monotonic()
     kafka = KafkaSettings.parse(target)
-    by_name = parse_renames(renames)
+    request = RestoreRequest.parse(topics, renames, life)
     if restore_id is not None:
         check_restore_id(restore_id)
     store, prefix = open_store(storage)
+    layout = Layout(prefix)
+
+    def plan(wave: Mapping[str, str]) -> RestorePlan:
+        notice(f"reading the archive of {len(wave)} topics")
+        archived = read_archive(store, layout, life=life, wanted=wave.__contains__)
+        _tell_other_lives(archived)
+        return plan_restore(archived, wave)
+
     with open_context("archiver restore") as start_spark:
-        notice("reading the archive")
-        archived = read_archive(store, Layout(prefix), life=life, wanted=lambda topic: is_wanted(topic, topics))
-        plan = plan_restore(archived, topics, by_name)
-        _tell_other_lives(archived, plan)
-        name = restore_id or asyncio.run(_default_id(storage, kafka, plan))
+        notice("looking at the archive and the target")
+        targets = request.targets(topic_names(store, layout))
+        cluster_id, existing = asyncio.run(_look_at_target(kafka, targets.values()))
+        name = restore_id or request.default_id(storage.url, cluster_id)
         reports, filling_s = run_restore(
-            plan, start_spark, restore_id=name, storage=storage, kafka=kafka, notice=notice
+            map(plan, request.waves(targets, existing)),
+            start_spark,
+            restore_id=name,
+            storage=storage,
+            kafka=kafka,
+            notice=notice,
         )
     seconds = round(time.monotonic() - started_s, 3)
     return RestoreResult(restore_id=name, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports)
 
 
-def _tell_other_lives(archived: Sequence[ArchivedTopic], plan: RestorePlan) -> None:
-    restored = {topic.source for topic in plan.topics}
+def _tell_other_lives(archived: Iterable[ArchivedTopic]) -> None:
     for topic in archived:
-        if topic.other_lives and topic.topic in restored:
+        if topic.other_lives:
             others = ", ".join(map(str, topic.other_lives))
             log.warning(
                 "%s: this is its life %d; the archive also has life %s (--life)", topic.topic, topic.life, others
             )
 
 
-async def _default_id(storage: StorageConfig, kafka: KafkaSettings, plan: RestorePlan) -> str:
+async def _look_at_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
+    """Return the cluster's id, and which of the topics it has."""
     async with KafkaClient(kafka) as client:
-        return default_restore_id(storage.url, await client.cluster_id(), plan)
+        return await client.cluster_id(), await client.describe_topics(topics)

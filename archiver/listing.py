@@ -14,6 +14,12 @@ from archiver.store import ListedObject, ObjectStore
 LISTINGS_AT_ONCE = 8
 # What is listed before the rest is shared out: each further listing reads up to a page of 1,000 keys too many.
 _ALONE = 5_000
+# A request for each directory, where there are few of them, or so many keys in each, on average of some. What the prefix
+# of all topics asks for costs MinIO more: it goes on listing behind the last key that was wanted.
+_FEW_DIRECTORIES = 32
+_MANY_KEYS = 25
+_LOOKED_INTO = 4
+_PAGE = 1_000
 
 
 class ListedSegment(NamedTuple):
@@ -127,21 +133,30 @@ def _reaches(span: _Span, key: str) -> bool:
 
 
 def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]) -> list[_Span]:
-    """A span for each wanted directory; one for several of them that are neighbours, because each costs a request."""
+    """A span for each wanted directory, or one for several small ones that are neighbours: each costs a request."""
     prefix = layout.topics_prefix
     names = _directories(store, prefix)
     parsed = {name: layout.parse_topic_directory(name) for name in names}
     is_wanted = {name: topic is not None and wanted(topic[0]) for name, topic in parsed.items()}
+    chosen = [name for name in names if is_wanted[name]]
+    each = [_Span(f"{prefix}{name}/", "", "") for name in chosen]
+    if len(each) <= _FEW_DIRECTORIES or _are_large(store, each):
+        return each
     following = dict(zip(names, [f"{prefix}{name}/" for name in names[1:]], strict=False))
     spans: list[_Span] = []
     for chunk in _chunks(names):
-        for chosen, run in groupby(chunk, is_wanted.__getitem__):
+        for wants, run in groupby(chunk, is_wanted.__getitem__):
             first, *others = run
-            if chosen and not others:
+            if wants and not others:
                 spans.append(_Span(f"{prefix}{first}/", "", ""))
-            elif chosen:
+            elif wants:
                 spans.append(_Span(prefix, f"{prefix}{first}/", following.get(others[-1], "")))
     return spans
+
+
+def _are_large(store: ObjectStore, directories: Sequence[_Span]) -> bool:
+    looked_into = directories[:: max(1, len(directories) // _LOOKED_INTO)]
+    return sum(1 for span in looked_into for _ in islice(_list(store, span), _PAGE)) >= _MANY_KEYS * len(looked_into)
 
 
 def _directories(store: ObjectStore, prefix: str) -> list[str]:

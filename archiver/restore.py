@@ -1,10 +1,11 @@
 """What a restore will do: a plan is a value, made without effects."""
 
 import hashlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from archiver.control import TopicFact
 from archiver.errors import UsageError
@@ -15,6 +16,7 @@ from archiver.reader import ObjectPart
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
 RETENTION_KEYS = ("retention.ms", "retention.bytes")
+_FIRST_TOPICS = 16  # enough to keep the cores busy while the others are planned
 _LARGEST_MESSAGE = str(2**31 - 1)  # what the source once took, the target takes; no fact tells how large headers are
 
 # They keep the broker's hands off while records of any age are filled in. Names that a broker lacks are left out later.
@@ -78,7 +80,54 @@ class ArchivedTopic:
     other_lives: tuple[int, ...]  # that have records, and of which nothing is joined here
 
 
-def parse_renames(texts: Iterable[str]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRequest:
+    """What a restore was asked for; the same request is the same restore, whatever it finds."""
+
+    topics: str | None = None  # a regular expression; None: all
+    renames: Mapping[str, str] = field(default_factory=dict)
+    life: int | None = None  # None: the newest of each topic
+
+    @classmethod
+    def parse(cls, topics: str | None, renames: Iterable[str], life: int | None = None) -> "RestoreRequest":
+        """Make one of what stands on the command line: `renames` are `OLD=NEW`. Raises UsageError."""
+        return cls(topics=topics, renames=_parse_renames(renames), life=life)
+
+    def targets(self, names: Iterable[str]) -> dict[str, str]:
+        """Choose among the topics of an archive; returns into which topic each is restored. Raises UsageError."""
+        targets = {name: self.renames.get(name, name) for name in sorted(names) if is_wanted(name, self.topics)}
+        if not targets:
+            raise UsageError(
+                f"no archived topic matches {self.topics or 'anything'}; `archiver ls` shows what there is"
+            )
+        absent = self.renames.keys() - targets
+        if absent:
+            raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
+        doubled = sorted(name for name, count in Counter(targets.values()).items() if count > 1)
+        if doubled:
+            raise UsageError(f"two topics would be restored into {', '.join(doubled)}; rename one of them")
+        return targets
+
+    def waves(self, targets: Mapping[str, str], existing: Container[str]) -> list[dict[str, str]]:
+        """Share targets out: the first wave is small, and is filled while the others are planned and created.
+
+        What may be refused is in the first one, before anything is changed: targets that exist already, and all of
+        them when a life was asked for that they may not have.
+        """
+        new = [source for source, target in targets.items() if target not in existing]
+        later = new[_FIRST_TOPICS:] if self.life is None else []
+        first = targets.keys() - later
+        waves = ({name: targets[name] for name in sorted(names)} for names in (first, later))
+        return [wave for wave in waves if wave]
+
+    def default_id(self, archive_url: str, target_cluster_id: str) -> str:
+        """Return the same id for the same command, so that running it again resumes."""
+        renames = [f"{old}={new}" for old, new in sorted(self.renames.items())]
+        request = [archive_url, target_cluster_id, self.topics, renames, self.life]
+        return hashlib.sha256(json.dumps(request).encode()).hexdigest()[:16]
+
+
+def _parse_renames(texts: Iterable[str]) -> dict[str, str]:
     """Parse `old=new` pairs."""
     renames: dict[str, str] = {}
     for text in texts:
@@ -91,21 +140,6 @@ def parse_renames(texts: Iterable[str]) -> dict[str, str]:
     return renames
 
 
-def plan_restore(archive: Sequence[ArchivedTopic], topics_regex: str | None, renames: Mapping[str, str]) -> RestorePlan:
-    """Choose topics by full match and plan each. Raises UsageError."""
-    chosen = [topic for topic in archive if is_wanted(topic.topic, topics_regex)]
-    if not chosen:
-        raise UsageError(f"no archived topic matches {topics_regex or 'anything'}; `archiver ls` shows what there is")
-    absent = renames.keys() - {topic.topic for topic in chosen}
-    if absent:
-        raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
-    targets = [renames.get(topic.topic, topic.topic) for topic in chosen]
-    doubled = sorted(name for name, count in Counter(targets).items() if count > 1)
-    if doubled:
-        raise UsageError(f"two topics would be restored into {', '.join(doubled)}; rename one of them")
-    return RestorePlan(topics=tuple(_plan_topic(topic, target) for topic, target in zip(chosen, targets, strict=True)))
-
-
 def is_wanted(topic: str, topics_regex: str | None) -> bool:
     """Tell whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
     if topic.startswith("__"):
@@ -114,6 +148,13 @@ def is_wanted(topic: str, topics_regex: str | None) -> bool:
         return topics_regex is None or re.fullmatch(topics_regex, topic) is not None
     except re.error as error:
         raise UsageError(f"--topics {topics_regex}: not a regular expression: {error}") from error
+
+
+def plan_restore(archive: Iterable[ArchivedTopic], targets: Mapping[str, str]) -> RestorePlan:
+    """Plan each topic of an archive that has a target."""
+    return RestorePlan(
+        topics=tuple(_plan_topic(topic, targets[topic.topic]) for topic in archive if topic.topic in targets)
+    )
 
 
 def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
@@ -158,13 +199,3 @@ def check_restore_id(restore_id: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", restore_id, re.ASCII) is None:
         raise UsageError(f"--id {restore_id}: must be 1 to 64 of a-z A-Z 0-9 . _ -, and begin with a letter or a digit")
     return restore_id
-
-
-def default_restore_id(archive_url: str, target_cluster_id: str, plan: RestorePlan) -> str:
-    """Return the same id for the same command, so that running it again resumes."""
-    request = [
-        archive_url,
-        target_cluster_id,
-        *(f"{topic.source}@{topic.life}={topic.target}" for topic in plan.topics),
-    ]
-    return hashlib.sha256("\n".join(request).encode()).hexdigest()[:16]

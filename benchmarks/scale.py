@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from archiver.browse import read_archive
+from archiver.browse import read_archive, topic_names
 from archiver.config import StorageConfig
 from archiver.control import settle_cluster, settle_topic
 from archiver.inventory import end_at, position_of
@@ -33,7 +33,7 @@ from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_newest
 from archiver.memory import settle_memory
 from archiver.opening import OPENERS
-from archiver.restore import plan_restore
+from archiver.restore import RestoreRequest, plan_restore
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
 from archiver.store import ObjectStore, open_store
 from benchmarks.growth import table, write_page
@@ -155,13 +155,14 @@ def prepare(minio: S3, shape: Shape) -> None:
 
 
 def plan_all(store: ObjectStore, layout: Layout, shape: Shape) -> None:
-    plan = plan_restore(read_archive(store, layout), None, {})
+    targets = RestoreRequest().targets(topic_names(store, layout))
+    plan = plan_restore(read_archive(store, layout, wanted=targets.__contains__), targets)
     assert sum(topic.records for topic in plan.topics) == shape.objects
 
 
 def plan_topic(store: ObjectStore, layout: Layout, shape: Shape) -> None:
     name = topic_name(shape.topics // 2)
-    plan = plan_restore(read_archive(store, layout, wanted=name.__eq__), name, {})
+    plan = plan_restore(read_archive(store, layout, wanted=name.__eq__), {name: name})
     assert plan.topics[0].records == shape.objects // shape.topics
 
 

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from archiver.config import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError, TemporaryError
+from archiver.errors import ArchiverError, NotWholeError, TemporaryError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
@@ -27,7 +27,7 @@ from archiver.workers import workers
 Value = TypeVar("Value")
 
 _SLICES_PER_CORE = 16
-_FIRST_TOPICS = 16  # enough to keep the cores busy while the others are created
+_WAVES_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class TopicReport:
 
 
 def run_restore(
-    plan: RestorePlan,
+    plans: Iterable[RestorePlan],
     start_spark: Callable[[], SparkContext],
     *,
     restore_id: str,
@@ -59,34 +59,43 @@ def run_restore(
     kafka: KafkaSettings,
     notice: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[TopicReport], float]:
-    """Carry out a plan; run again with the same id, it goes on where the target ends.
+    """Carry out plans; run again with the same id, it goes on where the target ends.
 
-    Returns a report for each topic, and the seconds that creating, filling and reading back took.
+    Each plan is asked for when the one before it is being filled. Returns a report for each topic, and the seconds that
+    creating, filling and reading back took.
     """
-    return _Restore(plan, restore_id, storage, kafka).run(start_spark, notice)
+    return _Restore(restore_id, storage, kafka, notice).run(plans, start_spark)
 
 
 class _Restore:
-    def __init__(self, plan: RestorePlan, restore_id: str, storage: StorageConfig, kafka: KafkaSettings) -> None:
-        self._plan = plan
+    def __init__(
+        self, restore_id: str, storage: StorageConfig, kafka: KafkaSettings, notice: Callable[[str], None]
+    ) -> None:
         self._restore_id = restore_id
         self._storage = storage
         self._kafka = kafka
+        self._notice = notice
         store, prefix = open_store(storage)
-        self._targets = Targets(kafka, plan.topics, RestoreNotes(store, Layout(prefix), restore_id))
+        self._targets = Targets(kafka, RestoreNotes(store, Layout(prefix), restore_id))
+        self._topics: list[TopicPlan] = []  # the largest of each wave first
         self._topic_ids: dict[str, str] = {}  # of the targets
 
     def run(
-        self, start_spark: Callable[[], SparkContext], notice: Callable[[str], None]
+        self, plans: Iterable[RestorePlan], start_spark: Callable[[], SparkContext]
     ) -> tuple[list[TopicReport], float]:
-        notice("looking at the target")
-        self._ask(self._targets.check)  # 1. refuse what cannot go well, before anything is changed
-        notice("starting Spark")
+        # 1. refuse what cannot go well, before anything is changed for it
+        waves = filter(None, map(self._check, plans))
+        first = next(waves, None)
+        if first is None:
+            raise UsageError(
+                "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
+            )
+        self._notice("starting Spark")
         spark = start_spark()
         started_s = time.monotonic()
-        reports = self._fill(spark, notice)  # 2. create the topics, fill and verify them
+        reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
-        notice("finishing the target")
+        self._notice("finishing the target")
         return self._ask(lambda client: self._finish(client, reports)), filling_s  # 3. only then the archived configs
 
     def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
@@ -96,17 +105,19 @@ class _Restore:
 
         return asyncio.run(run())
 
-    def _fill(self, spark: SparkContext, notice: Callable[[str], None]) -> list[TaskReport]:
-        """Fill the largest topics while the others are created: of a thousand that takes long."""
-        ordered = sorted(self._plan.topics, key=_objects, reverse=True)
-        waves = [wave for wave in (ordered[:_FIRST_TOPICS], ordered[_FIRST_TOPICS:]) if wave]
+    def _check(self, plan: RestorePlan) -> list[TopicPlan]:
+        self._ask(lambda client: self._targets.check(client, plan.topics))
+        return sorted(plan.topics, key=_objects, reverse=True)
+
+    def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
+        """Fill a wave while the next one is planned and created: of a thousand topics that takes long."""
         running: list[Future[list[TaskReport]]] = []
-        with workers(len(waves), "fill") as pool:
+        with workers(_WAVES_AT_ONCE, "fill") as pool:
             try:
                 for topics in waves:
-                    notice(f"preparing {len(topics)} topics of the target")
+                    self._notice(f"preparing {len(topics)} topics of the target")
                     tasks = self._ask(partial(self._prepare, topics=topics))
-                    notice(f"filling {len(tasks)} partitions")
+                    self._notice(f"filling {len(tasks)} partitions")
                     running.append(pool.submit(run_on_spark, spark, tasks))
             except ArchiverError:
                 wait(running)  # what is being filled is whole then, and the same command goes on behind it
@@ -115,6 +126,7 @@ class _Restore:
 
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> list[RestoreTask]:
         cluster_id = await client.cluster_id()
+        self._topics += topics
         self._topic_ids |= await self._targets.prepare(client, [topic.target for topic in topics])
         return [task for topic in topics for task in self._tasks(topic, cluster_id)]
 
@@ -137,10 +149,11 @@ class _Restore:
         ]
 
     async def _finish(self, client: KafkaClient, reports: Sequence[TaskReport]) -> list[TopicReport]:
-        by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in self._plan.topics}
+        topics = sorted(self._topics, key=lambda topic: topic.source)
+        by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
         for report in reports:
             by_target[report.target_topic].append(report)
-        for topic in self._plan.topics:
+        for topic in topics:
             by_target[topic.target] += _refused(topic)
         whole = {name for name, mine in by_target.items() if not any(report.error for report in mine)}
         left_out = await self._targets.finish(client, {name: self._topic_ids[name] for name in sorted(whole)})
@@ -153,7 +166,7 @@ class _Restore:
                 is_finished=topic.target in whole,
                 left_out_configs=left_out.get(topic.target, ()),
             )
-            for topic in self._plan.topics
+            for topic in topics
         ]
 
     def _retention_command(self, topic: TopicPlan) -> str:

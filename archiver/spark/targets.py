@@ -1,6 +1,6 @@
 """The target topics of a restore: checked, prepared and finished, with a few requests for all of them together."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from archiver.errors import KafkaError
 from archiver.kafka.admin import KafkaAdmin
@@ -18,16 +18,18 @@ Claims = Mapping[str, Mapping[int, Claim]]  # topic -> partition -> claim
 
 
 class Targets:
-    """The topics that a plan restores into."""
+    """The topics that a restore fills, known by their plans once they were checked."""
 
-    def __init__(self, kafka: KafkaSettings, topics: Sequence[TopicPlan], notes: RestoreNotes) -> None:
+    def __init__(self, kafka: KafkaSettings, notes: RestoreNotes) -> None:
         self._admin = KafkaAdmin(kafka)
-        self._topics = {topic.target: topic for topic in topics}
+        self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
 
-    async def check(self, client: KafkaClient) -> None:
+    async def check(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> None:
         """Refuse what cannot go well, before anything is changed."""
-        await self._claims(client, await client.describe_topics(self._topics))
+        plans = {topic.target: topic for topic in topics}
+        self._topics |= plans
+        await self._claims(client, await client.describe_topics(plans))
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> dict[str, str]:
         """Create some of the topics, or take them up again, ready to be filled. Returns their topic ids."""

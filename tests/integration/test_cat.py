@@ -198,14 +198,14 @@ def test_an_empty_topic_is_known_to_every_command(archive: Archive, run: Run) ->
         exit_code, _, err = run(command, "nothing")
         assert exit_code == 2
         assert "nothing is not in the archive" in err
-    plan = plan_restore(read_archive(archive.store, LAYOUT, wanted=lambda name: name == "idle"), "idle", {})
+    plan = plan_restore(read_archive(archive.store, LAYOUT, wanted="idle".__eq__), {"idle": "idle"})
     assert [(one.records, one.problem) for one in plan.topics[0].partitions] == [(0, ""), (0, "")]
 
 
 def test_a_restore_names_all_that_is_wrong_with_a_partition(archive: Archive) -> None:
     lose(archive, 0)
     strip(archive, 10)
-    (topic,) = plan_restore(read_archive(archive.store, LAYOUT), None, {}).topics
+    (topic,) = plan_restore(read_archive(archive.store, LAYOUT), {"orders": "orders"}).topics
     assert [one.partition for one in topic.partitions if one.problem] == [PARTITION]
     problem = topic.partitions[PARTITION].problem
     assert Archive.key(10) in problem
@@ -240,12 +240,12 @@ def test_a_log_that_was_cut_back_is_read_through_its_lives(archive: Archive, run
         found = run("cat", "orders", "--from-offset", str(start), "--partition", "3")
         assert (found[0], told(found[1])) == (0, [row for row in joined if row[1] >= start])
 
-    (topic,) = plan_restore(read_archive(archive.store, LAYOUT), None, {}).topics
+    (topic,) = plan_restore(read_archive(archive.store, LAYOUT), {"orders": "orders"}).topics
     plan, other = topic.partitions[PARTITION], topic.partitions[4]
     assert (topic.life, len(topic.partitions), plan.problem, plan.records, other.records) == (1, 5, "", 8, 2)
     frames = read_parts(archive.store, "orders", PARTITION, plan.parts)
     assert [record.offset for record in records_of(*frames)] == [offset for _, offset in joined]
-    (whole,) = plan_restore(read_archive(archive.store, LAYOUT, life=0), None, {}).topics
+    (whole,) = plan_restore(read_archive(archive.store, LAYOUT, life=0), {"orders": "orders"}).topics
     assert {part.until_offset for part in whole.partitions[PARTITION].parts} == {None}
     assert whole.partitions[PARTITION].selection_digest != plan.selection_digest
     assert whole.partitions[4].selection_digest == other.selection_digest
@@ -255,7 +255,7 @@ def test_a_selection_that_ends_elsewhere_is_another_one(archive: Archive) -> Non
     (topic,) = read_archive(archive.store, LAYOUT)
     whole = topic.partitions[PARTITION]
     cuts = [whole, whole.until_offset(30), whole.until_offset(29), whole.until_offset(21)]
-    plans = [plan_restore([replace(topic, partitions={PARTITION: cut})], None, {}) for cut in cuts]
+    plans = [plan_restore([replace(topic, partitions={PARTITION: cut})], {"orders": "orders"}) for cut in cuts]
     selections = [plan.topics[0].partitions[PARTITION].selection_digest for plan in plans]
     assert selections[0] == selections[1]
     assert len(set(selections)) == 3

@@ -181,19 +181,20 @@ def test_what_is_not_in_the_archive_is_refused(broker_41: Broker, topic: str, si
 
 
 def test_one_refused_target_keeps_all_from_being_touched(broker: Broker, topic: str, site: ArchiveSite) -> None:
-    names = [f"{topic}.{name}" for name in ("absent", "empty", "foreign")]
+    """Also one that would come late: more topics than are filled first."""
+    names = [f"{topic}.{number:02}" for number in range(18)]
     for name in names:
-        fill(broker, name, [5, 5])
+        fill(broker, name, [1, 1])
     site.back_up(broker.bootstrap, f"{topic}[.].*")
     renames = [f"{name}={name}.back" for name in names]
-    create_topic(broker.bootstrap, f"{names[1]}.back", 2)
-    fill(broker, f"{names[2]}.back", [0, 1])
-    before = configs_of(broker, f"{names[1]}.back", own=True)
-    with pytest.raises(KafkaError, match=rf"{names[2]}\.back is not empty \(partition 1\)"):
+    create_topic(broker.bootstrap, f"{names[16]}.back", 2)
+    fill(broker, f"{names[17]}.back", [0, 1])
+    before = configs_of(broker, f"{names[16]}.back", own=True)
+    with pytest.raises(KafkaError, match=rf"{names[17]}\.back is not empty \(partition 1\)"):
         site.restore(broker.bootstrap, topics=rf"{topic}\..*", rename=renames)
     there = with_client(broker.bootstrap, lambda client: client.describe_topics(f"{name}.back" for name in names))
-    assert sorted(there) == [f"{names[1]}.back", f"{names[2]}.back"]
-    assert configs_of(broker, f"{names[1]}.back", own=True) == before
+    assert sorted(there) == [f"{names[16]}.back", f"{names[17]}.back"]
+    assert configs_of(broker, f"{names[16]}.back", own=True) == before
 
 
 # --- again, and at the same time

@@ -44,9 +44,13 @@ def archive(keys: set[SegmentKey], strangers: set[str]) -> MemoryStore:
     return store
 
 
-@pytest.fixture(autouse=True)
-def _soon_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["few directories", "small ones", "large ones"])
+def _ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way to list: soon side by side, by neighbours, a directory each."""
     monkeypatch.setattr(archiver.listing, "_ALONE", 5)
+    if request.param != "few directories":
+        monkeypatch.setattr(archiver.listing, "_FEW_DIRECTORIES", 0)
+        monkeypatch.setattr(archiver.listing, "_MANY_KEYS", 0 if request.param == "large ones" else 10**6)
 
 
 @settings(max_examples=25)
@@ -116,7 +120,32 @@ def test_a_listing_is_not_read_beyond_what_is_needed() -> None:
     watched = Watched()
     watched.objects = archive({SegmentKey(topic=name, partition=0, base=0) for name in names}, set()).objects
     assert len(list_segments(watched, LAYOUT, {"t007"}.__contains__).segments) == 1
-    assert watched.read <= 201  # the directories are made of keys in this store
+    assert watched.read <= 202  # the directories are made of keys in this store
     watched.read = 0
     assert len(list_segments(watched, LAYOUT).segments) == 200
     assert watched.read <= 2 * 200 + 2 * archiver.listing.LISTINGS_AT_ONCE
+
+
+@pytest.mark.parametrize(("keys_each", "one_each"), [(1, False), (40, True)])
+def test_small_topics_share_a_request_and_large_ones_have_their_own(
+    keys_each: int, one_each: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counting(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.prefixes: set[str] = set()
+
+        def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+            self.prefixes.add(f"{prefix} {start_after}")
+            return super().list(prefix, start_after)
+
+    monkeypatch.setattr(archiver.listing, "_FEW_DIRECTORIES", 32)
+    monkeypatch.setattr(archiver.listing, "_MANY_KEYS", 25)
+    names = [f"t{number:03}" for number in range(110)]
+    keys = {SegmentKey(topic=name, partition=0, base=base) for name in names for base in range(keys_each)}
+    store = Counting()
+    store.objects = archive(keys, set()).objects
+    found = list_segments(store, LAYOUT, set(names[:100]).__contains__)
+    assert {one.key for one in found.segments} == {key for key in keys if key.topic in names[:100]}
+    assert (len(store.prefixes) >= 100) is one_each
+    assert len(store.prefixes) < 25 or one_each
