@@ -95,6 +95,25 @@ def _parser() -> argparse.ArgumentParser:
     _add_life(cat)
     cat.add_argument("--limit", type=_natural, metavar="N", help="stop after N records")
 
+    inspect = _command(
+        commands, "inspect", _inspect, "take one object apart: header, facts, blocks, and whether they agree"
+    )
+    _add_archive(inspect)
+    _add_format(inspect)
+    inspect.add_argument("object", metavar="OBJECT", help="s3://BUCKET/KEY, a key of the archive, or a file")
+
+    verify = _command(commands, "verify", _verify, "is the archive whole?")
+    _add_archive(verify)
+    _add_format(verify)
+    verify.add_argument(
+        "--level",
+        choices=("listing", "counts", "records"),
+        default="listing",
+        help="listing: names and facts (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
+    )
+    verify.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
+    verify.add_argument("--since", metavar="TIME", help="read only objects that were put since (2026-11-20T14:00:00Z)")
+
     restore = _command(commands, "restore", _restore, "bring topics back into a cluster, as a Spark job")
     _add_archive(restore)
     _add_format(restore)
@@ -278,6 +297,57 @@ def _cat(options: argparse.Namespace) -> int:
     for record in islice(records, options.limit):
         print(json.dumps(record, ensure_ascii=False))
     return NotWholeError.exit_code if problems else 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from archiver.config import config_from_url
+    from archiver.job import inspect_object
+    from archiver.printing import inspection_lines, inspection_row
+
+    place = str(options.object)
+    if Path(place).is_file():
+        config = None
+    elif place.startswith("s3://") and options.config is None and options.url is None:
+        config = config_from_url("/".join(place.split("/")[:3]))
+    else:
+        config = _archive_config(options)
+    found = inspect_object(config, place)
+    if options.format == "json":
+        _print_json(inspection_row(found))
+    else:
+        _print_lines(inspection_lines(found))
+    problems = [check.problem for check in found.checks if check.problem]
+    for problem in problems:
+        _complain(problem)
+    return NotWholeError.exit_code if problems else 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from archiver.config import parse_moment
+    from archiver.job import run_verify
+    from archiver.observe import Progress
+    from archiver.printing import verify_lines, verify_row
+    from archiver.verify import Level
+
+    progress = Progress("verify", quiet=options.quiet)
+    try:
+        result = run_verify(
+            _archive_config(options).storage,
+            Level(options.level),
+            topics=options.topics,
+            since=None if options.since is None else parse_moment("--since", options.since),
+            notice=progress.tell,
+        )
+    finally:
+        progress.close()
+    if options.format == "json":
+        _print_json(verify_row(result))
+    else:
+        _print_lines(verify_lines(result))
+    for problem in [*result.problems, *(one.error for one in result.errors)]:
+        _complain(problem)
+    codes = [NotWholeError.exit_code] if result.problems else []
+    return max([*codes, *(one.exit_code for one in result.errors)], default=0)
 
 
 def _restore(options: argparse.Namespace) -> int:

@@ -79,6 +79,14 @@ def parse_time_ms(text: str) -> int:
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
+def parse_moment(what: str, text: str) -> datetime:
+    """Parse a time of the command line, as parse_time_ms does. Raises UsageError; `what` is the option."""
+    try:
+        return datetime.fromtimestamp(parse_time_ms(text) / 1000, UTC)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{what}: {error}") from error
+
+
 def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)

@@ -1,6 +1,6 @@
 """What the archive holds, summed up (`ls`): from facts alone, without a body or a kernel."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.control import TopicFact, list_topics_known, read_topic_history, read_topics_known
@@ -51,13 +51,20 @@ def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
 
 
 def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
-    inventory = read_inventory(store, layout)
-    known = list_topics_known(store, layout)
+    inventory, known, unreadable = look(store, layout)
+    return _survey_of(inventory, list_topics(inventory, known), unreadable)
+
+
+def look(
+    store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None
+) -> tuple[Inventory, Collection[str], Sequence[str]]:
+    """Return what there is of the wanted topics, which of them are known, and what of their control facts cannot be read."""
+    inventory = read_inventory(store, layout, wanted)
+    known = {name: number for name, number in list_topics_known(store, layout).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
     with_lives = {name: known.get(name) for name, life in sorted(inventory.partitions) if life}
     histories, unreadable = _newest_facts(store, layout, with_lives)
-    inventory = _begin_at_branches(inventory, histories)
-    return _survey_of(inventory, list_topics(inventory, known), unreadable)
+    return _begin_at_branches(inventory, histories), known.keys(), unreadable
 
 
 def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
@@ -71,7 +78,7 @@ def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
 
 
 def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
-    return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *_problems(inventory)])
+    return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)])
 
 
 def _newest_facts(
@@ -106,7 +113,8 @@ def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[To
     return replace(inventory, partitions=partitions)
 
 
-def _problems(inventory: Inventory) -> list[str]:
+def problems_in(inventory: Inventory) -> list[str]:
+    """Tell of all that cannot be read, and of all that is missing."""
     problems = [damage.message for damage in inventory.damaged]
     for (topic, life), partitions in inventory.partitions.items():
         name = f"{topic}@{life}" if life else topic

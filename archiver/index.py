@@ -17,10 +17,12 @@ from archiver.index_file import (
     decode_member,
     encode_index,
     encode_member,
+    entry_of,
     facts_of,
     is_of,
     join_members,
     place_of,
+    reach_of,
     split_members,
 )
 from archiver.layout import Layout
@@ -76,6 +78,25 @@ class Index:
         """Later files win."""
         self._rows.setdefault(directory, {}).update(rows)
 
+    def reach(self) -> dict[tuple[str, int, int], int]:
+        """Tell up to which offset objects of each topic, life and partition are known to have been put, there or gone."""
+        reach: dict[tuple[str, int, int], int] = {}
+        for (topic, life), rows in self._rows.items():
+            for partition, end in map(reach_of, rows.values()):
+                place = topic, life, partition
+                reach[place] = max(end, reach.get(place, 0))
+        return reach
+
+    def gone(self, directory: Directory, listed: Collection[Place]) -> list[IndexEntry]:
+        """Return the entry that reaches furthest of each partition where it is of an object that is not listed any more."""
+        furthest: dict[int, tuple[int, Place]] = {}
+        for place, row in self._rows.get(directory, {}).items():
+            partition, end = reach_of(row)
+            furthest[partition] = max((end, place), furthest.get(partition, (0, place)), key=lambda one: one[0])
+        return [
+            entry_of(directory, self._rows[directory][place]) for _, place in furthest.values() if place not in listed
+        ]
+
     def find(self, listed: ListedSegment) -> SegmentFacts | None:
         """Return the facts of exactly the object that was listed: of this key, this size and this ETag."""
         key, item = listed
@@ -89,8 +110,8 @@ class Index:
             return None
 
 
-def read_index(store: ObjectStore, layout: Layout, wanted: Collection[Directory]) -> Index:
-    """Read what the index knows of these topic directories. Whatever is wrong with it, it is only smaller then."""
+def read_index(store: ObjectStore, layout: Layout, wanted: Collection[Directory] | None = None) -> Index:
+    """Read what the index knows of these topic directories, or of all. Whatever is wrong with it, it is only smaller then."""
     index = Index()
     try:
         _, keys = _newest_generation(store, layout)
@@ -98,7 +119,7 @@ def read_index(store: ObjectStore, layout: Layout, wanted: Collection[Directory]
         log.info("the index of facts is not used: %s", error)
         return index
     for key, members in _read_files(store, keys):
-        for directory in members.keys() & wanted:
+        for directory in members.keys() if wanted is None else members.keys() & wanted:
             _add_member(index, directory, members[directory], key)
     return index
 
@@ -181,8 +202,14 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
 
 
 def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index: Index) -> Iterator[IndexEntry]:
+    listed: set[Place] = set()
     for item in store.list(layout.topic_prefix(*directory)):
         key = layout.parse_segment(item.key)
-        facts = None if key is None else index.find(ListedSegment(key, item))
-        if key is not None and facts is not None:
+        if key is None:
+            continue
+        listed.add(place_of(key))
+        facts = index.find(ListedSegment(key, item))
+        if facts is not None:
             yield IndexEntry(key, item.size, item.etag, facts)
+    # A listing does not tell that a partition's last object is gone: what is known of it is the only trace.
+    yield from index.gone(directory, listed)

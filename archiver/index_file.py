@@ -141,6 +141,19 @@ def facts_of(row: Row) -> SegmentFacts:
     return SegmentFacts(**facts)
 
 
+def entry_of(directory: Directory, row: Row) -> IndexEntry:
+    """Make an entry of a row, as it was written. Raises ValueError as facts_of does."""
+    facts = facts_of(row)
+    topic, life = directory
+    key = SegmentKey(topic=topic, life=life, partition=row[0], base=facts.base, next=facts.next if row[1] else None)
+    return IndexEntry(key, row[_SIZE], row[_ETAG], facts)
+
+
+def reach_of(row: Row) -> tuple[int, int]:
+    """Return the partition of an entry, and the offset that its object reaches up to."""
+    return row[0], row[_NEXT]
+
+
 def is_of(row: Row, size: int, etag: str) -> bool:
     """Tell whether a row is of an object of this size and this ETag; without an ETag it is of none."""
     return bool(etag) and (row[_SIZE], row[_ETAG]) == (size, etag)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 
 from archiver.errors import CorruptSegmentError, NotWholeError
@@ -26,6 +27,7 @@ class Segment:
     object_key: str
     size: int
     etag: str = ""  # of the object that the facts are of
+    put_at: datetime | None = None  # by the store's clock
     facts: SegmentFacts
 
     def __post_init__(self) -> None:
@@ -239,7 +241,7 @@ def _look_up(
             unknown.append(one)
         else:
             key, item = one
-            known.append(Segment(key=key, object_key=item.key, size=item.size, etag=item.etag, facts=facts))
+            known.append(_segment(key, item, facts))
     return known, unknown
 
 
@@ -264,9 +266,13 @@ def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | No
         facts = facts_from_metadata(info.metadata, item.key)
         if facts is None:
             raise CorruptSegmentError(f"{item.key}: has no archiver-* metadata; copy it again, with its metadata")
-        return Segment(key=key, object_key=item.key, size=info.size, etag=info.etag, facts=facts)
+        return _segment(key, replace(item, size=info.size, etag=info.etag), facts)
     except NotWholeError as error:
         return Damage(key=key, message=str(error))
+
+
+def _segment(key: SegmentKey, item: ListedObject, facts: SegmentFacts) -> Segment:
+    return Segment(key=key, object_key=item.key, size=item.size, etag=item.etag, put_at=item.last_modified, facts=facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from archiver.backup import BackupReport, BackupRequest, back_up_until_end
 from archiver.browse import read_archive, topic_names
@@ -20,6 +22,7 @@ from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, KafkaProperties, StorageConfig
 from archiver.errors import StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
+from archiver.inspection import Inspection, take_apart
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -33,11 +36,13 @@ from archiver.restore import (
     RestorePlan,
     RestoreRequest,
     check_restore_id,
+    is_wanted,
     plan_restore,
 )
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.store import open_store, probe_put_if_absent
+from archiver.verify import Level, Listing, check_listing, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
 from archiver.writer import Archive
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from archiver.metrics import Metrics
     from archiver.service import Service
     from archiver.spark.restore import TopicReport
+    from archiver.spark.verify import CheckReport
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +224,75 @@ class RestoreResult:
     topics: "Sequence[TopicReport]"
 
 
+def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
+    """Take an object apart: a file, an s3:// address, or a key of the configured archive."""
+    name = place.rpartition("/")[2]
+    path = Path(place)
+    if path.is_file():
+        return take_apart(path.read_bytes(), {}, Layout.parse_segment_name(name), place)
+    if config is None:
+        raise UsageError(f"{place}: no such file; for an object give s3://BUCKET/KEY, or a key with -c or --url")
+    store, _ = open_store(config.storage)
+    key = place.removeprefix(f"s3://{config.storage.bucket}/")
+    found = store.get(key)
+    if found is None:
+        raise UsageError(f"s3://{config.storage.bucket}/{key}: there is no such object")
+    return take_apart(*found, Layout.parse_segment_name(name), key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult:
+    """What was looked at, and what is wrong with it; `errors` kept it from being looked at."""
+
+    level: Level
+    listing: Listing
+    checked: int  # objects that were read
+    problems: Sequence[str]
+    errors: "Sequence[CheckReport]"
+    seconds: float
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problems and not self.errors
+
+
+def run_verify(
+    storage: StorageConfig,
+    level: Level,
+    *,
+    topics: str | None = None,
+    since: datetime | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> VerifyResult:
+    """Look at the archive, as deep as the level says; objects are read by Spark."""
+    started_s = time.monotonic()
+    store, prefix = open_store(storage)
+
+    def look() -> Listing:
+        notice("reading the archive's facts")
+        return check_listing(store, Layout(prefix), None if topics is None else partial(is_wanted, topics_regex=topics))
+
+    reports: Sequence[CheckReport] = ()
+    if level is Level.LISTING:
+        listing = look()
+    else:
+        with _spark("verify") as start_spark:  # it starts beside the listing
+            listing = look()
+            from archiver.spark.verify import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+
+            segments = listing.segments if since is None else put_since(listing.segments, since)
+            notice(f"reading {len(segments)} objects")
+            reports = check_on_spark(start_spark(), storage, segments, level)
+    return VerifyResult(
+        level=level,
+        listing=listing,
+        checked=sum(report.checked for report in reports),
+        problems=[*listing.problems, *sorted(problem for report in reports for problem in report.problems)],
+        errors=[report for report in reports if report.error],
+        seconds=round(time.monotonic() - started_s, 3),
+    )
+
+
 def run_restore_job(
     storage: StorageConfig,
     target: KafkaProperties,
@@ -229,13 +304,6 @@ def run_restore_job(
     notice: Callable[[str], None],
 ) -> RestoreResult:
     """Plan a restore from what the archive holds now, and carry it out."""
-    try:
-        from archiver.spark.restore import run_restore  # noqa: PLC0415 - an extra that a backup does not need
-        from archiver.spark.session import open_context  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a restore needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
-        ) from error
     started_s = time.monotonic()
     kafka = KafkaSettings.parse(target)
     request = RestoreRequest.parse(topics, renames, life)
@@ -250,7 +318,9 @@ def run_restore_job(
         _tell_other_lives(archived)
         return plan_restore(archived, wave)
 
-    with open_context("archiver restore") as start_spark:
+    with _spark("restore") as start_spark:
+        from archiver.spark.restore import run_restore  # noqa: PLC0415 - an extra that a backup does not need
+
         notice("looking at the archive and the target")
         targets = request.targets(topic_names(store, layout))
         cluster_id, existing = asyncio.run(_look_at_target(kafka, targets.values()))
@@ -265,6 +335,19 @@ def run_restore_job(
         )
     seconds = round(time.monotonic() - started_s, 3)
     return RestoreResult(restore_id=name, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports)
+
+
+@contextmanager
+def _spark(command: str) -> Iterator[Callable[[], Any]]:
+    """Start Spark beside what the block does first."""
+    try:
+        from archiver.spark.session import open_context  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{command} needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
+        ) from error
+    with open_context(f"archiver {command}") as start_spark:
+        yield start_spark
 
 
 def _tell_other_lives(archived: Iterable[ArchivedTopic]) -> None:

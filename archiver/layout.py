@@ -14,6 +14,7 @@ _NUMBER = r"0|[1-9][0-9]*"
 _TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]*))?", re.ASCII)
 _PARTITION_DIRECTORY = re.compile(rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})", re.ASCII)
 _OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data", re.ASCII)
+_SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*", re.ASCII)
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
 _INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
 _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.ASCII)
@@ -97,6 +98,15 @@ class Layout:
             )
         except ValueError:
             return None
+
+    @staticmethod
+    def parse_segment_name(name: str) -> SegmentKey | None:
+        """Parse the last part of a segment's key alone, of a copy that lies elsewhere: its life is not known."""
+        match = _SEGMENT_NAME.fullmatch(name)
+        if match is None:
+            return None
+        path = f"{match['topic']}/partition={match['partition']}/{name}"
+        return Layout().parse_segment(f"topics/{path}")
 
     def base_of(self, key: str) -> int:
         """Return the base that a segment's key names."""

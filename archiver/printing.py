@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from archiver.feed import PartitionReport
     from archiver.holdings import Holding
-    from archiver.job import RestoreResult
+    from archiver.inspection import Inspection
+    from archiver.job import RestoreResult, VerifyResult
     from archiver.spark.restore import TopicReport
 
 
@@ -87,6 +88,69 @@ def _remarks(holding: "Holding") -> str:
         (holding.damaged, "damaged"),
     ]
     return ", ".join(f"{count} {name}" for count, name in counted if count)
+
+
+def inspection_row(found: "Inspection") -> dict[str, Any]:
+    return {
+        "size": found.size,
+        "schema": found.schema,
+        "codec": found.codec,
+        "records": found.records,
+        "header": found.header,
+        "metadata": found.metadata,
+        "blocks": [
+            {"end": block.end, "records": block.records, "stored_bytes": block.stored_bytes} for block in found.blocks
+        ],
+        "checks": {check.what: check.problem or "ok" for check in found.checks},
+    }
+
+
+def inspection_lines(found: "Inspection") -> Iterator[str]:
+    yield f"{_size(found.size)}, {found.schema or 'no schema that is known'}, {found.codec or 'no codec that is known'}"
+    names = sorted({name[len("archiver-") :] for name in (*found.header, *found.metadata)})
+    rows = [
+        (name, found.metadata.get(f"archiver-{name}", "-"), found.header.get(f"archiver.{name}", "-")) for name in names
+    ]
+    yield from _table(
+        ("fact", "metadata", "header"), [(name, one, "same" if one == other else other) for name, one, other in rows]
+    )
+    yield f"{len(found.blocks):,} blocks, {found.records:,} records"
+    blocks = [
+        (str(number), f"{one.end:,}", f"{one.records:,}", _size(one.stored_bytes))
+        for number, one in enumerate(found.blocks)
+    ]
+    yield from _table(("block", "ends at", "records", "stored"), blocks)
+    for check in found.checks:
+        yield f"{check.what}: {'DAMAGED' if check.problem else 'ok'}"
+
+
+def verify_row(result: "VerifyResult") -> dict[str, Any]:
+    listing = result.listing
+    return {
+        "level": result.level,
+        "whole": result.is_whole,
+        "topics": listing.topics,
+        "partitions": listing.partitions,
+        "segments": len(listing.segments),
+        "records": listing.records,
+        "checked": result.checked,
+        "seconds": result.seconds,
+        "problems": result.problems,
+        "errors": [one.error for one in result.errors],
+        "notes": listing.notes,
+    }
+
+
+def verify_lines(result: "VerifyResult") -> Iterator[str]:
+    listing = result.listing
+    for note in listing.notes:
+        yield f"note: {note}"
+    read = f", {result.checked:,} of them read" if result.level != "listing" else ""
+    yield (
+        f"{listing.topics:,} topics, {listing.partitions:,} partitions, {listing.records:,} records in"
+        f" {len(listing.segments):,} objects{read}: {result.seconds:.1f} s"
+    )
+    yield "whole" if result.is_whole else f"NOT WHOLE: {len(result.problems) + len(result.errors)} findings"
 
 
 def topic_row(topic: "TopicReport") -> dict[str, Any]:

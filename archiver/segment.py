@@ -23,25 +23,14 @@ from archiver.codec.avro import (
     encode_header,
 )
 from archiver.codec.compression import BlockCodec
-from archiver.codec.digest import (
-    DIGEST,
-    LARGEST_RECORD,
-    MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
-    PAYLOAD_BYTES,
-    SURVEY_SIZE,
-    TOMBSTONES,
-    TYPES_SEEN,
-    survey,
-)
 from archiver.errors import CorruptSegmentError, TemporaryError
 from archiver.facts import Hole, SegmentFacts, facts_from_header
 from archiver.frame import Column, Frame
 from archiver.room import BlockRoom
+from archiver.tally import Tally
 
 # What the facts hold of holes must leave room for the rest under 2 KB.
 MOST_HOLES = 16
-_TIMESTAMP_TYPES = (-1, 0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +129,6 @@ class SegmentBody(io.RawIOBase):
 class _Coverage:
     base: int
     next: int
-    first: int = -1
-    last: int = -1
-    records: int = 0
     leader_epoch: int = -1
     source_bytes: int = 0
     holes: list[Hole] = field(default_factory=list)
@@ -185,14 +171,12 @@ class OpenSegment:
         self._file_bytes = 0
         self._uncompressed = 0
         self._sha256 = hashlib.sha256()
-        self._survey = np.zeros(SURVEY_SIZE, np.int64)
-        self._survey[MIN_TIMESTAMP] = np.iinfo(np.int64).max
-        self._survey[MAX_TIMESTAMP] = np.iinfo(np.int64).min
+        self._tally = Tally()
         self._coverage = _Coverage(base=base, next=base)
 
     @property
     def records(self) -> int:
-        return self._coverage.records
+        return self._tally.records
 
     @property
     def next(self) -> int:
@@ -226,9 +210,8 @@ class OpenSegment:
                 stop = min(stop, row + self._limits.records - self.records)
             block_bytes = self._room.block_bytes
             after = self._blocks.append(frame, row, stop, min(block_bytes, self._left_bytes()))
-            if not survey(frame.body, frame.header_body, frame.table, row, after, self._survey):
-                raise ValueError(f"{self.source}: a row of rows {row}..{after} points outside its buffers")
-            self._note_rows(frame, row, after)
+            self._tally.add(frame, row, after)
+            self._coverage.next = self._tally.last + 1
             row = after
             if self._blocks.pending_bytes >= block_bytes:
                 self._flush_block()
@@ -238,15 +221,6 @@ class OpenSegment:
         """How large the block at hand may grow where the segment's limit is near."""
         limit = self._limits.uncompressed_bytes
         return limit - self._uncompressed if limit else BLOCK_BYTES
-
-    def _note_rows(self, frame: Frame, start: int, stop: int) -> None:
-        offsets = frame.column(Column.OFFSET)
-        coverage = self._coverage
-        if coverage.first < 0:
-            coverage.first = int(offsets[start])
-        coverage.last = int(offsets[stop - 1])
-        coverage.next = coverage.last + 1
-        coverage.records += stop - start
 
     def cover(self, next_offset: int, *, leader_epoch: int, source_bytes: int) -> None:
         """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets."""
@@ -296,27 +270,18 @@ class OpenSegment:
         )
 
     def _facts(self) -> SegmentFacts:
-        coverage, found = self._coverage, self._survey.tolist()
+        coverage = self._coverage
         return SegmentFacts(
             writer=__version__,
             cluster_id=self.source.cluster_id,
             topic_id=self.source.topic_id,
             leader_epoch=coverage.leader_epoch,
             base=coverage.base,
-            first=coverage.first,
-            last=coverage.last,
             next=coverage.next,
-            records=coverage.records,
-            tombstones=found[TOMBSTONES],
-            min_timestamp=found[MIN_TIMESTAMP],
-            max_timestamp=found[MAX_TIMESTAMP],
-            timestamp_types=tuple(kind for kind in _TIMESTAMP_TYPES if found[TYPES_SEEN] & (1 << (kind + 1))),
-            bytes=found[PAYLOAD_BYTES],
-            largest_record=found[LARGEST_RECORD],
             source_bytes=coverage.source_bytes,
             holes=tuple(coverage.holes),
             sha256=self._sha256.hexdigest(),
-            digest=found[DIGEST],
+            **self._tally.facts(),
         )
 
     def discard(self) -> None:

@@ -204,10 +204,11 @@ def decode_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block of a container file; `where` names it in errors."""
+    """One block of a container file; `where` names it in errors, `end` is the position behind it."""
 
     count: int
     payload: memoryview
+    end: int
     where: str
 
 
@@ -216,7 +217,7 @@ def split_blocks(content: memoryview, header: ContainerHeader, key: str) -> Iter
     position = header.size
     while position < len(content):
         count, payload, position = _next_block(content, position, header.sync, key)
-        yield Block(count=count, payload=payload, where=f"{key}: the block before byte {position}")
+        yield Block(count=count, payload=payload, end=position, where=f"{key}: the block before byte {position}")
 
 
 def check_count(count: int, body_bytes: int, topic: str, where: str) -> None:

@@ -9,11 +9,10 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from archiver.config import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError, TemporaryError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
@@ -21,12 +20,12 @@ from archiver.restore import RestorePlan, TopicPlan
 from archiver.spark.claim import RestoreNotes
 from archiver.spark.targets import Targets
 from archiver.spark.task import RestoreTask, TaskReport, run_task
+from archiver.spark.tasks import run_on_spark
 from archiver.store import open_store
 from archiver.workers import workers
 
 Value = TypeVar("Value")
 
-_SLICES_PER_CORE = 16
 _WAVES_AT_ONCE = 2
 
 
@@ -118,7 +117,7 @@ class _Restore:
                     self._notice(f"preparing {len(topics)} topics of the target")
                     tasks = self._ask(partial(self._prepare, topics=topics))
                     self._notice(f"filling {len(tasks)} partitions")
-                    running.append(pool.submit(run_on_spark, spark, tasks))
+                    running.append(pool.submit(run_on_spark, spark, tasks, run_task, _weight))
             except ArchiverError:
                 wait(running)  # what is being filled is whole then, and the same command goes on behind it
                 raise
@@ -179,6 +178,10 @@ class _Restore:
         )
 
 
+def _weight(task: RestoreTask) -> int:
+    return len(task.parts)
+
+
 def _objects(topic: TopicPlan) -> int:
     return sum(len(partition.parts) for partition in topic.partitions)
 
@@ -194,23 +197,3 @@ def _refused(topic: TopicPlan) -> list[TaskReport]:
         for partition in topic.partitions
         if partition.problem
     ]
-
-
-def run_on_spark(spark: SparkContext, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
-    """Run the tasks, the largest first, so that no long one starts last."""
-    if not tasks:
-        return []
-
-    def run_all(part: Iterable[Sequence[RestoreTask]]) -> Iterable[TaskReport]:
-        return [run_task(task) for tasks in part for task in tasks]
-
-    ordered = sorted(tasks, key=lambda task: len(task.parts), reverse=True)
-    # Many small partitions share a Spark task, of which each has a price; dealt out in turn, so that large ones do not.
-    slices = min(len(ordered), _SLICES_PER_CORE * spark.defaultParallelism)
-    dealt = [ordered[start::slices] for start in range(slices)]
-    try:
-        reports: list[TaskReport] = spark.parallelize(dealt, slices).mapPartitions(run_all).collect()
-    except Py4JJavaError as error:
-        reason = str(error.java_exception).strip().partition("\n")[0]
-        raise TemporaryError(f"Spark lost its workers: {reason}; run the same command again, it goes on") from error
-    return reports

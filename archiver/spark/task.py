@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-
 from archiver.codec.batch import (
     SEQUENCES,
     BatchEncoder,
@@ -19,7 +17,6 @@ from archiver.codec.batch import (
     whole_batches,
 )
 from archiver.codec.compression import BatchCodec
-from archiver.codec.digest import DIGEST, SURVEY_SIZE, survey
 from archiver.config import StorageConfig
 from archiver.errors import (
     ArchiverError,
@@ -29,7 +26,7 @@ from archiver.errors import (
     StoreTemporaryError,
     StrangerError,
 )
-from archiver.frame import Column, Frame
+from archiver.frame import Column
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.kafka.produce import Outcome, ProducerIdentity, init_producer_id, produce
@@ -39,6 +36,7 @@ from archiver.reader import ObjectPart, read_parts
 from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.spark.stores import store_of
 from archiver.store import ObjectStore
+from archiver.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +212,7 @@ async def _send_from(
     index: int, client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask
 ) -> TaskReport:
     loop = asyncio.get_running_loop()
-    totals = _Totals()
+    totals = Tally()
     already_there = index
     batches = _encode(store, task, claim.identity, index, totals)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="encode") as pool:
@@ -236,25 +234,8 @@ async def _send_from(
     )
 
 
-class _Totals:
-    """Count and digest of what the archive holds, as it must stand on the target."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self._found = np.zeros(SURVEY_SIZE, np.int64)
-
-    @property
-    def digest(self) -> int:
-        return int(self._found[DIGEST])
-
-    def add(self, frame: Frame) -> None:
-        if not survey(frame.body, frame.header_body, frame.table, 0, len(frame), self._found):
-            raise NotWholeError("a record points outside its buffer")
-        self.records += len(frame)
-
-
 def _encode(
-    store: ObjectStore, task: RestoreTask, identity: ProducerIdentity, first_index: int, totals: _Totals
+    store: ObjectStore, task: RestoreTask, identity: ProducerIdentity, first_index: int, totals: Tally
 ) -> Iterator[EncodedBatch]:
     """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
     encoder = BatchEncoder(
@@ -311,7 +292,7 @@ async def _verify(client: KafkaClient, claim: Claim, report: TaskReport, task: R
         raise StrangerError(
             f"the target ends at offset {offsets.high_watermark}, not at {end}: someone else wrote to it"
         )
-    found, scratch = _Totals(), Scratch()
+    found, scratch = Tally(), Scratch()
     position = claim.start_offset
     while position < end:
         records = await _fetch_at(client, task, position)
@@ -323,7 +304,7 @@ async def _verify(client: KafkaClient, claim: Claim, report: TaskReport, task: R
         )
 
 
-def _count_in(found: _Totals, records: memoryview, position: int, scratch: Scratch) -> int:
+def _count_in(found: Tally, records: memoryview, position: int, scratch: Scratch) -> int:
     rest = records[: len(whole_batches(records, position)[1])]
     while len(rest):
         decoded = decode_batches(first_step(rest), position, scratch=scratch)

@@ -100,7 +100,7 @@ def test_configs_while_it_fills_and_afterwards(
     site.back_up(broker.bootstrap, topic)
     during: dict[str, str] = {}
 
-    def look_and_run(spark: object, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+    def look_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
         during.update(configs_of(broker, f"{topic}.back"))
         return run_here(spark, tasks)
 
@@ -278,7 +278,7 @@ def test_a_record_written_before_the_fill_is_a_strangers(
     """Between the look at the empty target and the first record of a partition there is time."""
     archived(broker_41, topic, site, [50, 50])
 
-    def intrude_and_run(spark: object, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+    def intrude_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
         foreign = [Rec(0, NOW_MS, 0, b"k", b"foreign", ())]
         produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
         return run_here(spark, tasks)
@@ -489,7 +489,7 @@ def test_an_object_that_goes_during_the_restore_is_named(
     archived(broker_41, topic, site, [300])
     key = keys_in(site.bucket, f"topics/{topic}/")[2]
 
-    def delete_and_run(spark: object, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+    def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks)
 

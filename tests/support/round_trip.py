@@ -100,7 +100,7 @@ class ArchiveSite:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
-def run_here(_spark: object, tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+def run_here(_spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
     return [run_task(task) for task in tasks]
 
 

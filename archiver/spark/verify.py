@@ -1,0 +1,76 @@
+"""Objects read and checked as a Spark job, some of them a task."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pyspark import SparkContext
+
+from archiver.config import StorageConfig
+from archiver.errors import ArchiverError, NotWholeError
+from archiver.inventory import Segment
+from archiver.reader import ObjectPart, fetch_parts, found_or_gone
+from archiver.spark.stores import store_of
+from archiver.spark.tasks import run_on_spark
+from archiver.verify import Level, check_content
+
+log = logging.getLogger(__name__)
+
+_TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTask:
+    """Objects that one task reads."""
+
+    storage: StorageConfig
+    level: Level
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What a task found; `error`: what kept it from looking at all of its objects."""
+
+    checked: int = 0
+    problems: tuple[str, ...] = ()
+    error: str = ""
+    exit_code: int = 0
+
+
+def check_on_spark(
+    spark: SparkContext, storage: StorageConfig, segments: Sequence[Segment], level: Level
+) -> list[CheckReport]:
+    """Read all the objects, each once."""
+    return run_on_spark(spark, list(_tasks(storage, segments, level)), run_check, lambda task: len(task.segments))
+
+
+def _tasks(storage: StorageConfig, segments: Sequence[Segment], level: Level) -> Iterator[CheckTask]:
+    chosen: list[Segment] = []
+    size = 0
+    for segment in segments:
+        chosen.append(segment)
+        size += segment.size
+        if size >= _TASK_BYTES:
+            yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
+            chosen, size = [], 0
+    if chosen:
+        yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
+
+
+def run_check(task: CheckTask) -> CheckReport:
+    """Check some objects. Errors come back as a report, so that the other tasks go on."""
+    problems: list[str] = []
+    checked = 0
+    try:
+        store, _ = store_of(task.storage)
+        parts = [ObjectPart(object_key=segment.object_key, from_offset=0) for segment in task.segments]
+        for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
+            try:
+                check_content(*found_or_gone(part, found), segment.key, segment.object_key, task.level)
+            except NotWholeError as error:
+                problems.append(str(error))
+            checked += 1
+    except ArchiverError as error:
+        return CheckReport(checked=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
+    return CheckReport(checked=checked, problems=tuple(problems))

@@ -1,0 +1,124 @@
+"""Is the archive whole? What is looked at, level by level, and what is found."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from archiver.codec.avro import encode_header, split_blocks
+from archiver.errors import CorruptSegmentError
+from archiver.facts import SegmentFacts, facts_from_metadata
+from archiver.holdings import look, problems_in
+from archiver.index import read_index
+from archiver.inventory import Inventory, Segment
+from archiver.layout import Layout, SegmentKey
+from archiver.segment import check_header, read_segment
+from archiver.store import ObjectStore
+from archiver.tally import Tally
+
+
+class Level(StrEnum):
+    """How much of the archive is read; each level does what those before it do."""
+
+    LISTING = "listing"  # names and facts: every offset is covered, or its absence explained
+    COUNTS = "counts"  # the objects, but no record: as many in the blocks as the facts say
+    RECORDS = "records"  # every record: decoded, in order, and adding up to the facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What names and facts tell. `problems` make an archive not whole; `notes` explain what may surprise."""
+
+    topics: int
+    partitions: int
+    segments: Sequence[Segment]
+    problems: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def records(self) -> int:
+        return sum(segment.facts.records for segment in self.segments)
+
+
+def check_listing(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
+    """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there."""
+    inventory, known, unreadable = look(store, layout, wanted)
+    partitions = {
+        (topic, life, number): found
+        for (topic, life), numbered in inventory.partitions.items()
+        for number, found in numbered.items()
+    }
+    segments = [segment for found in partitions.values() for segment in (*found.segments, *found.shadowed)]
+    gone = _lost_ends(store, layout, inventory, wanted)
+    return Listing(
+        topics=len({*known, *(topic for topic, _, _ in partitions)}),
+        partitions=len(partitions),
+        segments=segments,
+        problems=[*unreadable, *problems_in(inventory), *gone],
+        notes=list(_notes(inventory)),
+    )
+
+
+def _lost_ends(
+    store: ObjectStore, layout: Layout, inventory: Inventory, wanted: Callable[[str], bool] | None
+) -> Iterator[str]:
+    """Tell of partitions whose last objects are gone: no gap shows that, but the index remembers what was put."""
+    damaged = {(damage.key.topic, damage.key.life, damage.key.partition) for damage in inventory.damaged}
+    for place, reach in sorted(read_index(store, layout).reach().items()):
+        topic, life, number = place
+        found = inventory.partitions.get((topic, life), {}).get(number)
+        end = max((segment.facts.next for segment in found.segments), default=0) if found else 0
+        if end < reach and place not in damaged and (wanted is None or wanted(topic)):
+            name = f"{topic}@{life}" if life else topic
+            yield (
+                f"{name}-{number}: offsets {end}-{reach - 1} were archived once, and their objects are gone; bring them"
+                " back from the bucket's versions"
+            )
+
+
+def _notes(inventory: Inventory) -> Iterator[str]:
+    for (topic, life), numbered in inventory.partitions.items():
+        name = f"{topic}@{life}" if life else topic
+        for number, found in numbered.items():
+            for hole in (hole for segment in found.segments for hole in segment.facts.holes):
+                yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} were not there to be read ({hole.cause})"
+            for segment in found.shadowed:
+                yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
+    for key in inventory.strangers:
+        yield f"{key}: is not one of ours"
+
+
+def put_since(segments: Sequence[Segment], since: datetime) -> list[Segment]:
+    """Leave out what an earlier run may have read."""
+    return [segment for segment in segments if segment.put_at is None or segment.put_at >= since]
+
+
+def check_content(content: bytes, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level) -> None:
+    """Compare an object with what its metadata says of it. Raises NotWholeError, which names the object."""
+    facts = facts_from_metadata(metadata, name)
+    if level is Level.RECORDS:
+        _check_records(content, facts, key, name)
+    else:
+        _check_counts(content, facts, name)
+
+
+def _check_counts(content: bytes, facts: SegmentFacts | None, name: str) -> None:
+    view = memoryview(content)
+    header, facts = check_header(view, facts, name)
+    counted = sum(block.count for block in split_blocks(view, header, name))
+    if facts is not None and counted != facts.records:
+        raise CorruptSegmentError(f"{name}: {counted} records in its blocks, {facts.records} in its facts")
+
+
+def _check_records(content: bytes, facts: SegmentFacts | None, key: SegmentKey, name: str) -> None:
+    view = memoryview(content)
+    header, known = check_header(view, facts, name)
+    # The SHA-256 begins behind the header, and a reader overlooks what nothing depends on.
+    if known is not None and view[: header.size] != encode_header(header.codec, header.sync, known.to_header()):
+        raise CorruptSegmentError(f"{name}: its header is not as it was written")
+    tally = Tally()
+    for frame in read_segment(content, facts, topic=key.topic, partition=key.partition, key=name):
+        tally.add(frame)
+    differing = [] if facts is None else [fact for fact, one in tally.facts().items() if getattr(facts, fact) != one]
+    if differing:
+        raise CorruptSegmentError(f"{name}: its records do not add up to its facts: {', '.join(differing)}")

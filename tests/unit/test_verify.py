@@ -1,0 +1,154 @@
+"""What `verify` finds, level by level, in a store in memory."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from archiver.codec.avro import encode_header
+from archiver.codec.compression import BlockCodec
+from archiver.errors import NotWholeError
+from archiver.index import append_to_index, merge_index
+from archiver.index_file import IndexEntry
+from archiver.inspection import take_apart
+from archiver.layout import Layout, SegmentKey
+from archiver.verify import Level, check_content, check_listing
+from tests.support.memory_store import MemoryStore
+from tests.support.records import Rec
+from tests.support.segments import SOURCE, written
+
+LAYOUT = Layout("p")
+KEY = SegmentKey(topic=SOURCE.topic, partition=SOURCE.partition, base=0)
+NAME = LAYOUT.segment_key(KEY)
+
+
+def records_from(first: int, count: int = 20) -> list[Rec]:
+    return [Rec(first + index, 1000 + index, 0, b"k", b"value %d" % index) for index in range(count)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MemoryStore:
+    """Three objects of one partition, 0 to 72, and an index that knows them."""
+    made, entries = MemoryStore(), []
+    for base in (0, 24, 48):
+        content, facts = written(tmp_path, records_from(base), base)
+        key = replace(KEY, base=base)
+        etag = made.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+        assert etag
+        entries.append(IndexEntry(key, len(content), etag, facts))
+    append_to_index(made, LAYOUT, entries)
+    return made
+
+
+def gone(store: MemoryStore, base: int) -> None:
+    store.delete([LAYOUT.segment_key(replace(KEY, base=base))])
+
+
+def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
+    found = check_listing(store, LAYOUT)
+    assert (found.topics, found.partitions, len(found.segments), found.records) == (1, 1, 3, 60)
+    assert not found.problems
+    assert not found.notes
+
+
+@pytest.mark.parametrize(
+    ("base", "missing"), [(0, "0-23 are missing"), (24, "24-47 are missing"), (48, "48-71 were archived once")]
+)
+def test_a_missing_object_is_found_wherever_it_was(store: MemoryStore, base: int, missing: str) -> None:
+    gone(store, base)
+    (problem,) = check_listing(store, LAYOUT).problems
+    assert problem.startswith(f"{SOURCE.topic}-{SOURCE.partition}: offsets {missing}")
+
+
+def test_a_partition_that_is_gone_altogether_is_found(store: MemoryStore) -> None:
+    for base in (0, 24, 48):
+        gone(store, base)
+    (problem,) = check_listing(store, LAYOUT).problems
+    assert "offsets 0-71 were archived once" in problem
+
+
+def test_a_lost_end_is_remembered_when_the_index_is_merged(store: MemoryStore) -> None:
+    gone(store, 48)
+    for _ in range(2):
+        merge_index(store, LAYOUT)
+    (problem,) = check_listing(store, LAYOUT).problems
+    assert "offsets 48-71 were archived once" in problem
+
+
+def test_only_the_wanted_topics_are_looked_at(store: MemoryStore) -> None:
+    gone(store, 24)
+    gone(store, 48)
+    assert not check_listing(store, LAYOUT, lambda topic: topic != SOURCE.topic).problems
+
+
+def test_strangers_are_noted(store: MemoryStore) -> None:
+    store.put_if_absent(f"{LAYOUT.topics_prefix}readme.txt", b"x", {})
+    found = check_listing(store, LAYOUT)
+    assert not found.problems
+    assert found.notes == ["p/topics/readme.txt: is not one of ours"]
+
+
+def problem_of(content: bytes, metadata: dict[str, str], level: Level) -> str:
+    try:
+        check_content(content, metadata, KEY, NAME, level)
+    except NotWholeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("codec", [BlockCodec.NULL, BlockCodec.ZSTANDARD])
+def test_every_flipped_bit_of_an_object_is_found(tmp_path: Path, codec: BlockCodec) -> None:
+    content, facts = written(tmp_path, records_from(0), codec=codec)
+    metadata = facts.to_metadata()
+    assert not problem_of(content, metadata, Level.RECORDS)
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        assert NAME in problem_of(bytes(flipped), metadata, Level.RECORDS), place
+
+
+def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
+    content, facts = written(tmp_path, records_from(0))
+    metadata = facts.to_metadata()
+    for name, text in metadata.items():
+        changed = text[:-1] + ("1" if text[-1:] != "1" else "2")
+        assert NAME in problem_of(content, metadata | {name: changed}, Level.COUNTS), name
+
+
+def test_blocks_are_counted_without_a_record_being_read(tmp_path: Path) -> None:
+    content, facts = written(tmp_path, records_from(0))
+    other, _ = written(tmp_path, records_from(0, 19))
+    start = content.index(content[-16:]) + 16
+    header = content[:start].replace(content[-16:], other[-16:])
+    swapped = header + other[other.index(other[-16:]) + 16 :]
+    assert "19 records in its blocks, 20 in its facts" in problem_of(swapped, facts.to_metadata(), Level.COUNTS)
+
+
+def test_facts_that_agree_with_each_other_and_not_with_the_records_are_found(tmp_path: Path) -> None:
+    """Counts, offsets and the bytes' own hash are right; only the records tell."""
+    content, facts = written(tmp_path, records_from(0))
+    _, lying = written(tmp_path, [replace(one, value=b"another") for one in records_from(0)])
+    lying = replace(lying, sha256=facts.sha256)
+    header = content.index(content[-16:]) + 16
+    forged = encode_header(BlockCodec.ZSTANDARD, content[-16:], lying.to_header()) + content[header:]
+    assert not problem_of(forged, lying.to_metadata(), Level.COUNTS)
+    assert "do not add up to its facts: bytes, largest_record, digest" in problem_of(
+        forged, lying.to_metadata(), Level.RECORDS
+    )
+
+
+def test_an_object_is_taken_apart(tmp_path: Path) -> None:
+    content, facts = written(tmp_path, records_from(0))
+    found = take_apart(content, facts.to_metadata(), KEY, NAME)
+    assert (found.records, len(found.blocks), found.blocks[-1].end) == (20, 1, len(content))
+    assert (found.schema, found.codec) == ("AvroKafkaRecord-v2.0", "zstandard")
+    assert [(check.what, check.problem) for check in found.checks] == [
+        ("structure", ""),
+        ("facts", ""),
+        ("counts", ""),
+        ("records", ""),
+    ]
+    cut = take_apart(content[:-3], facts.to_metadata(), KEY, NAME)
+    assert "cut or broken" in cut.checks[0].problem
+    garbage = take_apart(b"garbage", {}, None, "x")
+    assert (garbage.schema, len(garbage.checks)) == ("", 1)
