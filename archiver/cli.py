@@ -126,6 +126,14 @@ def _parser() -> argparse.ArgumentParser:
     restore.add_argument(
         "--id", help="name of this restore; with the same one it goes on where it was (default: made of the request)"
     )
+
+    config = commands.add_parser("config", help="what the configuration says, and what it may say")
+    ways = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    show = _command(ways, "show", _config_show, "the configuration that holds, secrets masked")
+    _add_config(show)
+    _add_format(show)
+    reference = _command(ways, "reference", _config_reference, "every key: what it takes, its default, its meaning")
+    _add_format(reference)
     return parser
 
 
@@ -360,7 +368,7 @@ def _restore(options: argparse.Namespace) -> int:
     try:
         result = run_restore_job(
             _archive_config(options).storage,
-            load_target(options.target).kafka,
+            load_target(options.target),
             topics=options.topics,
             renames=options.rename,
             restore_id=options.id,
@@ -384,6 +392,41 @@ def _restore(options: argparse.Namespace) -> int:
     for partition in failed:
         _complain(partition.error)
     return max((partition.exit_code for partition in failed), default=0)
+
+
+def _config_show(options: argparse.Namespace) -> int:
+    from archiver.config import load_config
+    from archiver.kafka.settings import KafkaSettings
+    from archiver.reference import effective
+
+    config = load_config(options.config)
+    if config.kafka:
+        KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    found = dict(effective(config))
+    if options.format == "json":
+        _print_json(found)
+    else:
+        _print_lines(f"{key}: {json.dumps(text, ensure_ascii=False)}" for key, text in found.items())
+    return 0
+
+
+def _config_reference(options: argparse.Namespace) -> int:
+    from archiver.reference import KAFKA_KEYS, keys, reference_page
+
+    if options.format == "json":
+        rows = [
+            {"key": row.key, "takes": row.kind, "default": row.default, "meaning": row.meaning}
+            for row in keys()
+            if row.key != "kafka.*"
+        ]
+        kafka = [
+            {"key": f"kafka.{key}", "takes": "text", "default": default, "meaning": meaning}
+            for key, default, meaning in KAFKA_KEYS
+        ]
+        _print_json([*rows, *kafka])
+    else:
+        print(reference_page(), end="")
+    return 0
 
 
 # --- printing

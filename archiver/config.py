@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeInt,
+    PrivateAttr,
     StringConstraints,
     ValidationError,
     field_validator,
@@ -58,6 +59,22 @@ def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, e
     if rest:
         raise ValueError(f"{text!r} is not a whole number of the smallest unit")
     return amount
+
+
+def spell_size(size: int) -> str:
+    """Write a size so that parse_size_bytes takes it."""
+    for unit, factor in reversed(_SIZE_UNITS_BINARY.items()):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def spell_duration(duration_ms: int) -> str:
+    """Write a duration so that parse_duration_ms takes it."""
+    for unit, factor in reversed(_DURATION_UNITS_MS.items()):
+        if duration_ms and duration_ms % factor == 0:
+            return f"{duration_ms // factor}{unit}"
+    return str(duration_ms)
 
 
 def parse_start(text: str | int) -> str | int:
@@ -313,17 +330,27 @@ class MetricsConfig(Section):
         return listen
 
 
-class ArchiverConfig(Section):
-    """archive.yaml."""
+class WithKafka(Section):
+    """A configuration that names a cluster."""
 
     kafka: KafkaProperties = Field(default={}, repr=False, description="librdkafka properties")
+    _place_of: Callable[[str], str] = PrivateAttr(default=str)
+
+    def place_of_kafka(self, key: str) -> str:
+        """Tell for messages where a key of `kafka` stands: file, line and key."""
+        return self._place_of(f"kafka.{key}")
+
+
+class ArchiverConfig(WithKafka):
+    """archive.yaml."""
+
     storage: StorageConfig
     topics: TopicsConfig = TopicsConfig()
     backup: BackupConfig = BackupConfig()
     metrics: MetricsConfig = MetricsConfig()
 
 
-class TargetConfig(Section):
+class TargetConfig(WithKafka):
     """target.yaml: the cluster that a restore writes to."""
 
     kafka: KafkaProperties = Field(repr=False, description="librdkafka properties")
@@ -359,7 +386,10 @@ Model = TypeVar("Model", bound=Section)
 def _load(model: type[Model], path: Path) -> Model:
     entries = KeyFile(path, list(_keys_of(model)), os.environ)
     entries.read()
-    return _validate(model, entries.tree(), entries.place_of)
+    made = _validate(model, entries.tree(), entries.place_of)
+    if isinstance(made, WithKafka):
+        made._place_of = entries.place_of  # noqa: SLF001 - of our own
+    return made
 
 
 def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:

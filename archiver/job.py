@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from archiver.backup import BackupReport, BackupRequest, back_up_until_end
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
-from archiver.config import ArchiverConfig, GroupPositions, KafkaProperties, StorageConfig
+from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
 from archiver.errors import StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.inspection import Inspection, take_apart
@@ -132,7 +132,7 @@ async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Wo
     """Open the archive, and see that it can be written to without harm."""
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
-    kafka = KafkaSettings.parse(config.kafka)
+    kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     store, prefix = await pool.call(open_store, config.storage)  # who gives the credentials may be slow
     layout = Layout(prefix)
     await pool.call(probe_put_if_absent, store, layout)
@@ -295,7 +295,7 @@ def run_verify(
 
 def run_restore_job(
     storage: StorageConfig,
-    target: KafkaProperties,
+    target: TargetConfig,
     *,
     topics: str | None,
     renames: Sequence[str],
@@ -305,7 +305,7 @@ def run_restore_job(
 ) -> RestoreResult:
     """Plan a restore from what the archive holds now, and carry it out."""
     started_s = time.monotonic()
-    kafka = KafkaSettings.parse(target)
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     request = RestoreRequest.parse(topics, renames, life)
     if restore_id is not None:
         check_restore_id(restore_id)

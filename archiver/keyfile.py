@@ -14,7 +14,8 @@ import yaml
 
 from archiver.errors import UsageError
 
-_VARIABLE: Final = re.compile(r"\$(\$?)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE: Final = re.compile(r"\$(\$?)\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_LARGEST_SECRET: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,27 @@ class KeyFile:
         return _VARIABLE.sub(lambda found: self._variable(found, dotted, line), str(node.value))
 
     def _variable(self, found: re.Match[str], dotted: str, line: int) -> str:
-        """`${NAME}` is the environment's NAME; `$${NAME}` is the text `${NAME}`."""
-        if found[1]:
+        """`${NAME}` is the environment's NAME, `${file:PATH}` what a file holds; `$${NAME}` is the text `${NAME}`."""
+        dollar, path, name = found.groups()
+        if dollar:
             return found[0][1:]
-        if found[2] not in self.variables:
-            self._problem(line, f"{dotted}: the environment has no {found[2]}")
-        return self.variables.get(found[2], "")
+        if path is not None:
+            return self._content_of(path, dotted, line)
+        if name not in self.variables:
+            self._problem(line, f"{dotted}: the environment has no {name}")
+        return self.variables.get(name, "")
+
+    def _content_of(self, path: str, dotted: str, line: int) -> str:
+        """Read a secret that somebody mounted; an editor's line end behind it is none of it."""
+        try:
+            with Path(path).open(encoding="utf-8") as file:
+                text = file.read(_LARGEST_SECRET + 1)
+        except (OSError, ValueError) as error:
+            self._problem(line, f"{dotted}: {path} cannot be read: {getattr(error, 'strerror', None) or 'no text'}")
+            return ""
+        if len(text) > _LARGEST_SECRET:
+            self._problem(line, f"{dotted}: {path} is larger than {_LARGEST_SECRET} characters")
+        return text.rstrip("\r\n")
 
     def _problem(self, line: int, text: str) -> None:
         self._problems.append(f"{self.path}:{line}: {text}")

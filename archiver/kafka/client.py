@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError as AiokafkaError
+from aiokafka.errors import NodeNotReadyError
 
 from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka import calls
@@ -23,7 +24,8 @@ from archiver.kafka.cluster import (
     TopicPartition,
 )
 from archiver.kafka.codes import Code, broker_error
-from archiver.kafka.connection import work_in_place
+from archiver.kafka.connection import Refusals, watching, work_in_place
+from archiver.kafka.refusal import explain, explain_one
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
 
@@ -58,10 +60,12 @@ class KafkaClient:
         self._muted_until_s: dict[tuple[int, Lane], float] = {}
         self._leaders: dict[str, dict[int, int]] = {}
         self._connected: AIOKafkaClient | None = None
+        self._refusals = Refusals()
 
     async def __aenter__(self) -> Self:
         client = AIOKafkaClient(**self._settings.for_aiokafka())  # belongs to the running loop
         client._topics = _NoTopics()  # noqa: SLF001
+        watching.set(self._refusals)
         try:
             await client.bootstrap()
         except (AiokafkaError, OSError, ValueError) as error:
@@ -88,8 +92,11 @@ class KafkaClient:
         muted_s = self._muted_until_s.get((node_id, lane), 0.0) - self._clock()
         if muted_s > 0:
             await self._sleep(muted_s)
+        watching.set(self._refusals)
         try:
             raw: RawAnswer = await self._client.send(node_id, call, group=lane)
+        except NodeNotReadyError as error:
+            raise self._not_let_in(node_id, call) from error
         except (AiokafkaError, OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             cause = type(error).__name__
@@ -336,11 +343,19 @@ class KafkaClient:
     def _nodes(self) -> list[int]:
         return [broker.nodeId for broker in self._client.cluster.brokers()]
 
-    def _unreachable(self) -> KafkaTemporaryError:
-        return KafkaTemporaryError(
-            f"no Kafka broker answers at kafka: bootstrap.servers {self._settings.bootstrap_servers}; "
-            "check the address, that the brokers run, and that this is a plaintext listener"
-        )
+    def _unreachable(self) -> Refusal:
+        return explain(self._settings, self._refusals.reasons)
+
+    def _not_let_in(self, node_id: int, call: Call[Answer]) -> Refusal:
+        """Say more than aiokafka, which says only that a broker is not ready."""
+        broker = self._client.cluster.broker_metadata(node_id)
+        address = f"{broker.host}:{broker.port}" if broker is not None else f"broker {node_id}"
+        error = self._refusals.reasons.get(address)
+        refusal = None if error is None else explain_one(address, error, self._settings.security)
+        if isinstance(refusal, KafkaError):
+            return refusal
+        why = refusal or "it cannot be reached"
+        return KafkaTemporaryError(f"{call.name} to broker {node_id}: {why}", cause="NodeNotReadyError")
 
     async def _learn_brokers(self) -> None:
         """Have aiokafka read the brokers' addresses again."""

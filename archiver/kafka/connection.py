@@ -7,6 +7,7 @@ have it in one piece; here a batch of records goes out from where it lies.
 
 import asyncio
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import aiokafka.conn
@@ -17,10 +18,26 @@ from aiokafka.util import wait_for
 
 from archiver.kafka.wire import Call, PreparedCall
 
+watching: ContextVar["Refusals | None"] = ContextVar("watching", default=None)  # who wants to know of connections
+
 _SIZE_BYTES = 4
 _MOST_BYTES = 1 << 31  # Kafka's sizes are signed
 # Of an answer, for aiokafka to find the correlation id in; what tags may come behind it are far smaller.
 _HEADER_BYTES = 1024
+
+
+class Refusals:
+    """Why connections did not come about, or broke, by address. aiokafka tells its log, and nobody else."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, BaseException] = {}
+
+    def note(self, address: str, error: BaseException | None) -> None:
+        """Note an error, or that it went well."""
+        if error is None:
+            self.reasons.pop(address, None)
+        else:
+            self.reasons[address] = error
 
 
 class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignore[misc] # aiokafka has no types
@@ -32,6 +49,7 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
         self._size = memoryview(bytearray(_SIZE_BYTES))
         self._wanted = self._size
         self._filled = 0
+        self.lost_by: Exception | None = None
 
     def get_buffer(self, _: int) -> memoryview:
         return self._wanted[self._filled :]
@@ -59,12 +77,26 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
         return bool(super().eof_received())
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost_by = exc
         self.frames.put_nowait(None)
         super().connection_lost(exc)
 
 
 class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no types
     """Hands whole frames to aiokafka's own bookkeeping, but of an answer to a call of ours only the beginning."""
+
+    async def connect(self) -> Any:  # noqa: ANN401 what aiokafka makes of it
+        refusals = watching.get()
+        address = f"{self._host}:{self._port}"
+        try:
+            made = await super().connect()
+        except Exception as error:
+            if refusals is not None:
+                refusals.note(address, error)
+            raise
+        if refusals is not None:
+            refusals.note(address, None)
+        return made
 
     def send(self, request: object, expect_response: bool = True) -> Any:  # noqa: ANN401 something to await
         if not isinstance(request, Call):
@@ -91,15 +123,15 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
         connection = self_ref()
         if connection is None:
             return
-        frames = connection._protocol.frames  # noqa: SLF001
+        protocol = connection._protocol  # noqa: SLF001
         del connection
         while True:
-            frame = await frames.get()
+            frame = await protocol.frames.get()
             connection = self_ref()
             if connection is None:
                 return
             if frame is None:
-                raise EOFError("the broker closed the connection")
+                raise EOFError("the broker closed the connection") from protocol.lost_by
             connection._handle_frame(frame)  # noqa: SLF001
             del connection, frame
 

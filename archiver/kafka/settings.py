@@ -1,11 +1,15 @@
 """The `kafka:` section of the configuration, for both clients. Names are librdkafka's; what one of them cannot do is refused."""
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from archiver.errors import UsageError
+from archiver.kafka import security
+from archiver.kafka.security import Security, Where
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:\d{1,5})?")
 _NUMBERS = {
@@ -16,7 +20,7 @@ _NUMBERS = {
     "connections.max.idle.ms": "connections_max_idle_ms",
 }
 _TEXTS = {"client.id": "client_id", "client.rack": "client_rack"}
-_KEYS = ("bootstrap.servers", "security.protocol", *_NUMBERS, *_TEXTS)
+_KEYS = ("bootstrap.servers", *_NUMBERS, *_TEXTS, *security.KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,22 +34,27 @@ class KafkaSettings:
     metadata_max_age_ms: int = 300_000
     retry_backoff_ms: int = 100
     connections_max_idle_ms: int = 540_000  # below the brokers' own 10 min; 0: never
+    security: Security = dataclasses.field(default_factory=Security)
 
     @classmethod
-    def parse(cls, properties: Mapping[str, object]) -> "KafkaSettings":
-        """From librdkafka properties; UsageError names the key that cannot be honoured."""
+    def parse(cls, properties: Mapping[str, object], where: Where = lambda key: f"kafka: {key}") -> "KafkaSettings":
+        """From librdkafka properties. UsageError names the key that cannot be honoured, as `where` spells it."""
         for key in properties:
-            _refuse_unknown(key)
-        protocol = str(properties.get("security.protocol", "plaintext"))
-        if protocol.lower() != "plaintext":
-            raise UsageError(f"kafka: security.protocol {protocol} is not supported yet; only plaintext is")
+            _refuse_unknown(key, where)
         fields: dict[str, int] = {}
         for key in _NUMBERS.keys() & properties.keys():
-            field, number = _NUMBERS[key], _number(key, properties[key])
+            field, number = _NUMBERS[key], _number(key, properties[key], where)
             if fields.setdefault(field, number) != number:
-                raise UsageError("kafka: socket.timeout.ms and request.timeout.ms mean the same and differ; keep one")
+                raise UsageError(
+                    f"{where('socket.timeout.ms')} and request.timeout.ms mean the same and differ; keep one"
+                )
         texts = {_TEXTS[key]: str(properties[key]) for key in _TEXTS.keys() & properties.keys()}
-        return cls(bootstrap_servers=_addresses(properties), **texts, **fields)  # type: ignore[arg-type]
+        return cls(
+            bootstrap_servers=_addresses(properties, where),
+            security=Security.parse(properties, where),
+            **texts,  # type: ignore[arg-type]
+            **fields,  # type: ignore[arg-type]
+        )
 
     def for_aiokafka(self) -> dict[str, object]:
         """Keyword arguments of AIOKafkaClient."""
@@ -56,48 +65,47 @@ class KafkaSettings:
             "metadata_max_age_ms": self.metadata_max_age_ms,
             "retry_backoff_ms": self.retry_backoff_ms,
             "connections_max_idle_ms": self.connections_max_idle_ms or None,
-            "security_protocol": "PLAINTEXT",
+            **self.security.for_aiokafka(),
         }
 
-    def for_confluent(self) -> dict[str, str]:
+    def for_confluent(self) -> dict[str, Any]:
         """Properties of a confluent-kafka client, those alone that every kind of client knows."""
-        properties = {
+        properties: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": self.client_id,
             "socket.timeout.ms": str(self.request_timeout_ms),
             "metadata.max.age.ms": str(self.metadata_max_age_ms),
             "retry.backoff.ms": str(self.retry_backoff_ms),
             "connections.max.idle.ms": str(self.connections_max_idle_ms),
-            "security.protocol": "plaintext",
+            **self.security.for_confluent(),
         }
         return properties | ({"client.rack": self.client_rack} if self.client_rack else {})
 
 
-def _refuse_unknown(key: str) -> None:
+def _refuse_unknown(key: str, where: Where) -> None:
     if key in _KEYS:
         return
-    if key.startswith(("sasl.", "ssl.")):
-        raise UsageError(f"kafka: {key} is not supported yet; only unauthenticated plaintext listeners are")
     near = difflib.get_close_matches(key, _KEYS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"
-    raise UsageError(f"kafka: {key} is not a key that both Kafka clients can honour; {hint}")
+    raise UsageError(f"{where(key)} is not a key that both Kafka clients can honour; {hint}")
 
 
-def _number(key: str, value: object) -> int:
+def _number(key: str, value: object, where: Where) -> int:
     text = str(value).strip()
     if isinstance(value, bool) or not re.fullmatch(r"\d{1,9}", text):
-        raise UsageError(f"kafka: {key} must be a number of milliseconds, not {value!r}")
+        raise UsageError(f"{where(key)} must be a number of milliseconds, not {value!r}")
     if int(text) == 0 and key != "connections.max.idle.ms":
-        raise UsageError(f"kafka: {key} must be above 0")
+        raise UsageError(f"{where(key)} must be above 0")
     return int(text)
 
 
-def _addresses(properties: Mapping[str, object]) -> str:
+def _addresses(properties: Mapping[str, object], where: Where) -> str:
     value = properties.get("bootstrap.servers")
+    place = where("bootstrap.servers")
     if not isinstance(value, str) or not value.strip():
-        raise UsageError("kafka: bootstrap.servers is missing; give host:port, several with commas between")
+        raise UsageError(f"{place} is missing; give host:port, several with commas between")
     addresses = [part.strip() for part in value.split(",")]
     for address in addresses:
         if not _ADDRESS.fullmatch(address):
-            raise UsageError(f"kafka: bootstrap.servers: {address!r} is not host:port")
+            raise UsageError(f"{place}: {address!r} is not host:port")
     return ",".join(addresses)

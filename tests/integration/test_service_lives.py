@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.config import ArchiverConfig
+from archiver.config import ArchiverConfig, TargetConfig
 from archiver.job import run_restore_job
 from archiver.sandbox import KafkaBroker
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
@@ -49,7 +49,7 @@ def restored(
     config = ArchiverConfig.model_validate(site.config(bootstrap, ()))
     run_restore_job(
         config.storage,
-        {"bootstrap.servers": bootstrap},
+        TargetConfig(kafka={"bootstrap.servers": bootstrap}),
         topics=topic,
         renames=[f"{topic}={target}"],
         restore_id=None,

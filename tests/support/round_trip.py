@@ -14,7 +14,7 @@ import yaml
 
 import archiver.spark.restore
 import archiver.spark.session
-from archiver.config import ArchiverConfig
+from archiver.config import ArchiverConfig, TargetConfig
 from archiver.feed import PartitionReport
 from archiver.job import RestoreResult, run_backup, run_restore_job
 from archiver.spark.task import RestoreTask, TaskReport, run_task
@@ -60,7 +60,7 @@ class ArchiveSite:
         config = ArchiverConfig.model_validate(self.config(bootstrap, ()))
         return run_restore_job(
             config.storage,
-            {"bootstrap.servers": bootstrap},
+            TargetConfig(kafka={"bootstrap.servers": bootstrap}),
             topics=topics,
             renames=list(rename),
             restore_id=restore_id,

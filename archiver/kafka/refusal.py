@@ -1,0 +1,77 @@
+"""Why no broker lets us in: an error that says what, where, and what to look at."""
+
+import ssl
+from collections.abc import Iterator, Mapping
+
+from aiokafka.errors import IllegalSaslStateError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.cluster import Refusal
+from archiver.kafka.security import Protocol, Security
+from archiver.kafka.settings import KafkaSettings
+
+# OpenSSL's words for an answer that is no TLS.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
+
+
+def explain(settings: KafkaSettings, reasons: Mapping[str, BaseException]) -> Refusal:
+    """Tell why no bootstrap address will do: what no second try heals, before what one may."""
+    found = [explain_one(address, error, settings.security) for address, error in reasons.items()]
+    final = [error for error in found if not error.retriable]
+    if final:
+        return final[0]
+    why = f" ({'; '.join(map(str, found))})" if found else ""
+    return KafkaTemporaryError(
+        f"no Kafka broker answers at kafka: bootstrap.servers {settings.bootstrap_servers}{why}; check the address, that the"
+        f" brokers run, and that this is a listener for {settings.security.describe()}"
+    )
+
+
+def explain_one(address: str, error: BaseException, security: Security) -> Refusal:
+    """Tell why one broker will not do."""
+    for cause in _chain(error):
+        final = _why_never(cause, security)
+        if final:
+            return KafkaError(f"{address} {final}")
+        if isinstance(cause, EOFError | ConnectionError) and not isinstance(cause, ConnectionRefusedError):
+            wants = "does not speak TLS" if security.protocol.has_tls else "wants TLS (security.protocol)"
+            return KafkaTemporaryError(f"{address} closed the connection at once: perhaps it {wants}")
+    return KafkaTemporaryError(f"{address}: {_text(error)}")
+
+
+def _why_never(cause: BaseException, security: Security) -> str:
+    """Empty for what another try may heal."""
+    match cause:
+        case SaslAuthenticationFailed() | IllegalSaslStateError():
+            why = f"does not let us in ({security.describe()}): {_text(cause)}; check user and password, or what gives the token"
+        case UnsupportedSaslMechanismError():
+            why = f"does not take sasl.mechanism {security.mechanism}: {_text(cause)}"
+        case ssl.SSLCertVerificationError():
+            why = (
+                f"shows a certificate that is not accepted: {cause.verify_message}; check ssl.ca.location, and the"
+                " certificate's names and dates"
+            )
+        case ssl.SSLError() if cause.reason in _NO_TLS:
+            other = Protocol.SASL_PLAINTEXT if security.protocol.has_sasl else Protocol.PLAINTEXT
+            why = f"does not speak TLS; check the port, or set security.protocol to {other}"
+        case ssl.SSLError():
+            why = (
+                f"ends the TLS handshake: {cause.reason or cause}; does it ask for a certificate (ssl.certificate.location,"
+                " ssl.key.location), and know who signed ours?"
+            )
+        case _:
+            why = ""
+    return why
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what it came from."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _text(error: BaseException) -> str:
+    text = getattr(error, "strerror", None) or str(error)
+    return text or type(error).__name__

@@ -1,0 +1,323 @@
+"""Who we are to a broker, and how we know that it is the one it says: librdkafka's keys, for both clients."""
+
+import asyncio
+import importlib.util
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import SaslAuthenticationFailed
+
+from archiver.errors import UsageError
+from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
+
+Where = Callable[[str], str]  # a key -> how a message names it
+
+
+class Protocol(StrEnum):
+    """librdkafka's values of security.protocol."""
+
+    PLAINTEXT = "plaintext"
+    SSL = "ssl"
+    SASL_PLAINTEXT = "sasl_plaintext"
+    SASL_SSL = "sasl_ssl"
+
+    @property
+    def has_tls(self) -> bool:
+        return self in {Protocol.SSL, Protocol.SASL_SSL}
+
+    @property
+    def has_sasl(self) -> bool:
+        return self in {Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL}
+
+
+PROTOCOL: Final = "security.protocol"
+MECHANISM: Final = "sasl.mechanism"
+_PLURAL: Final = "sasl.mechanisms"  # librdkafka takes both names
+_IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
+_VERIFICATION: Final = "enable.ssl.certificate.verification"
+_PROVIDER: Final = "token_provider"
+_OIDC: Final = "sasl.oauthbearer."
+_TLS_KEYS: Final = (
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.key.location",
+    "ssl.key.pem",
+    "ssl.key.password",
+    _IDENTIFICATION,
+    _VERIFICATION,
+)
+_PASSWORD_KEYS: Final = ("sasl.username", "sasl.password")
+_KERBEROS_KEYS: Final = ("sasl.kerberos.service.name",)
+_OIDC_NEEDED: Final = tuple(f"{_OIDC}{name}" for name in ("client.id", "client.secret", "token.endpoint.url"))
+_TOKEN_KEYS: Final = (
+    _PROVIDER,
+    f"{_OIDC}method",
+    *_OIDC_NEEDED,
+    f"{_OIDC}scope",
+    f"{_OIDC}extensions",
+    "https.ca.location",
+)
+_BY_MECHANISM: Final[Mapping[str, tuple[str, ...]]] = {
+    "PLAIN": _PASSWORD_KEYS,
+    "SCRAM-SHA-256": _PASSWORD_KEYS,
+    "SCRAM-SHA-512": _PASSWORD_KEYS,
+    "GSSAPI": _KERBEROS_KEYS,
+    "OAUTHBEARER": _TOKEN_KEYS,
+}
+KEYS: Final = (
+    PROTOCOL,
+    *_TLS_KEYS,
+    MECHANISM,
+    _PLURAL,
+    *_PASSWORD_KEYS,
+    *_KERBEROS_KEYS,
+    *_TOKEN_KEYS,
+)
+# Values that must never be shown: in no log, message, or `config show`.
+SECRET_KEYS: Final = frozenset({"ssl.key.pem", "ssl.key.password", "sasl.password", f"{_OIDC}client.secret"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """One protocol and what it takes; plain and picklable, so that a task of Spark can have it."""
+
+    protocol: Protocol = Protocol.PLAINTEXT
+    mechanism: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # checked, under librdkafka's names
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], where: Where) -> "Security":
+        """Take what concerns us of a `kafka:` section. Raises UsageError, which names what cannot be honoured."""
+        protocol = _protocol(properties, where)
+        given = {key: str(value) for key, value in properties.items() if key in KEYS and key not in (PROTOCOL, _PLURAL)}
+        if _PLURAL in properties:
+            given[MECHANISM] = str(properties[_PLURAL])
+        for key in given:
+            if key in _TLS_KEYS and not protocol.has_tls:
+                raise UsageError(f"{where(key)}: goes with {PROTOCOL} ssl or sasl_ssl, not with {protocol}")
+            if key not in _TLS_KEYS and not protocol.has_sasl:
+                raise UsageError(f"{where(key)}: goes with {PROTOCOL} sasl_ssl or sasl_plaintext, not with {protocol}")
+        mechanism = _mechanism(given, where) if protocol.has_sasl else ""
+        made = cls(protocol=protocol, mechanism=mechanism, properties=given)
+        made._check(where)
+        return made
+
+    def describe(self) -> str:
+        """Tell for messages how brokers are talked to, and as whom."""
+        name = self.properties.get("sasl.username")
+        return " ".join(
+            [self.protocol, *([self.mechanism] if self.mechanism else []), *([f"as user {name}"] if name else [])]
+        )
+
+    def for_confluent(self) -> dict[str, object]:
+        """Properties of a confluent-kafka client."""
+        ours = (*_TOKEN_KEYS, MECHANISM)
+        found: dict[str, object] = {key: text for key, text in self.properties.items() if key not in ours}
+        found[PROTOCOL] = self.protocol.value
+        if self.mechanism:
+            found[MECHANISM] = self.mechanism
+        if self.mechanism == "OAUTHBEARER":
+            tokens = self._tokens()
+
+            def show(_: str) -> tuple[str, float, str, dict[str, str]]:
+                token = tokens.current()
+                return token.text, token.expires_at_s, "", tokens.extensions
+
+            found["oauth_cb"] = show
+        return found
+
+    def for_aiokafka(self) -> dict[str, object]:
+        """Keyword arguments of AIOKafkaClient."""
+        found: dict[str, object] = {"security_protocol": self.protocol.value.upper()}
+        if self.protocol.has_tls:
+            found["ssl_context"] = self._tls_context(lambda key: f"kafka: {key}")
+        if self.protocol.has_sasl:
+            found["sasl_mechanism"] = self.mechanism
+        match self.mechanism:
+            case "GSSAPI":
+                found["sasl_kerberos_service_name"] = self.properties.get(_KERBEROS_KEYS[0], "kafka")
+            case "OAUTHBEARER":
+                found["sasl_oauth_token_provider"] = _ShownToAiokafka(self._tokens())
+            case "":
+                pass
+            case _:
+                found["sasl_plain_username"] = self.properties["sasl.username"]
+                found["sasl_plain_password"] = self.properties["sasl.password"]
+        return found
+
+    # --- inside
+
+    def _check(self, where: Where) -> None:
+        if self.protocol.has_tls:
+            self._tls_context(where)
+        if self.mechanism == "OAUTHBEARER":
+            self._check_tokens(where)
+        if self.mechanism == "GSSAPI":
+            _check_kerberos(where)
+
+    def _tls_context(self, where: Where) -> ssl.SSLContext:
+        given = self.properties
+        with _blame(where, "ssl.ca.location", "ssl.ca.pem", given=given):
+            place = given.get("ssl.ca.location", "")
+            is_directory = bool(place) and Path(place).is_dir()
+            context = ssl.create_default_context(
+                cafile=place if place and not is_directory else None,
+                capath=place if is_directory else None,
+                cadata=given.get("ssl.ca.pem"),
+            )
+        _load_own_certificate(context, given, where)
+        if given.get(_IDENTIFICATION, "https") == "none":
+            context.check_hostname = False
+        if given.get(_VERIFICATION, "true") == "false":
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def _check_tokens(self, where: Where) -> None:
+        given = self.properties
+        if _PROVIDER in given:
+            extra = sorted(key for key in given if key.startswith(_OIDC) and key != f"{_OIDC}extensions")
+            if extra:
+                raise UsageError(f"{where(extra[0])}: goes with an OpenID provider, not with {_PROVIDER}")
+            try:
+                FunctionSource(given[_PROVIDER]).find()
+            except UsageError as error:
+                raise UsageError(f"{where(_PROVIDER)}: {error}") from error
+            return
+        if given.get(f"{_OIDC}method", "oidc") != "oidc":
+            raise UsageError(f"{where(f'{_OIDC}method')}: must be oidc; for other tokens give {_PROVIDER}")
+        for key in _OIDC_NEEDED:
+            if not given.get(key):
+                raise UsageError(f"{where(key)}: is missing; OAUTHBEARER needs it, or a {_PROVIDER}: module:function")
+        if not re.match(r"https?://\S+$", given[_OIDC_NEEDED[2]]):
+            raise UsageError(f"{where(_OIDC_NEEDED[2])}: {given[_OIDC_NEEDED[2]]!r} is not like https://host/path")
+
+    def _tokens(self) -> Tokens:
+        given = self.properties
+        pairs = (pair.partition("=") for pair in given.get(f"{_OIDC}extensions", "").split(",") if pair)
+        extensions = {name.strip(): text.strip() for name, _, text in pairs}
+        return Tokens(self._source(), extensions)
+
+    def _source(self) -> Source:
+        given = self.properties
+        if _PROVIDER in given:
+            return FunctionSource(given[_PROVIDER])
+        client_id, secret, url = (given[key] for key in _OIDC_NEEDED)
+        return OidcSource(
+            url=url,
+            client_id=client_id,
+            client_secret=secret,
+            scope=given.get(f"{_OIDC}scope", ""),
+            ca_location=given.get("https.ca.location", ""),
+        )
+
+
+def _protocol(properties: Mapping[str, object], where: Where) -> Protocol:
+    text = str(properties.get(PROTOCOL, Protocol.PLAINTEXT.value))
+    try:
+        return Protocol(text.lower())
+    except ValueError:
+        raise UsageError(f"{where(PROTOCOL)}: {text!r} is not one of {', '.join(Protocol)}") from None
+
+
+def _mechanism(given: Mapping[str, str], where: Where) -> str:
+    mechanism = given.get(MECHANISM, "").upper()
+    if mechanism not in _BY_MECHANISM:
+        what = f"{given[MECHANISM]!r} is not one" if mechanism else "is missing; give one"
+        raise UsageError(f"{where(MECHANISM)}: {what} of {', '.join(_BY_MECHANISM)}")
+    taken = _BY_MECHANISM[mechanism]
+    for key in given:
+        if key not in (*_TLS_KEYS, *taken, MECHANISM):
+            raise UsageError(f"{where(key)}: does not go with {MECHANISM} {mechanism}")
+    for key in _PASSWORD_KEYS if taken is _PASSWORD_KEYS else ():
+        if not given.get(key):
+            raise UsageError(f"{where(key)}: is missing; {MECHANISM} {mechanism} needs it")
+    return mechanism
+
+
+def _check_kerberos(where: Where) -> None:
+    """Both libraries are often built without: better said now than at the first connection."""
+    place = f"{where(MECHANISM)}: GSSAPI"
+    if importlib.util.find_spec("gssapi") is None:
+        raise UsageError(f"{place} needs the Python package gssapi: pip install gssapi")
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - 40 ms that others need not wait for
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    try:
+        AdminClient({"bootstrap.servers": "", PROTOCOL: "sasl_plaintext", MECHANISM: "GSSAPI", "log_level": 0})
+    except KafkaException as error:
+        raise UsageError(
+            f"{place} is not in this build of librdkafka: pip install --no-binary confluent-kafka confluent-kafka, with a"
+            f" librdkafka that has libsasl2 ({error.args[0].str()})"
+        ) from error
+
+
+def _load_own_certificate(context: ssl.SSLContext, given: Mapping[str, str], where: Where) -> None:
+    names = ("ssl.certificate.location", "ssl.certificate.pem"), ("ssl.key.location", "ssl.key.pem")
+    certificate, key = (next((name for name in pair if name in given), None) for pair in names)
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        there, missing = (certificate, names[1]) if certificate else (key, names[0])
+        raise UsageError(f"{where(str(there))}: goes with {' or '.join(missing)}, which is missing")
+    with (
+        _blame(where, certificate, key, given=given),
+        _as_file(certificate, given) as chain,
+        _as_file(key, given) as private,
+    ):
+        # With a password it cannot ask for one at the terminal.
+        context.load_cert_chain(chain, private, lambda: given.get("ssl.key.password", ""))
+
+
+@contextmanager
+def _as_file(key: str, given: Mapping[str, str]) -> Iterator[str]:
+    """OpenSSL takes files alone: what was given as text is one for a moment, which nobody else can read."""
+    if not key.endswith(".pem"):
+        yield given[key]
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
+        file.write(given[key])
+        file.flush()
+        yield file.name
+
+
+@contextmanager
+def _blame(where: Where, *keys: str, given: Mapping[str, str]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        there = [key for key in keys if key in given]
+        missing = [key for key in there if key.endswith(".location") and not os.access(given[key], os.R_OK)]
+        key = (missing or there or [PROTOCOL])[0]
+        path = f"{given[key]}: " if key.endswith(".location") else ""
+        if missing:
+            reason = "cannot be read" if Path(given[key]).exists() else "there is no such file"
+        else:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{where(key)}: {path}{reason}") from error
+
+
+class _ShownToAiokafka(AbstractTokenProvider):  # type: ignore[misc] # aiokafka has no types
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def token(self) -> str:
+        try:
+            return (await asyncio.to_thread(self._tokens.current)).text
+        except Exception as error:
+            # Code of the user's: whatever it raises, there is no token. aiokafka takes its own errors only.
+            raise SaslAuthenticationFailed(f"there is no token: {error}") from error
+
+    def extensions(self) -> dict[str, str]:
+        return self._tokens.extensions
