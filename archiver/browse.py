@@ -1,12 +1,9 @@
-"""The archive's topics, and their records as plain values (`cat`)."""
+"""The archive's topics, each as one of its lives has it."""
 
-import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from archiver.codec.rows import frame_rows
 from archiver.control import (
     TOPICS,
     Stretch,
@@ -16,10 +13,8 @@ from archiver.control import (
     read_topics_known,
 )
 from archiver.errors import NotWholeError, UsageError
-from archiver.frame import Frame
-from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.layout import Layout
-from archiver.reader import ObjectPart, read_parts
 from archiver.restore import ArchivedTopic
 from archiver.store import ObjectStore
 
@@ -120,49 +115,3 @@ def _join_lives(
         lineage = [Stretch(life, 0, None)] if fact is None else fact.lineage(life, number)
         partitions[number], damaged[number] = inventory.join(topic, number, lineage)
     return partitions, damaged
-
-
-def read_records(
-    store: ObjectStore, topic: ArchivedTopic, *, partition: int | None, from_offset: int, tell: Tell
-) -> Iterator[dict[str, Any]]:
-    """Read what can be read as plain values, partition by partition, in offset order; tell what cannot."""
-    shape = range(0 if topic.fact is None else topic.fact.partitions)
-    have = sorted({*topic.partitions, *topic.damaged, *shape})
-    if partition is not None and partition not in have:
-        raise UsageError(
-            f"{topic.topic} has no partition {partition} in the archive; it has {', '.join(map(str, have)) or 'none'}"
-        )
-    for number in have if partition is None else [partition]:
-        inventory = topic.partitions.get(number, EMPTY).from_offset(from_offset)
-        for problem in problems_of(topic.topic, number, inventory, topic.damaged.get(number, ())):
-            tell(problem)
-        for reading in inventory.readable:
-            try:
-                for frame in read_parts(store, topic.topic, number, [ObjectPart.of(reading)]):
-                    yield from frame_to_values(frame, number)
-            except NotWholeError as error:
-                tell(f"{topic.topic}-{number}: {error}")
-
-
-def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
-    """Turn a frame into plain values that JSON can hold."""
-    for row in frame_rows(frame):
-        yield {
-            "partition": partition,
-            "offset": row.offset,
-            "timestamp": row.timestamp,
-            "timestampType": row.timestamp_type,
-            "key": tell_bytes(row.key),
-            "value": tell_bytes(row.value),
-            "headers": [[tell_bytes(key), tell_bytes(value)] for key, value in row.headers],
-        }
-
-
-def tell_bytes(value: bytes | None) -> Mapping[str, str] | None:
-    """Tell bytes without loss: null, text when it is UTF-8, else base64."""
-    if value is None:
-        return None
-    try:
-        return {"utf8": value.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}

@@ -5,19 +5,22 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from archiver import __version__
-from archiver.errors import ArchiverError, NotWholeError
+from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.memory import settle_memory
 
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
     from archiver.feed import Feed, PartitionReport
+    from archiver.selection import Selection
 
+FOLLOW_PAUSE_S = 5.0
 EXIT_STATUS = """\
 exit status:
   0  done
@@ -86,14 +89,21 @@ def _parser() -> argparse.ArgumentParser:
     _add_archive(ls)
     _add_format(ls)
     ls.add_argument("topic", nargs="?", metavar="TOPIC", help="show its partitions")
+    ls.add_argument("--segments", action="store_true", help="with TOPIC: show each of its objects")
 
     cat = _command(commands, "cat", _cat, "print records as JSON lines, in order")
     _add_archive(cat)
     cat.add_argument("topic", metavar="TOPIC")
     cat.add_argument("--partition", type=_natural, help="one partition only")
-    cat.add_argument("--from-offset", type=_natural, default=0, metavar="N", help="leave out what is below")
+    cat.add_argument("--from-offset", type=_natural, metavar="N", help="leave out what is below")
+    cat.add_argument("--until-offset", type=_natural, metavar="N", help="leave out what is above")
+    cat.add_argument(
+        "--from", dest="from_time", metavar="TIME", help="leave out records that are older (2026-11-20T14:00:00Z)"
+    )
+    cat.add_argument("--until", dest="until_time", metavar="TIME", help="leave out records that are newer")
     _add_life(cat)
     cat.add_argument("--limit", type=_natural, metavar="N", help="stop after N records")
+    cat.add_argument("--follow", action="store_true", help="go on with what is archived later, until Ctrl-C")
 
     inspect = _command(
         commands, "inspect", _inspect, "take one object apart: header, facts, blocks, and whether they agree"
@@ -112,6 +122,11 @@ def _parser() -> argparse.ArgumentParser:
         help="listing: names and facts (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
     )
     verify.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
+    verify.add_argument(
+        "--against-kafka",
+        action="store_true",
+        help="also: what the cluster still has must be there (reads it, as a Spark job)",
+    )
     verify.add_argument("--since", metavar="TIME", help="read only objects that were put since (2026-11-20T14:00:00Z)")
 
     restore = _command(commands, "restore", _restore, "bring topics back into a cluster, as a Spark job")
@@ -127,6 +142,11 @@ def _parser() -> argparse.ArgumentParser:
         "--id", help="name of this restore; with the same one it goes on where it was (default: made of the request)"
     )
 
+    _add_config_commands(commands)
+    return parser
+
+
+def _add_config_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     config = commands.add_parser("config", help="what the configuration says, and what it may say")
     ways = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(ways, "show", _config_show, "the configuration that holds, secrets masked")
@@ -134,7 +154,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_format(show)
     reference = _command(ways, "reference", _config_reference, "every key: what it takes, its default, its meaning")
     _add_format(reference)
-    return parser
 
 
 def _natural(text: str) -> int:
@@ -264,21 +283,28 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
 def _ls(options: argparse.Namespace) -> int:
     from archiver.holdings import survey
     from archiver.layout import Layout
-    from archiver.printing import holding_lines, holding_row
+    from archiver.printing import holding_lines, holding_row, segment_lines, segment_row
     from archiver.store import open_store
 
-    store, prefix = open_store(_archive_config(options).storage)
+    if options.segments and options.topic is None:
+        raise UsageError("--segments goes with a TOPIC: an archive has very many")
+    config = _archive_config(options).storage
+    store, prefix = open_store(config)
     found = survey(store, Layout(prefix), options.topic)
     if options.format == "json":
+        segments = {"segments": [segment_row(one) for one in found.segments]} if options.segments else {}
         _print_json(
             {
                 "holdings": [holding_row(one) for one in found.holdings],
+                **segments,
                 "strangers": found.strangers,
                 "problems": found.problems,
             }
         )
     else:
-        _print_lines(holding_lines(found.holdings))
+        _print_lines(segment_lines(found.segments) if options.segments else holding_lines(found.holdings))
+        if not found.holdings and not found.strangers:
+            _complain(f"{config.url}: nothing is archived there yet; is it the right prefix?")
         _print_lines(f"stranger: {key}" for key in found.strangers)
     for problem in found.problems:
         _complain(problem)
@@ -286,8 +312,9 @@ def _ls(options: argparse.Namespace) -> int:
 
 
 def _cat(options: argparse.Namespace) -> int:
-    from archiver.browse import find_topic, read_records
+    from archiver.browse import find_topic
     from archiver.layout import Layout
+    from archiver.records import follow_records, read_records
     from archiver.store import open_store
 
     store, prefix = open_store(_archive_config(options).storage)
@@ -297,14 +324,48 @@ def _cat(options: argparse.Namespace) -> int:
         problems.append(problem)
         _complain(problem)
 
-    topic = find_topic(store, Layout(prefix), options.topic, options.life, tell=tell)
-    if topic.other_lives and options.life is None:
-        others = ", ".join(map(str, topic.other_lives))
-        _complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
-    records = read_records(store, topic, partition=options.partition, from_offset=options.from_offset, tell=tell)
-    for record in islice(records, options.limit):
-        print(json.dumps(record, ensure_ascii=False))
+    layout, selection = Layout(prefix), _selection(options)
+    if options.follow:
+        records = follow_records(
+            store,
+            layout,
+            options.topic,
+            tell=tell,
+            pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
+            partition=options.partition,
+            selection=selection,
+        )
+    else:
+        topic = find_topic(store, layout, options.topic, options.life, tell=tell)
+        if topic.other_lives and options.life is None:
+            others = ", ".join(map(str, topic.other_lives))
+            _complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
+        records = read_records(store, topic, tell=tell, partition=options.partition, selection=selection)
+    try:
+        for record in islice(records, options.limit):
+            print(json.dumps(record, ensure_ascii=False), flush=options.follow)
+    except KeyboardInterrupt:
+        if not options.follow:  # for which it is the end that was meant
+            raise
     return NotWholeError.exit_code if problems else 0
+
+
+def _selection(options: argparse.Namespace) -> "Selection":
+    from archiver.config import parse_moment_ms
+    from archiver.selection import Selection
+
+    if options.follow and options.life is not None:
+        raise UsageError("--follow goes with the newest life: nothing comes to the others any more")
+    given = {
+        "first_offset": options.from_offset,
+        "last_offset": options.until_offset,
+        "from_ms": None if options.from_time is None else parse_moment_ms("--from", options.from_time),
+        "until_ms": None if options.until_time is None else parse_moment_ms("--until", options.until_time),
+    }
+    selection = Selection(**{name: number for name, number in given.items() if number is not None})
+    if selection.is_empty:
+        raise UsageError("the range ends before it begins; see --from-offset, --until-offset, --from and --until")
+    return selection
 
 
 def _inspect(options: argparse.Namespace) -> int:
@@ -331,7 +392,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from archiver.config import parse_moment
+    from archiver.config import parse_moment_ms
     from archiver.job import run_verify
     from archiver.observe import Progress
     from archiver.printing import verify_lines, verify_row
@@ -340,10 +401,11 @@ def _verify(options: argparse.Namespace) -> int:
     progress = Progress("verify", quiet=options.quiet)
     try:
         result = run_verify(
-            _archive_config(options).storage,
+            _archive_config(options),
             Level(options.level),
             topics=options.topics,
-            since=None if options.since is None else parse_moment("--since", options.since),
+            against_kafka=options.against_kafka,
+            since_ms=None if options.since is None else parse_moment_ms("--since", options.since),
             notice=progress.tell,
         )
     finally:

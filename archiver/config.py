@@ -96,12 +96,12 @@ def parse_time_ms(text: str) -> int:
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
-def parse_moment(what: str, text: str) -> datetime:
-    """Parse a time of the command line, as parse_time_ms does. Raises UsageError; `what` is the option."""
+def parse_moment_ms(option: str, text: str) -> int:
+    """Parse a time of the command line, as parse_time_ms does. Raises UsageError."""
     try:
-        return datetime.fromtimestamp(parse_time_ms(text) / 1000, UTC)
+        return parse_time_ms(text)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{what}: {error}") from error
+        raise UsageError(f"{option}: {error}") from error
 
 
 def _compiles(pattern: str) -> str:

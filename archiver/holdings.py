@@ -1,11 +1,12 @@
 """What the archive holds, summed up (`ls`): from facts alone, without a body or a kernel."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from archiver.control import TopicFact, list_topics_known, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
-from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.inventory import EMPTY, Inventory, PartitionInventory, Segment, problems_of, read_inventory
 from archiver.layout import Layout
 from archiver.store import ObjectStore
 
@@ -26,6 +27,7 @@ class Holding:
     next_offset: int
     min_timestamp: int | None
     max_timestamp: int | None
+    last_put: datetime | None  # by the store's clock
     holes: int
     gaps: int
     shadowed: int
@@ -37,10 +39,19 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRow:
+    """One object of a partition; `is_shadowed`: its records lie in others, too, and nobody reads it."""
+
+    segment: Segment
+    is_shadowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """The whole archive, or one topic; `problems` name what is damaged or missing."""
+    """The whole archive, or one topic with its objects; `problems` name what is damaged or missing."""
 
     holdings: Sequence[Holding]
+    segments: Sequence[SegmentRow] = ()
     strangers: Sequence[str]
     problems: Sequence[str]
 
@@ -74,7 +85,15 @@ def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
     if not holdings and not unreadable:
         raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
-    return _survey_of(inventory, holdings, unreadable)
+    return replace(_survey_of(inventory, holdings, unreadable), segments=list(_rows_of(inventory)))
+
+
+def _rows_of(inventory: Inventory) -> Iterator[SegmentRow]:
+    for partitions in inventory.partitions.values():
+        for found in partitions.values():
+            rows = [SegmentRow(segment=one, is_shadowed=False) for one in found.segments]
+            rows += [SegmentRow(segment=one, is_shadowed=True) for one in found.shadowed]
+            yield from sorted(rows, key=lambda row: (row.segment.facts.base, row.segment.facts.next))
 
 
 def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
@@ -170,6 +189,7 @@ def _sum_up(
         next_offset=max((one.next for one in facts), default=0),
         min_timestamp=min((one.min_timestamp for one in facts), default=None),
         max_timestamp=max((one.max_timestamp for one in facts), default=None),
+        last_put=max((one.put_at for one in segments if one.put_at is not None), default=None),
         holes=sum(len(one.holes) for one in facts),
         gaps=sum(len(partition.gaps) for partition in partitions),
         shadowed=sum(len(partition.shadowed) for partition in partitions),

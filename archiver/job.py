@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +49,7 @@ from archiver.writer import Archive
 if TYPE_CHECKING:
     from archiver.metrics import Metrics
     from archiver.service import Service
+    from archiver.spark.compare import ComparePlan, CompareReport
     from archiver.spark.restore import TopicReport
     from archiver.spark.verify import CheckReport
 
@@ -242,13 +242,15 @@ def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """What was looked at, and what is wrong with it; `errors` kept it from being looked at."""
+    """What was looked at, and what is wrong with it; `errors` kept something from being looked at."""
 
     level: Level
     listing: Listing
     checked: int  # objects that were read
+    compared: int | None  # records of Kafka's that were looked for in the archive; None: not asked
     problems: Sequence[str]
-    errors: "Sequence[CheckReport]"
+    notes: Sequence[str]
+    errors: "Sequence[CheckReport | CompareReport]"
     seconds: float
 
     @property
@@ -257,37 +259,54 @@ class VerifyResult:
 
 
 def run_verify(
-    storage: StorageConfig,
+    config: ArchiverConfig,
     level: Level,
     *,
     topics: str | None = None,
-    since: datetime | None = None,
+    since_ms: int | None = None,
+    against_kafka: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> VerifyResult:
-    """Look at the archive, as deep as the level says; objects are read by Spark."""
+    """Look at the archive, as deep as the level says, and at the cluster; objects and logs are read by Spark."""
     started_s = time.monotonic()
+    storage = config.storage
     store, prefix = open_store(storage)
-
-    def look() -> Listing:
+    layout = Layout(prefix)
+    kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
+    wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
+    checks: Sequence[CheckReport] = ()
+    comparisons: Sequence[CompareReport] = ()
+    plan: ComparePlan | None = None
+    with ExitStack() as stack:
+        # It starts beside the listing.
+        start_spark = None
+        if kafka is not None or level is not Level.LISTING:
+            start_spark = stack.enter_context(_spark("verify"))
         notice("reading the archive's facts")
-        return check_listing(store, Layout(prefix), None if topics is None else partial(is_wanted, topics_regex=topics))
-
-    reports: Sequence[CheckReport] = ()
-    if level is Level.LISTING:
-        listing = look()
-    else:
-        with _spark("verify") as start_spark:  # it starts beside the listing
-            listing = look()
+        listing = check_listing(store, layout, wanted)
+        if start_spark is not None and level is not Level.LISTING:
             from archiver.spark.verify import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
-            segments = listing.segments if since is None else put_since(listing.segments, since)
+            segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
             notice(f"reading {len(segments)} objects")
-            reports = check_on_spark(start_spark(), storage, segments, level)
+            checks = check_on_spark(start_spark(), storage, segments, level)
+        if start_spark is not None and kafka is not None:
+            from archiver.spark.compare import compare_on_spark, plan_compare  # noqa: PLC0415 - as above
+
+            notice("looking at the cluster")
+            archive = read_archive(store, layout, wanted=wanted)
+            plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, wanted or (lambda _: True)))
+            notice(f"comparing {len(plan.tasks)} partitions")
+            comparisons = compare_on_spark(start_spark(), plan.tasks)
+    reports: list[CheckReport | CompareReport] = [*checks, *comparisons]
+    found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(
         level=level,
         listing=listing,
-        checked=sum(report.checked for report in reports),
-        problems=[*listing.problems, *sorted(problem for report in reports for problem in report.problems)],
+        checked=sum(report.checked for report in checks),
+        compared=sum(report.records for report in comparisons) if plan is not None else None,
+        problems=[*listing.problems, *(plan.problems if plan is not None else ()), *found],
+        notes=[*listing.notes, *(plan.notes if plan is not None else ())],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from archiver.feed import PartitionReport
-    from archiver.holdings import Holding
+    from archiver.holdings import Holding, SegmentRow
     from archiver.inspection import Inspection
     from archiver.job import RestoreResult, VerifyResult
     from archiver.spark.restore import TopicReport
@@ -56,7 +56,45 @@ def backup_lines(reports: Sequence["PartitionReport"], seconds: float) -> Iterat
 
 
 def holding_row(holding: "Holding") -> dict[str, Any]:
-    return {name: getattr(holding, name) for name in holding.__slots__}
+    row = {name: getattr(holding, name) for name in holding.__slots__}
+    return row | {"last_put": None if holding.last_put is None else _put_moment(holding.last_put)}
+
+
+def segment_row(row: "SegmentRow") -> dict[str, Any]:
+    segment, facts = row.segment, row.segment.facts
+    return {
+        "key": segment.object_key,
+        "topic": segment.key.topic,
+        "life": segment.key.life,
+        "partition": segment.key.partition,
+        "base": facts.base,
+        "first": facts.first,
+        "last": facts.last,
+        "next": facts.next,
+        "records": facts.records,
+        "tombstones": facts.tombstones,
+        "bytes": facts.bytes,
+        "stored_bytes": segment.size,
+        "min_timestamp": facts.min_timestamp,
+        "max_timestamp": facts.max_timestamp,
+        "put": None if segment.put_at is None else _put_moment(segment.put_at),
+        "holes": [str(hole) for hole in facts.holes],
+        "shadowed": row.is_shadowed,
+    }
+
+
+def segment_lines(rows: Sequence["SegmentRow"]) -> Iterator[str]:
+    lines = []
+    for row in rows:
+        segment, facts = row.segment, row.segment.facts
+        times = " .. ".join(_moment(moment) for moment in (facts.min_timestamp, facts.max_timestamp))
+        remarks = [*(f"hole {hole}" for hole in facts.holes), *(["shadowed"] if row.is_shadowed else [])]
+        put = "" if segment.put_at is None else _put_moment(segment.put_at)
+        lines.append((
+            str(segment.key.partition), f"{facts.base}..{facts.next}", f"{facts.records:,}", _size(facts.bytes),
+            _size(segment.size), times, put, segment.object_key, ", ".join(remarks),
+        ))  # fmt: skip
+    yield from _table(("partition", "offsets", "records", "bytes", "stored", "time", "put", "object", ""), lines)
 
 
 def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
@@ -70,12 +108,15 @@ def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
             _size(one.stored_bytes),
             str(one.segments),
             " .. ".join(_moment(moment) for moment in (one.min_timestamp, one.max_timestamp) if moment is not None),
+            "" if one.last_put is None else _put_moment(one.last_put),
             _remarks(one),
         )
         for one in holdings
     ]
     which = "partition" if holdings and holdings[0].partition is not None else "partitions"
-    yield from _table(("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", ""), rows)
+    yield from _table(
+        ("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", "last put", ""), rows
+    )
 
 
 def _remarks(holding: "Holding") -> str:
@@ -134,22 +175,25 @@ def verify_row(result: "VerifyResult") -> dict[str, Any]:
         "segments": len(listing.segments),
         "records": listing.records,
         "checked": result.checked,
+        "compared": result.compared,
         "seconds": result.seconds,
         "problems": result.problems,
         "errors": [one.error for one in result.errors],
-        "notes": listing.notes,
+        "notes": result.notes,
     }
 
 
 def verify_lines(result: "VerifyResult") -> Iterator[str]:
     listing = result.listing
-    for note in listing.notes:
+    for note in result.notes:
         yield f"note: {note}"
     read = f", {result.checked:,} of them read" if result.level != "listing" else ""
     yield (
         f"{listing.topics:,} topics, {listing.partitions:,} partitions, {listing.records:,} records in"
         f" {len(listing.segments):,} objects{read}: {result.seconds:.1f} s"
     )
+    if result.compared is not None:
+        yield f"{result.compared:,} records that Kafka still has were compared"
     yield "whole" if result.is_whole else f"NOT WHOLE: {len(result.problems) + len(result.errors)} findings"
 
 
@@ -208,6 +252,10 @@ def _size(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def _put_moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _moment(timestamp_ms: int) -> str:

@@ -24,6 +24,10 @@ class Selection:
     def is_empty(self) -> bool:
         return self.first_offset > self.last_offset or self.from_ms > self.until_ms
 
+    def has(self, timestamp: int) -> bool:
+        """Tell whether a record of this time is selected, as far as times go."""
+        return not self.has_times or (timestamp != NO_TIMESTAMP and self.from_ms <= timestamp <= self.until_ms)
+
     def within(self, other: "Selection") -> "Selection":
         """Select what both select."""
         return replace(

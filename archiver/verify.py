@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
 from archiver.codec.avro import encode_header, split_blocks
@@ -88,9 +87,9 @@ def _notes(inventory: Inventory) -> Iterator[str]:
         yield f"{key}: is not one of ours"
 
 
-def put_since(segments: Sequence[Segment], since: datetime) -> list[Segment]:
+def put_since(segments: Sequence[Segment], since_ms: int) -> list[Segment]:
     """Leave out what an earlier run may have read."""
-    return [segment for segment in segments if segment.put_at is None or segment.put_at >= since]
+    return [one for one in segments if one.put_at is None or one.put_at.timestamp() * 1000 >= since_ms]
 
 
 def check_content(content: bytes, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level) -> None:

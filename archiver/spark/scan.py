@@ -2,17 +2,17 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archiver.browse import find_topic
 from archiver.config import StorageConfig
 from archiver.errors import NotWholeError
 from archiver.facts import facts_from_metadata
-from archiver.inventory import EMPTY, Reading, problems_of
+from archiver.inventory import EMPTY, Reading
 from archiver.layout import Layout
 from archiver.reader import FoundObject, ObjectPart, fetch_parts, found_or_gone
-from archiver.restore import ArchivedTopic
+from archiver.records import problems_within, wanted_readings
 from archiver.segment import check_bytes, check_count, check_header
 from archiver.selection import Selection
 from archiver.spark.options import OnDamage, ScanOptions
@@ -56,22 +56,11 @@ def plan_scan(options: ScanOptions, narrow: Narrow, parallelism: int) -> list[Sc
         asked, left = options.selection_of(number), narrow(number)
         if asked is None or left is None or (selection := asked.within(left)).is_empty:
             continue
-        told += _problems(topic, number, selection)
+        told += problems_within(topic, number, selection)
         readings[number] = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
         selections[number] = selection
     _tell(told, options.on_damage)
     return _share(options, readings, selections, max(parallelism, options.min_tasks or 1))
-
-
-def _problems(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
-    """Tell what is missing of what is wanted. Where a damaged object lies is not known: it counts as wanted."""
-    inventory = topic.partitions.get(number, EMPTY)
-    gaps = tuple(
-        gap
-        for gap in inventory.gaps
-        if gap.first_offset <= selection.last_offset and gap.last_offset >= selection.first_offset
-    )
-    return problems_of(topic.topic, number, replace(inventory, gaps=gaps), topic.damaged.get(number, ()))
 
 
 def _tell(problems: Sequence[str], on_damage: OnDamage) -> None:
@@ -79,20 +68,6 @@ def _tell(problems: Sequence[str], on_damage: OnDamage) -> None:
         raise NotWholeError("; ".join([*problems, "to read the rest, set option onDamage to skip"]))
     for problem in problems:
         log.warning("skipped: %s", problem)
-
-
-def wanted_readings(readable: Sequence[Reading], selection: Selection) -> list[Reading]:
-    """Leave out objects that cannot hold a selected record, by their facts."""
-    return [reading for reading in readable if _may_hold(reading, selection)]
-
-
-def _may_hold(reading: Reading, selection: Selection) -> bool:
-    facts = reading.segment.facts
-    last = facts.last if reading.until_offset is None else min(facts.last, reading.until_offset - 1)
-    first = max(facts.first, reading.from_offset)
-    return first <= last and selection.may_hold(
-        first_offset=first, last_offset=last, min_timestamp=facts.min_timestamp, max_timestamp=facts.max_timestamp
-    )
 
 
 def _share(

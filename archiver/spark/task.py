@@ -11,10 +11,6 @@ from archiver.codec.batch import (
     SEQUENCES,
     BatchEncoder,
     EncodedBatch,
-    Scratch,
-    decode_batches,
-    first_step,
-    whole_batches,
 )
 from archiver.codec.compression import BatchCodec
 from archiver.config import StorageConfig
@@ -28,10 +24,10 @@ from archiver.errors import (
 )
 from archiver.frame import Column
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.kafka.produce import Outcome, ProducerIdentity, init_producer_id, produce
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
+from archiver.log_reader import LogRange, read_log
 from archiver.reader import ObjectPart, read_parts
 from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.spark.stores import store_of
@@ -46,7 +42,6 @@ BATCH_BYTES = 1_000_000  # uncompressed: below Kafka's default max.message.bytes
 _PRODUCE_TIMEOUT_MS = 30_000
 _ATTEMPTS = 60
 _PAUSE_S = 0.5
-_VERIFY_BYTES = 3 * 1024 * 1024  # below what archiver.memory maps anew each time
 CREATE_TIME = 0
 
 
@@ -292,47 +287,17 @@ async def _verify(client: KafkaClient, claim: Claim, report: TaskReport, task: R
         raise StrangerError(
             f"the target ends at offset {offsets.high_watermark}, not at {end}: someone else wrote to it"
         )
-    found, scratch = Tally(), Scratch()
-    position = claim.start_offset
-    while position < end:
-        records = await _fetch_at(client, task, position)
-        position = await asyncio.to_thread(_count_in, found, records, position, scratch)
+    found = Tally()
+    log_range = LogRange(
+        topic=task.target_topic,
+        topic_id=task.target_topic_id,
+        partition=task.partition,
+        start=claim.start_offset,
+        end=end,
+    )
+    await read_log(client, log_range, found.add)
     if (found.records, found.digest) != (report.records, report.digest):
         raise NotWholeError(
             f"the target holds {found.records} records of digest {found.digest:016x}, the archive {report.records} of"
             f" {report.digest:016x}; delete the topic and restore again"
         )
-
-
-def _count_in(found: Tally, records: memoryview, position: int, scratch: Scratch) -> int:
-    rest = records[: len(whole_batches(records, position)[1])]
-    while len(rest):
-        decoded = decode_batches(first_step(rest), position, scratch=scratch)
-        found.add(decoded.frame)
-        rest, position = rest[decoded.source_bytes :], decoded.next_offset
-    return position
-
-
-async def _fetch_at(client: KafkaClient, task: RestoreTask, position: int) -> memoryview:
-    target = FetchTarget(
-        topic=task.target_topic, topic_id=task.target_topic_id, partition=task.partition, offset=position
-    )
-    for _ in range(_ATTEMPTS):
-        node = await client.leader(task.target_topic, task.partition)
-        try:
-            (answer,) = await fetch(
-                client,
-                node,
-                [target],
-                max_bytes=_VERIFY_BYTES,
-                partition_bytes=_VERIFY_BYTES,
-                max_wait_ms=500,
-                min_bytes=1,
-            )
-        except KafkaTemporaryError:
-            answer = None
-        if answer is not None and answer.error is None and len(answer.records):
-            return answer.records
-        client.forget_leaders(task.target_topic)
-        await asyncio.sleep(_PAUSE_S)
-    raise KafkaTemporaryError(f"the target cannot be read back at offset {position}; run the same command again")

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.branch import find_branch
-from archiver.browse import find_topic, read_records
+from archiver.browse import find_topic
 from archiver.codec.batch import decode_batches
 from archiver.config import ArchiverConfig
 from archiver.control import Branch, Stretch
@@ -18,6 +18,7 @@ from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.layout import Layout, SegmentKey
+from archiver.records import read_records
 from archiver.sandbox import KafkaBroker
 from archiver.store import open_store
 from archiver.workers import Workers
@@ -202,13 +203,11 @@ def test_what_is_read_through_the_lives_is_the_log(new_broker: StartBroker, topi
     store, prefix = open_store(ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage)
     found = find_topic(store, Layout(prefix), topic)
     assert (found.life, found.other_lives) == (2, ())
-    archived = list(read_records(store, found, partition=None, from_offset=0, tell=pytest.fail))
+    archived = list(read_records(store, found, tell=pytest.fail))
     for partition in range(3):
         log = values_in(ground, partition)
         assert [(row["offset"], row["value"]["utf8"]) for row in archived if row["partition"] == partition] == log
-    kept = read_records(
-        store, find_topic(store, Layout(prefix), topic, 0), partition=0, from_offset=0, tell=pytest.fail
-    )
+    kept = read_records(store, find_topic(store, Layout(prefix), topic, 0), partition=0, tell=pytest.fail)
     assert [row["value"]["utf8"][:7] for row in kept] == ["round 0"] * 60
 
 

@@ -21,10 +21,11 @@ from pyspark.sql.datasource import (
 from archiver.errors import UsageError
 from archiver.inventory import Reading, Segment
 from archiver.layout import Layout, SegmentKey
+from archiver.records import wanted_readings
 from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
 from archiver.spark.filters import Narrowing
 from archiver.spark.options import DEFAULT_COLUMNS, OnDamage, ScanOptions, Verify, parse_options
-from archiver.spark.scan import grouped, wanted_readings
+from archiver.spark.scan import grouped
 from tests.support.segments import facts_of
 
 GIVEN = {"url": "s3://bucket/prefix", "topic": "orders"}

@@ -1,0 +1,120 @@
+"""Does the archive hold what Kafka still has of a partition? Compared object by object, by count and digest."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from archiver.errors import NotWholeError
+from archiver.facts import SegmentFacts
+from archiver.frame import Column, Frame
+from archiver.inventory import Reading
+from archiver.reader import ObjectPart, read_parts
+from archiver.store import ObjectStore
+from archiver.tally import Tally
+
+Longs = npt.NDArray[np.int64]
+
+
+class Comparison:
+    """Takes Kafka's records of a partition in order, and holds them against the objects that cover their offsets.
+
+    An object of which Kafka still has every record is not even read: its facts have the same count and digest. Where
+    Kafka has fewer, because it has compacted or deleted, those that it has must be there.
+    """
+
+    def __init__(
+        self, store: ObjectStore, topic: str, partition: int, readings: Sequence[Reading], *, end: int
+    ) -> None:
+        self.records = 0  # of Kafka's, seen so far
+        self.problems: list[str] = []
+        self._store = store
+        self._topic = topic
+        self._partition = partition
+        self._left = list(reversed([one for one in readings if one.next > one.from_offset]))
+        self._end = end  # what lies behind was not asked of Kafka
+        self._tally = Tally()
+        self._offsets: list[Longs] = []
+
+    def take(self, frame: Frame) -> None:
+        """Take the next records."""
+        row = 0
+        while row < len(frame):
+            offsets = frame.column(Column.OFFSET)
+            while self._left and self._left[-1].next <= offsets[row]:
+                self._settle(self._left.pop())
+            if not self._left or offsets[row] < self._left[-1].from_offset:
+                until = self._left[-1].from_offset if self._left else self._end
+                stop = int(np.searchsorted(offsets, until))
+                self._miss(offsets[row:stop])
+            else:
+                stop = int(np.searchsorted(offsets, self._left[-1].next))
+                self._tally.add(frame, row, stop)
+                self._offsets.append(offsets[row:stop].copy())
+            self.records += stop - row
+            row = stop
+
+    def finish(self) -> None:
+        """Say that there is no more."""
+        while self._left:
+            self._settle(self._left.pop())
+
+    def _miss(self, offsets: Longs) -> None:
+        self.problems.append(
+            f"{self._name}: Kafka has {len(offsets):,} records at offsets {offsets[0]}-{offsets[-1]} that no object covers"
+        )
+
+    def _settle(self, reading: Reading) -> None:
+        """Hold what Kafka had of one object against it."""
+        found, offsets = self._tally, self._offsets
+        self._tally, self._offsets = Tally(), []
+        if not found.records or _is_all_of(reading.segment.facts, found):
+            return
+        try:
+            self._compare(reading, found, np.concatenate(offsets))
+        except NotWholeError as error:
+            self.problems.append(f"{self._name}: {error}")
+
+    def _compare(self, reading: Reading, found: Tally, offsets: Longs) -> None:
+        archived = Tally()
+        missing: list[Longs] = []
+        for frame in _frames(self._store, self._topic, self._partition, reading, missing.append):
+            kept = np.isin(frame.column(Column.OFFSET), offsets, assume_unique=True)
+            if kept.all():
+                archived.add(frame)
+            elif kept.any():
+                archived.add(
+                    Frame(
+                        body=frame.body,
+                        header_body=frame.header_body,
+                        table=np.ascontiguousarray(frame.table[:, kept]),
+                    )
+                )
+        absent = np.setdiff1d(offsets, np.concatenate([np.empty(0, np.int64), *missing]), assume_unique=True)
+        if len(absent):
+            raise NotWholeError(
+                f"{reading.segment.object_key}: {len(absent):,} records that Kafka has are not in it, the first at offset"
+                f" {absent[0]}"
+            )
+        if archived.digest != found.digest:
+            raise NotWholeError(
+                f"{reading.segment.object_key}: its records at offsets {offsets[0]}-{offsets[-1]} are not those that Kafka has"
+                f" (digest {archived.digest:016x}, Kafka's {found.digest:016x})"
+            )
+
+    @property
+    def _name(self) -> str:
+        return f"{self._topic}-{self._partition}"
+
+
+def _is_all_of(facts: SegmentFacts, found: Tally) -> bool:
+    ours = (facts.records, facts.first, facts.last, facts.digest)  # offsets do not enter the digest
+    return (found.records, found.first, found.last, found.digest) == ours
+
+
+def _frames(
+    store: ObjectStore, topic: str, partition: int, reading: Reading, note: Callable[[Longs], None]
+) -> Iterator[Frame]:
+    for frame in read_parts(store, topic, partition, [ObjectPart.of(reading)]):
+        note(frame.column(Column.OFFSET).copy())
+        yield frame

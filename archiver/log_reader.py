@@ -1,0 +1,98 @@
+"""A partition's committed records out of Kafka, in order, up to an end: to compare with what is known of them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from archiver.codec.batch import Scratch, decode_batches, first_step, whole_batches
+from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.frame import Column, Frame
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
+
+_FETCH_BYTES = 3 * 1024 * 1024  # below what archiver.memory maps anew each time
+_ATTEMPTS = 60
+_PAUSE_S = 0.5
+_EMPTY_AT_MOST = 3  # answers in a row: then compaction has left nothing up to the end
+
+
+class LogStartError(KafkaError):
+    """The log begins later than it was to be read from: the broker has deleted what lay before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """Offsets of one partition, the end not included."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+
+async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame], None]) -> None:
+    """Hand over the records of a range, some at a time, in a thread; they are valid until `take` returns.
+
+    Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError after half a minute without progress.
+    """
+    scratch = Scratch()
+    position, empty = wanted.start, 0
+    while position < wanted.end:
+        answer = await _fetch_at(client, wanted, position)
+        if len(answer.records):
+            empty = 0
+            position = await asyncio.to_thread(_hand_over, answer, position, wanted.end, scratch, take)
+        elif answer.last_stable_offset >= wanted.end:
+            empty += 1
+            if empty == _EMPTY_AT_MOST:
+                return
+        else:
+            raise KafkaTemporaryError(
+                f"{wanted.topic}-{wanted.partition} ends at {answer.last_stable_offset}, not at {wanted.end}: did the leader"
+                " change? Run the same command again"
+            )
+
+
+def _hand_over(answer: Fetched, position: int, end: int, scratch: Scratch, take: Callable[[Frame], None]) -> int:
+    rest = answer.records[: len(whole_batches(answer.records, position)[1])]
+    aborted = answer.aborted
+    while len(rest) and position < end:
+        decoded = decode_batches(first_step(rest), position, aborted, scratch=scratch)
+        frame = decoded.frame
+        if len(frame) and frame.table[Column.OFFSET, -1] >= end:
+            frame = frame.rows(0, int(frame.column(Column.OFFSET).searchsorted(end)))
+        take(frame)
+        rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
+    return position
+
+
+async def _fetch_at(client: KafkaClient, wanted: LogRange, position: int) -> Fetched:
+    which = f"{wanted.topic}-{wanted.partition}"
+    target = FetchTarget(topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition, offset=position)
+    for _ in range(_ATTEMPTS):
+        node = await client.leader(wanted.topic, wanted.partition)
+        try:
+            (answer,) = await fetch(
+                client,
+                node,
+                [target],
+                max_bytes=_FETCH_BYTES,
+                partition_bytes=_FETCH_BYTES,
+                max_wait_ms=500,
+                min_bytes=1,
+            )
+        except KafkaTemporaryError:
+            answer = None
+        problem = None if answer is None else answer.error
+        if answer is not None and problem is None:
+            return answer
+        if problem is FetchProblem.OFFSET_OUT_OF_RANGE:
+            raise LogStartError(f"{which}: offset {position} is not in the log any more")
+        if problem is FetchProblem.UNKNOWN_TOPIC_ID:
+            raise TopicGoneError(f"{which}: the topic was deleted, and perhaps created again")
+        if problem is FetchProblem.DENIED:
+            raise KafkaError(f"{which}: this user may not read it; grant Read on the topic")
+        client.forget_leaders(wanted.topic)
+        await asyncio.sleep(_PAUSE_S)
+    raise KafkaTemporaryError(f"{which} cannot be read at offset {position}; run the same command again")

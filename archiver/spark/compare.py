@@ -1,0 +1,154 @@
+"""Archive and cluster compared as a Spark job, a partition a task."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark import SparkContext
+
+from archiver.comparison import Comparison
+from archiver.config import StorageConfig, TopicsConfig
+from archiver.control import read_topic
+from archiver.errors import ArchiverError, KafkaTemporaryError
+from archiver.inventory import EMPTY, Reading
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets, TopicDescription
+from archiver.kafka.settings import KafkaSettings
+from archiver.layout import Layout
+from archiver.log_reader import LogRange, LogStartError, read_log
+from archiver.restore import ArchivedTopic
+from archiver.spark.stores import store_of
+from archiver.spark.tasks import run_on_spark
+
+_ATTEMPTS = 5  # when the brokers delete while we read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareTask:
+    """One partition: what Kafka still has of it, and what the archive holds there."""
+
+    storage: StorageConfig
+    kafka: KafkaSettings
+    log: LogRange
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareReport:
+    """What a task found; `error`: what kept it from looking at all of it."""
+
+    records: int = 0
+    problems: tuple[str, ...] = ()
+    error: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparePlan:
+    """Which partitions are compared; `problems` and `notes` tell of the others, and of what is not archived yet."""
+
+    tasks: Sequence[CompareTask]
+    problems: Sequence[str]
+    notes: Sequence[str]
+
+
+async def plan_compare(
+    storage: StorageConfig,
+    kafka: KafkaSettings,
+    topics: TopicsConfig,
+    archive: Iterable[ArchivedTopic],
+    wanted: Callable[[str], bool],
+) -> ComparePlan:
+    """Look at the topics of the cluster that are included or archived, and where they begin and end now."""
+    store, prefix = store_of(storage)
+    archived = {topic.topic: topic for topic in archive}
+    async with KafkaClient(kafka) as client:
+        cluster = await client.describe_topics(None)
+        there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
+        partitions = [(name, number) for name, one in there.items() for number in one.partitions]
+        offsets, refused = await client.offsets_known(partitions)
+    problems = [
+        f"{name}: is included, and nobody archives it"
+        for name in topics.select(filter(wanted, cluster))
+        if name not in archived
+    ]
+    problems += [f"{name}-{number}: {error}" for (name, number), error in sorted(refused.items())]
+    notes = [f"{name}: is not in the cluster any more" for name in sorted(archived.keys() - cluster.keys())]
+    tasks: list[CompareTask] = []
+    for name, described in there.items():
+        topic = archived[name]
+        if not _is_same(topic, described):
+            newest = read_topic(store, Layout(prefix), name)
+            if newest is None or newest.current.topic_id != described.topic_id:
+                problems.append(f"{name}: was created again, and nobody archives the new one")
+            else:
+                notes.append(f"{name}: was created again, and nothing of the new one is archived yet")
+            continue
+        for number in described.partitions:
+            if (name, number) in offsets:
+                task, note = _plan_partition(storage, kafka, topic, described, number, offsets[name, number])
+                tasks += [task] if task is not None else []
+                notes += [note] if note else []
+    return ComparePlan(tasks=tasks, problems=problems, notes=notes)
+
+
+def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
+    """Tell whether what is archived is of the topic that the cluster has. Old brokers have no ids."""
+    known = "" if topic.fact is None else topic.fact.current.topic_id
+    return not known or not described.topic_id or known == described.topic_id
+
+
+def _plan_partition(
+    storage: StorageConfig,
+    kafka: KafkaSettings,
+    topic: ArchivedTopic,
+    described: TopicDescription,
+    number: int,
+    offsets: PartitionOffsets,
+) -> tuple[CompareTask | None, str]:
+    readings = topic.partitions.get(number, EMPTY).readable
+    end = readings[-1].next if readings else 0
+    behind = max(0, offsets.last_stable - max(end, offsets.log_start))
+    note = f"{topic.topic}-{number}: {behind:,} offsets are not archived yet" if behind else ""
+    start, end = max(offsets.log_start, _first_of(readings)), min(end, offsets.last_stable)
+    if start >= end:
+        return None, note
+    log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)
+    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings), note
+
+
+def _first_of(readings: Sequence[Reading]) -> int:
+    """Return where the coverage begins: a hole that was recorded in front of the first record is explained."""
+    return readings[0].segment.facts.first if readings else 0
+
+
+def compare_on_spark(spark: SparkContext, tasks: Sequence[CompareTask]) -> list[CompareReport]:
+    """Compare all partitions, the largest first."""
+    return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start)
+
+
+def run_compare(task: CompareTask) -> CompareReport:
+    """Compare one partition. Errors come back as a report, so that the other partitions go on."""
+    try:
+        return asyncio.run(_compare(task))
+    except ArchiverError as error:
+        return CompareReport(error=str(error), exit_code=error.exit_code)
+
+
+async def _compare(task: CompareTask) -> CompareReport:
+    store, _ = store_of(task.storage)
+    log = task.log
+    async with KafkaClient(task.kafka) as client:
+        for _ in range(_ATTEMPTS):
+            comparison = Comparison(store, log.topic, log.partition, task.readings, end=log.end)
+            try:
+                await read_log(client, log, comparison.take)
+            except LogStartError:  # retention has deleted under us: what it deleted need not be there
+                offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
+                log = replace(log, start=max(log.start, offsets.log_start))
+                continue
+            await asyncio.to_thread(comparison.finish)
+            return CompareReport(records=comparison.records, problems=tuple(comparison.problems))
+    raise KafkaTemporaryError(
+        f"{log.topic}-{log.partition}: the brokers delete faster than it can be read; run the same command again"
+    )
