@@ -51,6 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 4
     except BrokenPipeError:
         return 0  # the reader of our output went away (`| head`)
+    except Exception as error:  # noqa: BLE001 - a defect of ours: one line, and a file
+        from archiver.defects import as_ours
+
+        _complain(as_ours(error))
+        return ArchiverError.exit_code
 
 
 def run() -> NoReturn:

@@ -89,10 +89,3 @@ class TopicGoneError(KafkaError):
 
 class StrangerError(NotWholeError):
     """Someone else wrote where only we should have."""
-
-
-def as_ours(error: Exception, where: object) -> ArchiverError:
-    """Return an error as it is, or a defect of ours as an error that asks for a report."""
-    if isinstance(error, ArchiverError):
-        return error
-    return ArchiverError(f"{where}: unexpected {type(error).__name__}: {error}; please report it, with --verbose")

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from archiver.defects import write_down
+
 if TYPE_CHECKING:
     from rich.status import Status
 
@@ -62,14 +64,15 @@ class _StderrHandler(logging.Handler):
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
-        text = f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
-        return "\n".join(part for part in (text, _traceback(self, record)) if part)
+        traceback = _traceback(record)
+        fields += f" traceback={traceback}" if traceback else ""
+        return f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
 
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
-        traceback = _traceback(self, record)
+        traceback = _traceback(record)
         entry |= {"message": record.getMessage()} | ({"traceback": traceback} if traceback else {})
         return json.dumps(entry | _fields(record), default=str, ensure_ascii=False)
 
@@ -82,8 +85,10 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    return formatter.formatException(record.exc_info) if record.exc_info else ""
+def _traceback(record: logging.LogRecord) -> str:
+    """Write it to a file, and tell where: a traceback is for who mends the program, not for who runs it."""
+    error = record.exc_info[1] if record.exc_info else None
+    return "" if error is None else write_down(error)
 
 
 class Progress:

@@ -10,7 +10,8 @@ from typing import Final
 
 from archiver.config import GroupPositions
 from archiver.control import FORMAT, Fact, append_fact, latest_fact
-from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError, TemporaryError, as_ours
+from archiver.defects import as_ours
+from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
@@ -134,9 +135,8 @@ class PositionKeeper:
         interval_ms = self._policy.interval_ms
         try:
             newest_ms = await self.take_snapshot(interval_ms)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a snapshot that fails stops nothing else
             log.warning("%s; the next snapshot of group positions may do", as_ours(error, "group positions"))
-            log.debug("group positions: failed", exc_info=error)
             cause = error.cause if isinstance(error, TemporaryError) else type(error).__name__
             self._note_trouble("group-positions", cause)
             return min(_LONGEST_PAUSE_S, interval_ms / 1000)

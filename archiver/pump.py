@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from archiver.codec.batch import position_after, whole_batches
-from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError, as_ours
+from archiver.defects import as_ours
+from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.feed import TROUBLE_S, Feed
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import AbsentError, TopicPartition
@@ -474,8 +475,7 @@ class Pump:
             await self._pool.call(work)
         except PutLaterError as error:
             self._put_later(feed, error)
-        except Exception as error:
-            log.debug("%s: failed", feed.source, exc_info=error)
+        except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
             feed.error = as_ours(error, feed.source)
             self._drop_queue(feed)
             feed.writer.discard()

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
 from archiver.commits import Commits
 from archiver.control import TopicFact
-from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGoneError, as_ours
+from archiver.defects import as_ours
+from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGoneError
 from archiver.failpoints import reach
 from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
@@ -352,7 +353,6 @@ class Service:
                 self.failing[key] = pending_since_s or self.failing.get(key) or now_s
                 self._archive.ledger.failed(key[0], type(error).__name__)
         if still_ours:
-            log.debug("%s: failed", still_ours, exc_info=error)
             log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
 
     def _pause_s(self, key: TopicPartition, now_s: float) -> float:

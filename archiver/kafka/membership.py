@@ -16,7 +16,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver import config
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, as_ours
+from archiver.defects import as_ours
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.codes import client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner
@@ -345,7 +346,6 @@ class Membership:
         what = f"group {self._group.group}: its consumer broke"
         if isinstance(error, KafkaException):
             return _error(error.args[0], what)
-        log.debug("group %s: unexpected", self._group.group, exc_info=error)
         return as_ours(error, what)
 
     def _refuse(self, error: ArchiverError) -> None:

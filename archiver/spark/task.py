@@ -14,6 +14,7 @@ from archiver.codec.batch import (
 )
 from archiver.codec.compression import BatchCodec
 from archiver.config import StorageConfig
+from archiver.defects import as_ours
 from archiver.errors import (
     ArchiverError,
     KafkaError,
@@ -91,13 +92,11 @@ def run_task(task: RestoreTask) -> TaskReport:
             error=f"{task.target_topic}-{task.partition}: {error}",
             exit_code=error.exit_code,
         )
-    except Exception as error:
-        # A bug; the partitions beside this one go on all the same.
-        log.exception("%s-%d", task.target_topic, task.partition)
+    except Exception as error:  # noqa: BLE001 - a defect; the partitions beside this one go on all the same
         return TaskReport(
             target_topic=task.target_topic,
             partition=task.partition,
-            error=f"{task.target_topic}-{task.partition}: unexpected: {error!r}",
+            error=str(as_ours(error, f"{task.target_topic}-{task.partition}")),
             exit_code=ArchiverError.exit_code,
         )
 

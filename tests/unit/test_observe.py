@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +49,9 @@ def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = capsys.readouterr().err.splitlines()
     entry = json.loads(line)
     assert entry.pop("time").endswith("Z")
-    assert entry.pop("traceback").endswith(r"ValueError: invalid literal for int() with base 10: 'two\nlines'")
+    written = Path(entry.pop("traceback"))
+    assert written.read_text().endswith("ValueError: invalid literal for int() with base 10: 'two\\nlines'\n")
+    written.unlink()
     assert entry == {
         "level": "error",
         "logger": "archiver.test",
