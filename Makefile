@@ -27,6 +27,7 @@ test-long: .venv/.set-up-test ## the full counts too
 
 docs: .venv/.set-up-test ## the generated pages, written anew
 	$(BIN)/python -c 'from pathlib import Path; from archiver.metrics import metrics_page; Path("docs/metrics.md").write_text(metrics_page(), encoding="utf-8")'
+	$(BIN)/archiver config reference > docs/configuration.md
 
 demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
 	$(BIN)/archiver demo $(ARGS)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from archiver.control import Branch, read_topic, settle_branch, settle_topic
 from archiver.errors import CorruptSegmentError
 from archiver.layout import Layout, SegmentKey
 from archiver.reader import read_parts
+from archiver.records import follow_records
 from archiver.restore import plan_restore
 from archiver.segment import OpenSegment
 from tests.support.frames import frame_of, records_of
@@ -339,3 +341,111 @@ def test_negative_numbers_are_mistakes(capsys: pytest.CaptureFixture[str], argum
         main(["cat", "orders", "--url", "s3://bucket", *arguments])
     assert ended.value.code == 2
     assert f"argument {arguments[0]}: -1 is negative" in capsys.readouterr().err
+
+
+# --- ranges, and what comes later
+
+
+def archive_of_times(spool: Path) -> MemoryStore:
+    """Offsets 0 to 9 of one partition, one a second from 1,000 on, but for number 4, which has no time, and 6, which is late."""
+    store = MemoryStore()
+    settle_topic(store, LAYOUT, topic="orders", topic_id="A", cluster_id="c", partitions=4, configs={})
+    for base in (0, 5):
+        segment = OpenSegment(replace(SOURCE, partition=PARTITION), base, NO_LIMIT, spool)
+        times = {4: -1, 6: 99_000}
+        records = [Rec(at, times.get(at, 1000 * (at + 1)), 0, b"k", b"v") for at in range(base, base + 5)]
+        segment.append(frame_of(records), 0)
+        finished = segment.finish()
+        store.put_if_absent(Archive.key(base), content_of(finished), finished.facts.to_metadata())
+    return store
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--from-offset", "3", "--until-offset", "5"], [3, 4, 5]),
+        (["--until-offset", "0"], [0]),
+        (["--from-offset", "9"], [9]),
+        (["--from", "3000", "--until", "6000"], [2, 3, 5]),
+        (["--from", "1970-01-01T00:00:08Z"], [6, 7, 8, 9]),
+        (["--until", "2000"], [0, 1]),
+        (["--from", "2000", "--until-offset", "5", "--limit", "2"], [1, 2]),
+        (["--from", "200000"], []),
+    ],
+)
+def test_cat_takes_ranges_of_offsets_and_of_times(
+    archive: Archive, run: Run, tmp_path: Path, options: list[str], wanted: list[int]
+) -> None:
+    archive.store.objects = archive_of_times(tmp_path).objects
+    exit_code, lines, err = run("cat", "orders", *options)
+    assert (exit_code, err, offsets(lines)) == (0, "", wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--from", "yesterday"],
+        ["--from", "2026-11-20T14:00:00"],
+        ["--from-offset", "5", "--until-offset", "4"],
+        ["--from", "5000", "--until", "4000"],
+        ["--follow", "--life", "0"],
+    ],
+)
+def test_cat_refuses_ranges_that_cannot_be(archive: Archive, run: Run, options: list[str]) -> None:
+    assert archive.store.objects
+    exit_code, lines, err = run("cat", "orders", *options)
+    assert (exit_code, lines) == (2, [])
+    assert options[0] in err
+
+
+def test_a_gap_beside_what_is_wanted_is_not_told(archive: Archive, run: Run) -> None:
+    lose(archive, 10)
+    assert run("cat", "orders", "--until-offset", "9")[0] == 0
+    assert run("cat", "orders", "--until-offset", "10")[0] == 3
+
+
+def test_cat_follows_what_comes_and_a_topic_that_is_created_again(archive: Archive, tmp_path: Path) -> None:
+    told: list[str] = []
+    turn = 0
+
+    def pause() -> None:
+        nonlocal turn
+        turn += 1
+        if turn == 1:
+            archive.append(tmp_path, PARTITION, 30)
+        elif turn == 3:
+            settle_topic(archive.store, LAYOUT, topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={})
+            archive.append(tmp_path, PARTITION, 0, life=1)
+        elif turn == 4:
+            strip(archive, 20)
+
+    rows = follow_records(archive.store, LAYOUT, "orders", tell=told.append, pause=pause, partition=PARTITION)
+    seen = [(row["value"]["utf8"], row["offset"]) for row in islice(rows, 10)]
+    assert seen == [("life 0", at) for at in (0, 5, 10, 15, 20, 25, 30, 35)] + [("life 1", at) for at in (0, 5)]
+    assert told == []
+
+
+@pytest.mark.usefixtures("archive")
+def test_ls_goes_down_to_objects(run: Run) -> None:
+    exit_code, lines, _ = run("ls", "orders", "--segments")
+    assert exit_code == 0
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["3", "0..10"],
+        ["3", "10..20"],
+        ["3", "20..30"],
+        ["4", "0..10"],
+    ]
+    assert Archive.key(10) in lines[2]
+    found = json.loads("\n".join(run("ls", "orders", "--segments", "--format", "json")[1]))
+    assert [row["key"] for row in found["segments"]][1] == Archive.key(10)
+    assert {row["records"] for row in found["segments"]} == {2}
+    assert all(row["put"].endswith("Z") for row in found["segments"])
+    assert found["holdings"][3]["last_put"] == max(row["put"] for row in found["segments"][:3])
+    exit_code, _, err = run("ls", "--segments")
+    assert (exit_code, "--segments goes with a TOPIC" in err) == (2, True)
+
+
+def test_ls_of_nothing_says_so(archive: Archive, run: Run) -> None:
+    archive.store.objects.clear()
+    exit_code, _, err = run("ls")
+    assert (exit_code, "nothing is archived there yet" in err) == (0, True)

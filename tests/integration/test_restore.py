@@ -20,7 +20,7 @@ from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.spark.task import RestoreTask, TaskReport
+from archiver.spark.task import RestoreTask, TaskReport, run_task
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -102,7 +102,7 @@ def test_configs_while_it_fills_and_afterwards(
 
     def look_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
         during.update(configs_of(broker, f"{topic}.back"))
-        return run_here(spark, tasks)
+        return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(archiver.spark.restore, "run_on_spark", look_and_run)
     (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
@@ -281,7 +281,7 @@ def test_a_record_written_before_the_fill_is_a_strangers(
     def intrude_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
         foreign = [Rec(0, NOW_MS, 0, b"k", b"foreign", ())]
         produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
-        return run_here(spark, tasks)
+        return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(archiver.spark.restore, "run_on_spark", intrude_and_run)
     partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
@@ -491,7 +491,7 @@ def test_an_object_that_goes_during_the_restore_is_named(
 
     def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
-        return run_here(spark, tasks)
+        return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(archiver.spark.restore, "run_on_spark", delete_and_run)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics

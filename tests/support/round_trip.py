@@ -4,21 +4,26 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
 
+import archiver.spark.compare
 import archiver.spark.restore
 import archiver.spark.session
+import archiver.spark.verify
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.feed import PartitionReport
-from archiver.job import RestoreResult, run_backup, run_restore_job
-from archiver.spark.task import RestoreTask, TaskReport, run_task
+from archiver.job import RestoreResult, VerifyResult, run_backup, run_restore_job, run_verify
+from archiver.verify import Level
 from tests.support.brokers import Bucket
+
+Task = TypeVar("Task")
+Report = TypeVar("Report")
 
 COMMAND = Path(sys.executable).with_name("archiver")
 ALL_OF_LONG = str(2**63 - 1)
@@ -67,6 +72,12 @@ class ArchiveSite:
             notice=lambda _: None,
         )
 
+    def verify(
+        self, bootstrap: str, include: Iterable[str], level: Level = Level.LISTING, *, against_kafka: bool = False
+    ) -> VerifyResult:
+        config = ArchiverConfig.model_validate(self.config(bootstrap, include))
+        return run_verify(config, level, against_kafka=against_kafka)
+
     def write_config(self, bootstrap: str, *include: str, **segment: object) -> Path:
         path = self.folder / "archive.yaml"
         path.write_text(yaml.safe_dump(self.config(bootstrap, include, **segment)))
@@ -100,8 +111,8 @@ class ArchiveSite:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
-def run_here(_spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
-    return [run_task(task) for task in tasks]
+def run_here(_spark: object, tasks: Sequence[Task], run: Callable[[Task], Report], *_: object) -> list[Report]:
+    return [run(task) for task in tasks]
 
 
 def environment_of(bucket: Bucket) -> dict[str, str]:
@@ -115,7 +126,8 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
     """For as long as it lasts, this process has the bucket's credentials (they come by the AWS chain alone) and no Spark."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: None))
-        patch.setattr(archiver.spark.restore, "run_on_spark", run_here)
+        for module in (archiver.spark.restore, archiver.spark.verify, archiver.spark.compare):
+            patch.setattr(module, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():
             if name.startswith("AWS_"):
                 patch.setenv(name, text)

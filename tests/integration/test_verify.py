@@ -1,0 +1,191 @@
+"""`verify`, on an archive that a backup has made: against its objects, and against what Kafka still has."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from archiver.config import StorageConfig
+from archiver.facts import facts_from_metadata
+from archiver.inventory import read_inventory
+from archiver.layout import Layout
+from archiver.segment import OpenSegment, PartitionSource, read_segment
+from archiver.store import ObjectStore, open_store
+from archiver.verify import Level
+from tests.support.brokers import Broker
+from tests.support.frames import frame_of, records_of
+from tests.support.kafka_topics import create_topic, delete_topic, produce_values
+from tests.support.records import Rec
+from tests.support.round_trip import ArchiveSite
+from tests.support.segments import NO_LIMIT, content_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+
+
+def archived(broker: Broker, topic: str, site: ArchiveSite, count: int = 30, each: int = 10) -> None:
+    create_topic(broker.bootstrap, topic)
+    produce_values(broker.bootstrap, topic, [b"value %d" % number for number in range(count)])
+    site.back_up(broker.bootstrap, topic, records=each)
+
+
+def compared(
+    site: ArchiveSite, broker: Broker, topic: str, *include: str
+) -> tuple[int | None, Sequence[str], Sequence[str]]:
+    found = site.verify(broker.bootstrap, include or [topic], against_kafka=True)
+    assert not found.errors
+    assert found.is_whole == (not found.problems)
+    return found.compared, found.problems, found.notes
+
+
+def store_of(site: ArchiveSite) -> tuple[ObjectStore, Layout]:
+    store, prefix = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    return store, Layout(prefix)
+
+
+def object_keys(site: ArchiveSite, topic: str) -> list[str]:
+    store, layout = store_of(site)
+    found = read_inventory(store, layout).partitions[topic, 0][0]
+    return [segment.object_key for segment in found.segments]
+
+
+def rewrite(site: ArchiveSite, key: str, folder: Path, change: Iterable[Rec]) -> None:
+    """Put another object in the place of one, in itself without a fault."""
+    store, layout = store_of(site)
+    found = store.get(key)
+    parsed = layout.parse_segment(key)
+    assert found is not None
+    assert parsed is not None
+    facts = facts_from_metadata(found[1], key)
+    assert facts is not None
+    source = PartitionSource(
+        topic=parsed.topic, partition=parsed.partition, life=0, topic_id=facts.topic_id, cluster_id=facts.cluster_id
+    )
+    segment = OpenSegment(source, facts.base, NO_LIMIT, folder)
+    segment.append(frame_of(list(change)), 0)
+    segment.cover(facts.next, leader_epoch=facts.leader_epoch, source_bytes=facts.source_bytes)
+    finished = segment.finish()
+    store.delete([key])
+    assert store.put_if_absent(key, content_of(finished), finished.facts.to_metadata())
+
+
+def records_in(site: ArchiveSite, key: str) -> list[Rec]:
+    found = store_of(site)[0].get(key)
+    assert found is not None
+    facts = facts_from_metadata(found[1], key)
+    parsed = Layout().parse_segment(key)
+    assert parsed is not None
+    return records_of(*read_segment(found[0], facts, topic=parsed.topic, partition=0, key=key))
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_what_a_backup_made_is_whole_at_every_level(
+    broker_41: Broker, topic: str, site: ArchiveSite, level: Level
+) -> None:
+    archived(broker_41, topic, site)
+    found = site.verify(broker_41.bootstrap, [topic], level)
+    assert found.is_whole
+    assert (found.listing.records, found.checked) == (30, 0 if level is Level.LISTING else 3)
+
+
+def test_what_kafka_has_is_there_and_what_came_later_is_told(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker, topic, site)
+    assert compared(site, broker, topic) == (30, [], [])
+    produce_values(broker.bootstrap, topic, [b"later"] * 7)
+    assert compared(site, broker, topic) == (30, [], [f"{topic}-0: 7 offsets are not archived yet"])
+
+
+def test_transactions_are_compared_as_readers_see_them(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create_topic(broker_41.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker_41.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        for at in range(5):
+            producer.produce(topic, b"%d of %d" % (at, number), partition=0)
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    site.back_up(broker_41.bootstrap, topic, records=4)
+    assert compared(site, broker_41, topic) == (15, [], [])
+
+
+def test_what_kafka_has_deleted_need_not_be_there(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """The log begins in the middle of an object."""
+    archived(broker_41, topic, site)
+    AdminClient({"bootstrap.servers": broker_41.bootstrap}).delete_records([TopicPartition(topic, 0, 13)])[
+        TopicPartition(topic, 0)
+    ].result(30)
+    assert compared(site, broker_41, topic) == (17, [], [])
+
+
+def test_what_kafka_has_compacted_need_not_be_there_still(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    eager = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.001",
+        "max.compaction.lag.ms": "100",
+        "delete.retention.ms": "0",
+    }
+    create_topic(broker_41.bootstrap, topic, 1, eager)
+    producer = Producer({"bootstrap.servers": broker_41.bootstrap})
+    for number in range(60):
+        producer.produce(topic, b"%d" % number, key=b"%d" % (number % 5), partition=0)
+        producer.flush()
+    site.back_up(broker_41.bootstrap, topic, records=20)
+    deadline_s = time.monotonic() + 60
+    while (found := compared(site, broker_41, topic))[0] == 60:
+        assert time.monotonic() < deadline_s
+        producer.produce(topic, b"again", key=b"0", partition=0)  # rolls Kafka's segment, which is then compacted
+        producer.flush()
+        time.sleep(1)
+    assert not found[1]
+
+
+def test_an_object_that_is_gone_is_missed_twice(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site)
+    store_of(site)[0].delete([object_keys(site, topic)[1]])
+    _, problems, _ = compared(site, broker_41, topic)
+    assert f"{topic}-0: Kafka has 10 records at offsets 10-19 that no object covers" in problems
+    assert f"{topic}-0: offsets 10-19 are missing from the archive" in problems
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        (slice(3, 4), "1 records that Kafka has are not in it, the first at offset 13"),
+        (None, "its records at offsets 10-19 are not those that Kafka has"),
+    ],
+)
+def test_an_object_without_a_fault_that_is_not_what_kafka_has_is_found(
+    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path, lost: slice | None, message: str
+) -> None:
+    archived(broker_41, topic, site)
+    key = object_keys(site, topic)[1]
+    records = records_in(site, key)
+    if lost is None:
+        records[4] = replace(records[4], value=b"forged")
+    else:
+        del records[lost]
+    rewrite(site, key, tmp_path, records)
+    assert site.verify(broker_41.bootstrap, [topic], Level.RECORDS).is_whole
+    _, problems, _ = compared(site, broker_41, topic)
+    assert len(problems) == 1
+    assert message in problems[0]
+    assert key in problems[0]
+
+
+def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site)
+    create_topic(broker_41.bootstrap, f"{topic}-new")
+    _, problems, _ = compared(site, broker_41, topic, f"{topic}.*")
+    assert problems == [f"{topic}-new: is included, and nobody archives it"]
+    delete_topic(broker_41.bootstrap, topic)
+    found = site.verify(broker_41.bootstrap, [topic], against_kafka=True)
+    assert (found.compared, found.problems, found.notes) == (0, [], [f"{topic}: is not in the cluster any more"])
+    create_topic(broker_41.bootstrap, topic)
+    assert compared(site, broker_41, topic)[1] == [f"{topic}: was created again, and nobody archives the new one"]

@@ -1,0 +1,101 @@
+"""`config show` and `config reference`: every key, nothing secret."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from archiver.cli import main
+from archiver.config import load_config
+from archiver.kafka import security, settings
+from archiver.reference import KAFKA_KEYS, MASK, effective, keys, reference_page
+from tests.support.brokers import REPOSITORY
+
+SECRETS = {
+    "sasl.password": "pa55-word",
+    "ssl.key.password": "key-pa55",
+    "ssl.key.pem": "-----BEGIN PRIVATE KEY-----",
+    "sasl.oauthbearer.client.secret": "cl1ent-secret",
+}
+
+
+def test_the_page_is_what_the_program_says() -> None:
+    """`make docs` writes it anew."""
+    assert (REPOSITORY / "docs/configuration.md").read_text(encoding="utf-8") == reference_page()
+
+
+def test_every_kafka_key_that_is_taken_is_told() -> None:
+    told = {key for key, _, _ in KAFKA_KEYS} | {"request.timeout.ms", "sasl.mechanisms"}
+    assert told == set(settings._KEYS)
+
+
+def test_every_key_tells_what_it_means_and_takes() -> None:
+    for row in keys():
+        assert row.meaning
+        assert row.kind
+    assert "storage.url" in {row.key for row in keys() if not row.default}
+
+
+def test_what_is_shown_can_be_read_back(tmp_path: Path) -> None:
+    """The reference's defaults, and all that `config show` prints, mean the same again."""
+    path = tmp_path / "archive.yaml"
+    path.write_text(
+        "kafka: {bootstrap.servers: 'a:1', client.id: me}\nstorage: {url: s3://bucket/p}\ntopics: {include: [a, b.*]}\n"
+    )
+    first = load_config(path)
+    shown: dict[str, object] = dict(effective(first))
+    shown |= {"topics.include": ["a", "b.*"], "topics.exclude": []}
+    path.write_text(yaml.safe_dump({key: text for key, text in shown.items() if text}))
+    assert load_config(path) == first
+
+
+def test_secrets_are_masked_wherever_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(SECRETS) == security.SECRET_KEYS
+    (tmp_path / "password").write_text(f"{SECRETS['sasl.password']}\r\n")
+    monkeypatch.setenv("KEY_PASSWORD", SECRETS["ssl.key.password"])
+    kafka = {"bootstrap.servers": "a:1", **SECRETS}
+    kafka |= {"sasl.password": f"${{file:{tmp_path / 'password'}}}", "ssl.key.password": "${KEY_PASSWORD}"}
+    path = tmp_path / "archive.yaml"
+    path.write_text(yaml.safe_dump({"kafka": kafka, "storage": {"url": "s3://bucket"}}))
+    config = load_config(path)
+    assert config.kafka["sasl.password"] == SECRETS["sasl.password"]
+    shown = dict(effective(config))
+    assert {shown[f"kafka.{key}"] for key in SECRETS} == {MASK}
+    assert not [secret for secret in SECRETS.values() if secret in repr(config)]
+    # They cannot go together: what is refused is told without them, too.
+    assert main(["config", "show", "-c", str(path)]) == 2
+    said = "".join(capsys.readouterr())
+    assert f"{path}:" in said
+    assert not [secret for secret in SECRETS.values() if secret in said]
+
+
+def test_show_prints_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "archive.yaml"
+    path.write_text("storage: {url: s3://bucket/p}\nbackup: {segment: {bytes: 1.5MiB}}\n")
+    assert main(["config", "show", "-c", str(path), "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["backup.segment.bytes"], shown["backup.segment.age"]) == ("1536KiB", "5min")
+    assert main(["config", "show", "-c", str(path)]) == 0
+    assert 'backup.segment.bytes: "1536KiB"' in capsys.readouterr().out
+    assert main(["config", "reference", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert "kafka.sasl.password" in {row["key"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("${file:/nowhere/at/all}", "/nowhere/at/all cannot be read: No such file"),
+        ("${NOBODY_HAS_SET_THIS}", "the environment has no NOBODY_HAS_SET_THIS"),
+    ],
+)
+def test_a_secret_that_is_not_there_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: str
+) -> None:
+    path = tmp_path / "archive.yaml"
+    path.write_text(f"storage:\n  url: s3://bucket\nkafka:\n  sasl.password: {text}\n")
+    assert main(["config", "show", "-c", str(path)]) == 2
+    assert f"{path}:4: kafka.sasl.password: {named}" in capsys.readouterr().err
