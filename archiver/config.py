@@ -146,6 +146,9 @@ class StorageConfig(Section):
 
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
     endpoint: str | None = Field(default=None, description="of an S3-compatible store; absent for AWS")
+    ca_file: Path | None = Field(
+        default=None, description="PEM file with the certificates of who signed the endpoint's; absent: the system's"
+    )
     region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
     sse: Sse = Field(default=Sse.NONE, description="server-side encryption: none, s3 or kms")
     kms_key_id: Text | None = Field(default=None, description="with sse: kms; absent: the account's own key")
@@ -166,9 +169,21 @@ class StorageConfig(Section):
     @classmethod
     def _is_s3(cls, url: str) -> str:
         plain = url.rstrip("/")
-        if not re.fullmatch(r"s3://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[^/\s]+)*", plain):
+        if not re.fullmatch(r"s3://[^/\s]+(/[^/\s]+)*", plain):
             raise ValueError(f"{url!r} is not like s3://bucket/prefix")
+        bucket = plain.removeprefix("s3://").partition("/")[0]
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", bucket):
+            raise ValueError(
+                f"{bucket!r} cannot be a bucket: 3 to 63 of a-z 0-9 . - _, beginning and ending with a letter or a digit"
+            )
         return plain
+
+    @field_validator("ca_file")
+    @classmethod
+    def _is_there(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError(f"{path}: there is no such file")
+        return path
 
     @field_validator("endpoint")
     @classmethod

@@ -3,6 +3,7 @@
 import contextlib
 import email.utils
 import io
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from botocore.exceptions import (
     ClientError,
     ConnectionError,  # noqa: A004 - botocore's own
     CredentialRetrievalError,
+    EndpointConnectionError,
     HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
@@ -51,7 +53,6 @@ _TEMPORARY_CODES = frozenset(
         "InternalError",
         "OperationAborted",
         "RequestTimeout",
-        "RequestTimeTooSkewed",
         "ServiceUnavailable",
         "SlowDown",
         "SlowDownRead",
@@ -133,6 +134,7 @@ class S3Store:
         self, config: StorageConfig, *, attempts: int = _ATTEMPTS, read_timeout_s: float = _READ_TIMEOUT_S
     ) -> None:
         self._bucket = config.bucket
+        self._place = config.endpoint or "AWS"
         self._layout = Layout(config.prefix)
         self._encryption = _encryption_options(config)
         self._segment_options = _segment_options(config)
@@ -244,7 +246,18 @@ class S3Store:
             return StoreError(
                 f"{where}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile or role"
             )
-        if isinstance(error, _BROKEN_WIRE) and not isinstance(error, SSLError):
+        if isinstance(error, SSLError):
+            return StoreError(
+                f"{where}: {operation}: no TLS with the store at {self._place}: {_tls_reason(error)}; check storage.endpoint, and"
+                " storage.ca-file where its certificate is of a private authority"
+            )
+        if isinstance(error, EndpointConnectionError):
+            return StoreTemporaryError(
+                f"{where}: {operation}: nobody listens at {self._place}; check storage.endpoint (or AWS_ENDPOINT_URL), and that"
+                " the store runs",
+                cause=type(error).__name__,
+            )
+        if isinstance(error, _BROKEN_WIRE):
             return StoreTemporaryError(f"{where}: {operation}: {error}", cause=type(error).__name__)
         return StoreError(f"{where}: {operation}: {error}")
 
@@ -253,6 +266,12 @@ class S3Store:
         where = f"s3://{self._bucket}/{key}"
         code = answer.get("Code", "")
         said = f"the store answered {code}{f' ({status})' if status else ''}: {answer.get('Message', '')}"
+        if code == "RequestTimeTooSkewed":
+            return StoreTemporaryError(
+                f"{where}: {operation}: the clocks of this machine and of the store differ by more than 15 minutes; set this one"
+                f" right ({said})",
+                cause=code,
+            )
         if code in _TEMPORARY_CODES or status >= 500 or status == 429:
             return StoreTemporaryError(f"{where}: {operation}: {said}", cause=code or str(status))
         if code == "NoSuchBucket":
@@ -262,6 +281,12 @@ class S3Store:
         if code in {"AccessDenied", "403"}:
             return StoreError(f"{where}: {operation} was denied; grant {_PERMISSIONS[operation]} on it ({said})")
         return StoreError(f"{where}: {operation}: {said}")
+
+
+def _tls_reason(error: Exception) -> str:
+    """OpenSSL's own words, out of those that botocore and urllib3 put around them."""
+    found = re.search(r"\[SSL: \w+\] ([^(]+?)(?: \(_ssl|\)|$)", str(error))
+    return found[1] if found else str(error)
 
 
 def _open_session() -> boto3.session.Session:
@@ -286,6 +311,7 @@ def _open_client(
     client: S3Client = session.client(
         "s3",
         endpoint_url=config.endpoint,
+        verify=None if config.ca_file is None else str(config.ca_file),
         region_name=config.region or ("us-east-1" if config.endpoint else None),
         config=Config(
             connect_timeout=_CONNECT_TIMEOUT_S,

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -44,11 +45,11 @@ def _go_binaries() -> list[Path]:
     return [Path(folder) / "bin" / "minio" for folder in answer.stdout.strip().split(os.pathsep) if folder]
 
 
-def minio_or_skip(given: str | None = None) -> "Minio":
+def minio_or_skip(given: str | None = None, certificates: Path | None = None) -> "Minio":
     """A started server. Without a binary the test is skipped, or fails under ARCHIVER_REQUIRE_REAL=1."""
     binary = find_minio(given)
     if binary is not None:
-        minio = Minio(binary)
+        minio = Minio(binary, certificates)
         minio.start()
         return minio
     reason = "no minio binary: `make setup` builds one, or name one in $ARCHIVER_MINIO"
@@ -70,15 +71,17 @@ class Minio:
     access_key = "archiver-test"
     secret_key = "archiver-test-secret"
 
-    def __init__(self, binary: Path) -> None:
+    def __init__(self, binary: Path, certificates: Path | None = None) -> None:
+        """`certificates`: a folder with public.crt and private.key; then it speaks TLS."""
         self._binary = binary
+        self._certificates = certificates
         self._port = 0
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'https' if self._certificates else 'http'}://127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -109,6 +112,7 @@ class Minio:
             "MINIO_UPDATE": "off",
         }
         command = [str(self._binary), "server", str(self._folder / "drive"), "--address", f"127.0.0.1:{self._port}"]
+        command += ["--certs-dir", str(self._certificates)] if self._certificates else []
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
@@ -125,7 +129,12 @@ class Minio:
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2)
+        anyone = ssl._create_unverified_context()
+        connection = (
+            http.client.HTTPSConnection("127.0.0.1", self._port, timeout=2, context=anyone)
+            if self._certificates
+            else http.client.HTTPConnection("127.0.0.1", self._port, timeout=2)
+        )
         try:
             connection.request("GET", "/minio/health/ready")
             return connection.getresponse().status == 200
