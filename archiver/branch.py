@@ -106,7 +106,8 @@ async def end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: i
         (answer,) = await client.send(node_id, OffsetForLeaderEpochCall({(topic, partition): epoch}))
         if answer.error_code:
             client.forget_leaders(topic)
-            raise broker_error(answer.error_code, f"epoch {epoch} of {topic}[{partition}] from broker {node_id}")
+            doing = f"epoch {epoch} of {topic}[{partition}] from broker {node_id}"
+            raise broker_error(answer.error_code, doing, right=f"Describe on topic {topic}")
         return answer
 
     return await client.persist(once)

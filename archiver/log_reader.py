@@ -92,7 +92,7 @@ async def _fetch_at(client: KafkaClient, wanted: LogRange, position: int) -> Fet
         if problem is FetchProblem.UNKNOWN_TOPIC_ID:
             raise TopicGoneError(f"{which}: the topic was deleted, and perhaps created again")
         if problem is FetchProblem.DENIED:
-            raise KafkaError(f"{which}: this user may not read it; grant Read on the topic")
+            raise KafkaError(f"{which}: may not be read; grant this user Read on topic {wanted.topic}")
         client.forget_leaders(wanted.topic)
         await asyncio.sleep(_PAUSE_S)
     raise KafkaTemporaryError(f"{which} cannot be read at offset {position}; run the same command again")

@@ -116,7 +116,7 @@ class PositionKeeper:
             raise KafkaTemporaryError(f"{name} could not be read: throttled by a quota")
         if answer.error is not None:
             self._client.forget_leaders(name)
-            raise broker_error(answer.error_code, f"{name} could not be read")
+            raise broker_error(answer.error_code, f"{name} could not be read", right=f"Read on topic {name}")
 
     def _tell(self, level: int, text: str) -> None:
         if text != self._told:

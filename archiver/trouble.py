@@ -50,7 +50,7 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  #
         case FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
             return await _judge_topic(client, source)
         case FetchProblem.DENIED:
-            return KafkaError(f"{source}: may not be read; grant READ on the topic")
+            return KafkaError(f"{source}: may not be read; grant this user Read on topic {feed.source.topic}")
         case _:
             return KafkaError(f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}")
 

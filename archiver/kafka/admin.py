@@ -74,13 +74,19 @@ class KafkaAdmin:
         refused: dict[str, Refusal] = {}
         for names in _portions({name: count + len(config) + 1 for name, count in partitions.items()}):
             topics = [NewTopic(name, partitions[name], replication_factor, config=config) for name in names]
-            refused |= await self._refused(self._admin.create_topics(topics), "topic {} could not be created")
+            refused |= await self._refused(
+                self._admin.create_topics(topics),
+                "topic {} could not be created",
+                "Create on topic {}, or on the cluster",
+            )
             await self._until_served(set(names) - refused.keys())
         return refused
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when it is gone. One that does not exist is an error."""
-        refused = await self._refused(self._admin.delete_topics([name]), "topic {} could not be deleted")
+        refused = await self._refused(
+            self._admin.delete_topics([name]), "topic {} could not be deleted", "Delete on topic {}"
+        )
         for error in refused.values():
             raise error
         await self._until(lambda: self._is_gone(name), lambda: f"topic {name} was deleted, but is still there")
@@ -102,7 +108,7 @@ class KafkaAdmin:
         for names in _portions({name: len(wanted) for name, wanted in changes.items() if wanted}):
             answers = self._admin.incremental_alter_configs([_resource(name, changes[name]) for name in names])
             by_name = {resource.name: future for resource, future in answers.items()}
-            refused |= await self._refused(by_name, "configs of topic {} could not be set")
+            refused |= await self._refused(by_name, "configs of topic {} could not be set", "AlterConfigs on topic {}")
         return refused
 
     async def _until_served(self, unserved: set[str]) -> None:
@@ -140,7 +146,7 @@ class KafkaAdmin:
             if isinstance(answer, TopicDescription):
                 found[name] = answer
             elif answer.args[0].code() != Code.UNKNOWN_TOPIC_OR_PARTITION:
-                raise _error(answer, f"topic {name} could not be described") from answer
+                raise _error(answer, f"topic {name} could not be described", f"Describe on topic {name}") from answer
         return found
 
     async def _until(self, reached: Callable[[], Awaitable[bool]], otherwise: Callable[[], str]) -> None:
@@ -150,11 +156,11 @@ class KafkaAdmin:
                 raise KafkaTemporaryError(f"{otherwise()} after {self._timeout_s:g} s; look at the brokers' logs")
             await self._sleep(_POLL_S)
 
-    async def _refused(self, futures: "Mapping[str, Future[Value]]", what: str) -> dict[str, Refusal]:
-        """Wait for the answers about topics. `what` has a place for the topic's name."""
+    async def _refused(self, futures: "Mapping[str, Future[Value]]", what: str, right: str) -> dict[str, Refusal]:
+        """Wait for the answers about topics. `what` and `right` have a place for the topic's name."""
         answers = await _gather(futures)
         return {
-            name: _error(answer, what.format(name))
+            name: _error(answer, what.format(name), right.format(name))
             for name, answer in answers.items()
             if isinstance(answer, KafkaException)
         }
@@ -194,6 +200,6 @@ def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield portion
 
 
-def _error(error: KafkaException, what: str) -> Refusal:
+def _error(error: KafkaException, what: str, right: str) -> Refusal:
     cause = error.args[0]
-    return client_error(cause.code(), what, cause.str())
+    return client_error(cause.code(), what, cause.str(), right=right)

@@ -149,7 +149,9 @@ class KafkaClient:
             if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if topic.error_code:
-                refused[topic.name] = broker_error(topic.error_code, f"topic {topic.name}")
+                refused[topic.name] = broker_error(
+                    topic.error_code, f"topic {topic.name}", right=f"Describe on topic {topic.name}"
+                )
                 continue
             leaders = {row.partition: row.leader for row in topic.partitions if row.leader >= 0}
             self._leaders.setdefault(topic.name, {}).update(leaders)
@@ -256,7 +258,11 @@ class KafkaClient:
             code = next((rows[which].error_code for rows in (start, stable, end) if rows[which].error_code), 0)
             if code:
                 self.forget_leaders(which[0])
-                refused[which] = broker_error(code, f"offsets of {which[0]}[{which[1]}] from broker {node_id}")
+                refused[which] = broker_error(
+                    code,
+                    f"offsets of {which[0]}[{which[1]}] from broker {node_id}",
+                    right=f"Describe on topic {which[0]}",
+                )
                 continue
             found[which] = PartitionOffsets(
                 log_start=start[which].offset,
@@ -286,7 +292,8 @@ class KafkaClient:
                 row = (await self._list_offsets(node_id, asked, calls.LATEST, calls.READ_COMMITTED))[topic, partition]
             if row.error_code:
                 self.forget_leaders(topic)
-                raise broker_error(row.error_code, f"offsets of {topic}[{partition}] from broker {node_id}")
+                doing = f"offsets of {topic}[{partition}] from broker {node_id}"
+                raise broker_error(row.error_code, doing, right=f"Describe on topic {topic}")
             return row.offset, row.leader_epoch
 
         return await self.persist(once)
@@ -319,7 +326,7 @@ class KafkaClient:
             if answer.error_code:
                 self.forget_leaders(topic)
                 doing = f"producers of {topic}[{partition}] from broker {node_id}"
-                raise broker_error(answer.error_code, doing, answer.error_message)
+                raise broker_error(answer.error_code, doing, answer.error_message, right=f"Read on topic {topic}")
             return answer.producers
 
         return await self.persist(once)

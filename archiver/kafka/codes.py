@@ -87,6 +87,7 @@ TEMPORARY = LEADER_MOVED | {
 
 DENIED = frozenset({
     Code.TOPIC_AUTHORIZATION_FAILED,
+    Code.GROUP_AUTHORIZATION_FAILED,
     Code.CLUSTER_AUTHORIZATION_FAILED,
     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 })  # fmt: skip
@@ -111,16 +112,21 @@ def code_text(code: int) -> str:
     return f"{Code(code).name} ({code})" if code in _KNOWN else f"error code {code}"
 
 
-def client_error(code: int, doing: str, said: str) -> KafkaError | KafkaTemporaryError:
+def client_error(code: int, doing: str, said: str, *, right: str = "") -> KafkaError | KafkaTemporaryError:
     """The same of what librdkafka says: negative codes are its own (no broker, timed out, ...), the others the brokers'."""
     if code < Code.UNKNOWN_SERVER_ERROR:
         return KafkaTemporaryError(f"{doing}: {said}; check bootstrap.servers and that the brokers run")
-    return broker_error(code, doing, said)
+    return broker_error(code, doing, said, right=right)
 
 
-def broker_error(code: int, doing: str, detail: str = "") -> KafkaError | KafkaTemporaryError:
-    """The error for a code; `doing` says what was asked of whom, `detail` is the broker's own message."""
+def broker_error(code: int, doing: str, detail: str = "", *, right: str = "") -> KafkaError | KafkaTemporaryError:
+    """The error for a code; `doing` says what was asked of whom, `detail` is the broker's own message.
+
+    `right` is the operation, and on what, that it takes to be allowed.
+    """
     hint = _NEXT_STEP.get(Code(code)) if code in _KNOWN else None
+    if right and code in DENIED:
+        hint = f"grant this user {right}"
     message = f"{doing}: {code_text(code)}" + (f", {detail}" if detail else "") + (f"; {hint}" if hint else "")
     if code in TEMPORARY:
         return KafkaTemporaryError(message, cause=Code(code).name)

@@ -36,7 +36,12 @@ async def topic_configs_known(
     wanted = sorted(set(names))
     answers = await client.persist(lambda: client.send_any(DescribeConfigsCall(wanted))) if wanted else []
     refused: dict[str, Refusal] = {
-        one.topic: broker_error(one.error_code, f"configs of topic {one.topic} could not be read", one.error_message)
+        one.topic: broker_error(
+            one.error_code,
+            f"configs of topic {one.topic} could not be read",
+            one.error_message,
+            right=f"DescribeConfigs on topic {one.topic}",
+        )
         for one in answers
         if one.error_code
     }

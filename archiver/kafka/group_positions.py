@@ -49,12 +49,15 @@ async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], di
             if not code:
                 found[group] = positions
             elif code != Code.GROUP_ID_NOT_FOUND:  # deleted meanwhile
-                refused[group] = broker_error(code, f"the positions of group {group} could not be read")
+                refused[group] = broker_error(
+                    code, f"the positions of group {group} could not be read", right=f"Describe on group {group}"
+                )
 
     async def ask_broker(node_id: int) -> None:
         code, kinds = await client.send(node_id, ListGroupsCall())
         if code:
-            raise broker_error(code, f"the groups of broker {node_id} could not be listed")
+            right = "Describe on the groups, or on the cluster"
+            raise broker_error(code, f"the groups of broker {node_id} could not be listed", right=right)
         groups = (group for group, kind in kinds.items() if kind in _WITH_POSITIONS)
         await asyncio.gather(*(ask(node_id, groups) for _ in range(_AT_ONCE)))
 

@@ -19,7 +19,7 @@ from archiver import config
 from archiver.defects import as_ours
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.codes import client_error
+from archiver.kafka.codes import Code, client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner
 from archiver.kafka.settings import KafkaSettings
 
@@ -412,4 +412,5 @@ def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:
     """These two no retry heals: the consumer is broken, or was told what it cannot do."""
     if cause.code() in {ClientError._FATAL, ClientError._INVALID_ARG}:  # noqa: SLF001 - public
         return KafkaError(f"{what}: {cause.str()}")
-    return client_error(cause.code(), what, cause.str())
+    right = "Read on the group" if cause.code() == Code.GROUP_AUTHORIZATION_FAILED else "Describe on the topics"
+    return client_error(cause.code(), what, cause.str(), right=right)

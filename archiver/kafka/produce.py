@@ -43,7 +43,8 @@ async def init_producer_id(client: KafkaClient) -> ProducerIdentity:
     async def once() -> ProducerIdentity:
         error_code, producer_id, epoch = await client.send_any(InitProducerIdCall())
         if error_code:  # a broker that has just started has no ids to give yet
-            raise broker_error(error_code, "a producer id was asked for")
+            right = "Write on a topic, or IdempotentWrite on the cluster"
+            raise broker_error(error_code, "a producer id was asked for", right=right)
         return ProducerIdentity(producer_id=producer_id, epoch=epoch)
 
     return await client.persist(once)
@@ -61,7 +62,8 @@ async def produce(
     if row.error_code in LEADER_MOVED or row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         client.forget_leaders(topic)
     outcome = outcome_of(row.error_code)
-    message = "" if outcome is Outcome.DONE else str(broker_error(row.error_code, f"{topic}[{partition}]", row.detail))
+    refusal = broker_error(row.error_code, f"{topic}[{partition}]", row.detail, right=f"Write on topic {topic}")
+    message = "" if outcome is Outcome.DONE else str(refusal)
     base_offset = row.base_offset if outcome is Outcome.DONE else -1
     return ProduceAnswer(outcome=outcome, base_offset=base_offset, error_code=row.error_code, message=message)
 

@@ -5,15 +5,21 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+from archiver.config import ArchiverConfig, TargetConfig
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.sandbox import fetch_kafka
+from archiver.verify import Level
 from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint
 
@@ -185,9 +191,103 @@ def test_a_provider_that_does_not_know_us_is_named(secure: SecureBroker, endpoin
 # --- rights
 
 
-def all_but(rights: list[Right], missing: Right | None) -> list[Right]:
-    return [right for right in rights if right != missing]
+def reading(topic: str) -> list[Right]:
+    return [(Kind.TOPIC, topic, Op.DESCRIBE), (Kind.TOPIC, topic, Op.READ), (Kind.TOPIC, topic, Op.DESCRIBE_CONFIGS)]
 
 
-def settings_of(secure: SecureBroker) -> Properties:
-    return way_in("scram-256", secure)
+def writing(topic: str) -> list[Right]:
+    return [*reading(topic), *((Kind.TOPIC, topic, one) for one in (Op.CREATE, Op.WRITE, Op.ALTER_CONFIGS))]
+
+
+def config_of(site: ArchiveSite, secure: SecureBroker, topic: str) -> ArchiverConfig:
+    return ArchiverConfig.model_validate(site.config("", [topic]) | {"kafka": way_in("scram-256", secure)})
+
+
+def errors_of_backup(site: ArchiveSite, secure: SecureBroker, topic: str) -> list[str]:
+    report, _ = run_backup(config_of(site, secure, topic), lambda _: None)
+    return [*map(str, report.problems), *(str(one.error) for one in report.partitions if one.error is not None)]
+
+
+def restored(site: ArchiveSite, secure: SecureBroker, topic: str) -> RestoreResult:
+    return run_restore_job(
+        config_of(site, secure, topic).storage,
+        TargetConfig(kafka=way_in("scram-256", secure)),
+        topics=topic,
+        renames=[f"{topic}={topic}.back"],
+        restore_id=None,
+        notice=lambda _: None,
+    )
+
+
+@pytest.fixture
+def filled(topic: str, secure: SecureBroker) -> str:
+    create_topic(secure.bootstrap, topic)
+    produce_values(secure.bootstrap, topic, [b"one", b"two"])
+    return topic
+
+
+@pytest.mark.s3
+def test_the_rights_that_are_written_down_are_enough(filled: str, secure: SecureBroker, site: ArchiveSite) -> None:
+    secure.grant(*reading(filled))
+    assert errors_of_backup(site, secure, filled) == []
+    found = run_verify(config_of(site, secure, filled), Level.LISTING, against_kafka=True)
+    assert (found.is_whole, found.compared) == (True, 2)
+    secure.grant(*writing(f"{filled}.back"))
+    (back,) = restored(site, secure, filled).topics
+    assert (back.records, back.errors, back.is_finished) == (2, (), True)
+
+
+@pytest.mark.s3
+def test_a_backup_names_the_right_that_it_lacks(filled: str, secure: SecureBroker, site: ArchiveSite) -> None:
+    secure.grant((Kind.TOPIC, filled, Op.DESCRIBE))
+    (error,) = errors_of_backup(site, secure, filled)
+    assert f"Read on topic {filled}" in error
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        (Op.CREATE, "Create on topic"),
+        (Op.WRITE, "Write on"),
+        (Op.READ, "Read on topic"),
+        (Op.ALTER_CONFIGS, "AlterConfigs on topic"),
+        (Op.DESCRIBE_CONFIGS, "DescribeConfigs on topic"),
+    ],
+)
+def test_a_restore_names_the_right_that_it_lacks(
+    filled: str, secure: SecureBroker, site: ArchiveSite, missing: Op, named: str
+) -> None:
+    secure.grant(*reading(filled))
+    assert errors_of_backup(site, secure, filled) == []
+    secure.grant(*(right for right in writing(f"{filled}.back") if right[2] != missing))
+    try:
+        said = [error.error for topic in restored(site, secure, filled).topics for error in topic.errors]
+    except ArchiverError as error:
+        said = [str(error)]
+    assert len(said) == 1
+    assert named in said[0]
+    assert f"{filled}.back" in said[0]
+    # What was begun is finished when the right is there.
+    secure.grant(*writing(f"{filled}.back"))
+    (back,) = restored(site, secure, filled).topics
+    assert (back.records, back.errors, back.is_finished) == (2, (), True)
+
+
+@pytest.mark.s3
+def test_a_service_names_the_right_on_its_group_that_it_lacks(
+    filled: str, secure: SecureBroker, site: ArchiveSite
+) -> None:
+    secure.grant(*reading(filled))
+    (site.folder / "archive.yaml").write_text(
+        yaml.safe_dump(site.config("", [filled]) | {"kafka": way_in("scram-256", secure)})
+    )
+    process = site.command("backup")
+    try:
+        assert process.stderr is not None
+        lines = (line for line in process.stderr if "does not let us in" in line)
+        assert "grant this user Read on the group" in next(lines)
+    finally:
+        process.kill()
+        out, err = process.communicate()
+    assert PASSWORD not in out + err
