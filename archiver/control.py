@@ -1,5 +1,6 @@
 """Small facts beside the records: numbered objects, put if absent, never changed; the highest number holds (docs/format.md §8)."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from archiver.layout import Layout
 from archiver.store import ObjectStore
 
 FORMAT = 1
+_DIGEST = "sha256"
 _ATTEMPTS = 32
 _READS_AT_ONCE = 16
 
@@ -44,7 +46,7 @@ def append_fact(
         if wanted is None:
             return latest
         key = layout.fact_key(stream, 0 if number is None else number + 1)
-        if store.put_if_absent(key, json.dumps(wanted, indent=1, sort_keys=True).encode(), {}) is not None:
+        if store.put_if_absent(key, encode_fact(wanted), {}) is not None:
             return wanted
     raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 
@@ -86,15 +88,33 @@ def _read(store: ObjectStore, key: str) -> Fact:
     found = store.get(key)
     if found is None:
         raise CorruptSegmentError(f"{key}: was listed, and is gone; control facts are never deleted")
+    return decode_fact(found[0], key)
+
+
+def encode_fact(fact: Fact) -> bytes:
+    """Write a fact, with a digest of what it says."""
+    plain = json.loads(json.dumps(fact))  # numbers as keys are text once they are read, and sort otherwise
+    return _spelled({**plain, _DIGEST: hashlib.sha256(_spelled(plain)).hexdigest()})
+
+
+def decode_fact(content: bytes, key: str) -> Fact:
+    """Read a fact; its digest, if it has one, is checked, and taken out. Raises NotWholeError."""
     try:
-        fact = json.loads(found[0])
+        fact = json.loads(content)
     except ValueError as error:
         raise CorruptSegmentError(f"{key}: not JSON: {error}") from error
     if not isinstance(fact, dict) or not isinstance(fact.get("format"), int):
         raise CorruptSegmentError(f"{key}: not a control fact")
     if fact["format"] > FORMAT:
         raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FORMAT})")
+    digest = fact.pop(_DIGEST, None)
+    if digest is not None and digest != hashlib.sha256(_spelled(fact)).hexdigest():
+        raise CorruptSegmentError(f"{key}: does not say what was written (its sha256 is of something else)")
     return cast("Fact", fact)
+
+
+def _spelled(fact: Fact) -> bytes:
+    return json.dumps(fact, indent=1, sort_keys=True).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

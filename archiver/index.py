@@ -1,13 +1,14 @@
 """An index of segment facts, so that a reader need not ask for each segment: a cache, never believed over the listing (docs/format.md §9)."""
 
+import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from archiver.errors import ArchiverError, NotWholeError, TemporaryError
+from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.facts import SegmentFacts
 from archiver.index_file import (
     Directory,
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 # Files of a generation; then a backup begins the next one. Each is a request for every reader.
 MOST_FILES: Final = 64
+SHA256: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 16
 _MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
@@ -167,9 +169,22 @@ def append_to_index(
         if most_files is not None and len(keys) >= most_files:
             return len(keys)
         number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
-        if store.put_if_absent(layout.index_key(generation, number), content, {}) is not None:
+        if store.put_if_absent(layout.index_key(generation, number), content, _metadata(content)) is not None:
             return len(keys) + 1
     raise TemporaryError(f"{layout.index_prefix}: {_ATTEMPTS} other writers were faster")
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    return {SHA256: hashlib.sha256(content).hexdigest()}
+
+
+def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
+    """Read all of a file. Raises CorruptSegmentError; gzip alone overlooks some bits, of its header and in its padding."""
+    for member in split_members(content, key).values():
+        decode_member(member, key)
+    digest = metadata.get(SHA256)
+    if digest is not None and digest != hashlib.sha256(content).hexdigest():
+        raise CorruptSegmentError(f"{key}: its bytes are not those that were written")
 
 
 def share_entries(store: ObjectStore, layout: Layout, entries: Sequence[IndexEntry]) -> None:
@@ -198,7 +213,8 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
         if entries:
             members[directory] = encode_member(entries)
     if members:
-        store.put_if_absent(layout.index_key(generation + 1, 0), join_members(members), {})
+        content = join_members(members)
+        store.put_if_absent(layout.index_key(generation + 1, 0), content, _metadata(content))
 
 
 def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index: Index) -> Iterator[IndexEntry]:

@@ -41,7 +41,7 @@ from archiver.restore import (
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.store import open_store, probe_put_if_absent
-from archiver.verify import Level, Listing, check_listing, put_since
+from archiver.verify import Level, Listing, check_control, check_listing, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
 from archiver.writer import Archive
@@ -284,6 +284,7 @@ def run_verify(
             start_spark = stack.enter_context(_spark("verify"))
         notice("reading the archive's facts")
         listing = check_listing(store, layout, wanted)
+        control = check_control(store, layout) if level is Level.RECORDS else []
         if start_spark is not None and level is not Level.LISTING:
             from archiver.spark.verify import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
@@ -305,7 +306,7 @@ def run_verify(
         listing=listing,
         checked=sum(report.checked for report in checks),
         compared=sum(report.records for report in comparisons) if plan is not None else None,
-        problems=[*listing.problems, *(plan.problems if plan is not None else ()), *found],
+        problems=[*listing.problems, *control, *(plan.problems if plan is not None else ()), *found],
         notes=[*listing.notes, *(plan.notes if plan is not None else ())],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),

@@ -122,11 +122,19 @@ class Layout:
 
     # --- control
 
+    @property
+    def control_root(self) -> str:
+        return self._under("control/")
+
     def control_prefix(self, stream: str) -> str:
         return self._under(f"control/{stream}/")
 
     def fact_key(self, stream: str, number: int) -> str:
         return f"{self.control_prefix(stream)}{_fact_number(number)}.json"
+
+    def is_fact(self, key: str) -> bool:
+        """Tell whether a key is one of a fact, of whatever stream."""
+        return key.startswith(self.control_root) and _FACT.fullmatch(key.rpartition("/")[2]) is not None
 
     def parse_fact(self, stream: str, key: str) -> int | None:
         """Return the number of a fact of this stream; None for anything else."""

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Body = bytes | io.RawIOBase
+
+PROBE: Final = b"probe"  # at Layout.probe_key
 
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
@@ -395,7 +397,7 @@ def probe_put_if_absent(store: ObjectStore, layout: Layout) -> None:
     The object stays, so that probes at the same time, and later ones, find what they must not change.
     """
     key = layout.probe_key
-    store.put_if_absent(key, b"probe", {})
+    store.put_if_absent(key, PROBE, {})
     token = uuid.uuid4().hex.encode()
     created = store.put_if_absent(key, token, {})
     found = store.get(key)

@@ -1,19 +1,23 @@
 """Is the archive whole? What is looked at, level by level, and what is found."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.codec.avro import encode_header, split_blocks
-from archiver.errors import CorruptSegmentError
+from archiver.control import decode_fact, encode_fact
+from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.holdings import look, problems_in
-from archiver.index import read_index
+from archiver.index import check_index_file, read_index
 from archiver.inventory import Inventory, Segment
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import check_header, read_segment
-from archiver.store import ObjectStore
+from archiver.store import PROBE, ObjectStore
 from archiver.tally import Tally
+
+_READS_AT_ONCE = 16
 
 
 class Level(StrEnum):
@@ -85,6 +89,36 @@ def _notes(inventory: Inventory) -> Iterator[str]:
                 yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
     for key in inventory.strangers:
         yield f"{key}: is not one of ours"
+
+
+def check_control(store: ObjectStore, layout: Layout) -> list[str]:
+    """Read all that is beside the records: facts, the index, the probe. Returns what is not as it was written."""
+    keys = [item.key for item in store.list(layout.control_root)]
+
+    def look(key: str) -> str:
+        found = store.get(key)
+        try:
+            return "" if found is None else _control_problem(layout, key, *found)
+        except NotWholeError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="control") as pool:
+        return [problem for problem in pool.map(look, keys) if problem]
+
+
+def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
+    if key.startswith(layout.index_prefix):
+        try:
+            check_index_file(content, metadata, key)
+        except NotWholeError as error:
+            return f"{error}; delete it: the index is a cache, and does without"
+        return ""
+    if key == layout.probe_key:
+        return "" if content == PROBE else f"{key}: is not what a writer puts there; delete it"
+    if layout.is_fact(key):
+        same = encode_fact(decode_fact(content, key)) == content
+        return "" if same else f"{key}: is not as it was written; bring its older version back"
+    return f"{key}: is not one of ours"
 
 
 def put_since(segments: Sequence[Segment], since_ms: int) -> list[Segment]:

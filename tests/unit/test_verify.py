@@ -7,12 +7,14 @@ import pytest
 
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
+from archiver.control import Branch, settle_branch, settle_cluster, settle_topic
 from archiver.errors import NotWholeError
 from archiver.index import append_to_index, merge_index
 from archiver.index_file import IndexEntry
 from archiver.inspection import take_apart
 from archiver.layout import Layout, SegmentKey
-from archiver.verify import Level, check_content, check_listing
+from archiver.store import probe_put_if_absent
+from archiver.verify import Level, check_content, check_control, check_listing
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.segments import SOURCE, written
@@ -113,6 +115,34 @@ def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
     for name, text in metadata.items():
         changed = text[:-1] + ("1" if text[-1:] != "1" else "2")
         assert NAME in problem_of(content, metadata | {name: changed}, Level.COUNTS), name
+
+
+def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> None:
+    settle_cluster(store, LAYOUT, "c")
+    settle_topic(store, LAYOUT, topic="orders", topic_id="A", cluster_id="c", partitions=12, configs={"ä": "ö"})
+    branches = {10: 5, 2: 7}
+    for partition, offset in branches.items():
+        branch = Branch(offset=offset, leader_epoch=4)
+        settle_branch(store, LAYOUT, topic="orders", topic_id="A", partition=partition, parent=0, branch=branch)
+    probe_put_if_absent(store, LAYOUT)
+    assert check_control(store, LAYOUT) == []
+    keys = [item.key for item in store.list(LAYOUT.control_root)]
+    assert len(keys) == 6
+    for key in keys:
+        found = store.objects[key]
+        for place in range(len(found.body)):
+            flipped = bytearray(found.body)
+            flipped[place] ^= 1 << place % 8
+            store.objects[key] = replace(found, body=bytes(flipped))
+            (problem,) = check_control(store, LAYOUT)
+            assert key in problem, place
+        store.objects[key] = found
+
+
+def test_a_stranger_beside_the_facts_is_told(store: MemoryStore) -> None:
+    store.put_if_absent(f"{LAYOUT.control_root}topics/orders/notes.txt", b"", {})
+    (problem,) = check_control(store, LAYOUT)
+    assert problem.endswith("notes.txt: is not one of ours")
 
 
 def test_blocks_are_counted_without_a_record_being_read(tmp_path: Path) -> None:
