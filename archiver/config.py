@@ -425,8 +425,18 @@ def _validate(model: type[Model], tree: Mapping[str, object], place_of: Callable
     except ValidationError as error:
         # Inputs stay out of the message: under kafka they may be secrets.
         found = error.errors(include_url=False, include_input=False)
-    lines = [f"{place_of('.'.join(str(part) for part in item['loc'] if isinstance(part, str)))}: " for item in found]
+    lines = [f"{place_of(_dotted(model, item['loc'], item['type']))}: " for item in found]
     raise UsageError("\n".join(line + _reason(dict(item)) for line, item in zip(lines, found, strict=True)))
+
+
+def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> str:
+    """Name a key; where a whole section is missing, the key in it that is required."""
+    names = [part for part in location if isinstance(part, str)]
+    info = model.model_fields.get(names[0]) if len(names) == 1 else None
+    below = info.annotation if info is not None else None
+    if kind == "missing" and isinstance(below, type) and issubclass(below, Section):
+        names += [name for name, one in below.model_fields.items() if one.is_required()][:1]
+    return ".".join(names)
 
 
 def _reason(item: Mapping[str, object]) -> str:

@@ -338,11 +338,13 @@ def run_restore_job(
         _tell_other_lives(archived)
         return plan_restore(archived, wave)
 
+    targets = request.targets(
+        topic_names(store, layout)
+    )  # what is refused is refused before Spark takes seconds to start
     with _spark("restore") as start_spark:
         from archiver.spark.restore import run_restore  # noqa: PLC0415 - an extra that a backup does not need
 
-        notice("looking at the archive and the target")
-        targets = request.targets(topic_names(store, layout))
+        notice("looking at the target")
         cluster_id, existing = asyncio.run(_look_at_target(kafka, targets.values()))
         name = restore_id or request.default_id(storage.url, cluster_id)
         reports, filling_s = run_restore(

@@ -45,7 +45,9 @@ class KeyFile:
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{self.path}: cannot be read: {error}") from error
         except yaml.YAMLError as error:
-            raise UsageError(f"{self.path}: not YAML: {error}") from error
+            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+            place = f"{self.path}:{mark.line + 1}" if mark is not None else str(self.path)
+            raise UsageError(f"{place}: not YAML: {problem or error}") from error
         if isinstance(root, yaml.MappingNode):
             self._add_all(root)
         elif root is not None:

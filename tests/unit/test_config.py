@@ -150,7 +150,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n"])
 def test_storage_is_required(tmp_path: Path, text: str) -> None:
-    assert refusal(tmp_path, text) == "archive.yaml: storage: is required"
+    assert refusal(tmp_path, text) == "archive.yaml: storage.url: is required"
 
 
 def test_a_list_is_no_configuration(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from archiver.errors import ArchiverError
 from archiver.kafka.settings import KafkaSettings
 from archiver.metrics import METRICS, metrics_page
 from tests.support.brokers import REPOSITORY
+from tests.support.secure_broker import Certificates
 
 PAGES = ("README.md", "docs/operations.md")
 
@@ -51,7 +52,9 @@ def test_options_exist(page: str) -> None:
     prose = re.sub(
         r"kafka-[a-z-]+\.sh[^`\n]*|`pip [^`]*`", "", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     )
-    help_texts = "".join(_help_of(command) for command in ("backup", "ls", "cat", "restore", "demo"))
+    help_texts = "".join(
+        _help_of(command) for command in ("backup", "ls", "cat", "inspect", "verify", "restore", "demo")
+    )
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) - {"--help", "--recursive"}
     assert named
     assert sorted(option for option in named if option not in help_texts) == []
@@ -68,8 +71,28 @@ def configurations() -> list[str]:
     return [block for page in PAGES for block in blocks(page, "yaml")]
 
 
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
 @pytest.mark.parametrize("text", configurations())
-def test_configuration_is_valid(text: str, tmp_path: Path) -> None:
+def test_configuration_is_valid(
+    text: str, tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With files, variables and functions of ours in the place of those that it speaks of."""
+    monkeypatch.setenv("KEY_PASSWORD", "secret")
+    monkeypatch.setenv("OIDC_SECRET", "secret")
+    (tmp_path / "password").write_text("secret")
+    ours = {
+        "/run/secrets/kafka-password": tmp_path / "password",
+        "/etc/kafka/ca.pem": certificates.ca,
+        "/etc/kafka/archiver.pem": certificates.chain("client"),
+        "/etc/kafka/archiver.key": certificates.key("client"),
+        "msk:token": "tests.support.token_server:give",
+    }
+    for theirs, our in ours.items():
+        text = text.replace(theirs, str(our))
     path = tmp_path / "given.yaml"
     path.write_text(text, encoding="utf-8")
     kafka = load_config(path).kafka if "storage:" in text else load_target(path).kafka

@@ -1,9 +1,13 @@
 """One `kafka:` section for both clients: what is mapped, and that nothing is dropped in silence."""
 
+import pickle
+import ssl
+
 import pytest
 
 from archiver.errors import UsageError
 from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.tokens import Token, Tokens
 
 
 def parse(**properties: object) -> KafkaSettings:
@@ -51,9 +55,9 @@ def test_the_java_name_of_the_timeout_is_understood() -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"sasl_mechanism": "PLAIN"}, r"sasl\.mechanism is not supported yet"),
-        ({"ssl_ca_location": "x"}, r"ssl\.ca\.location is not supported yet"),
-        ({"security_protocol": "SASL_SSL"}, r"security\.protocol SASL_SSL"),
+        ({"sasl_mechanism": "PLAIN"}, r"sasl\.mechanism: goes with security\.protocol sasl_ssl"),
+        ({"ssl_ca_location": "x"}, r"ssl\.ca\.location: goes with security\.protocol ssl"),
+        ({"security_protocol": "SASL_SSL"}, r"sasl\.mechanism: is missing; give one of PLAIN"),
         ({"client_ids": "x"}, r"client\.ids .* did you mean client\.id\?"),
         ({"zzz": "x"}, r"zzz .* known keys: bootstrap\.servers"),
         ({"retry_backoff_ms": "soon"}, r"retry\.backoff\.ms .*'soon'"),
@@ -71,3 +75,56 @@ def test_the_java_name_of_the_timeout_is_understood() -> None:
 def test_what_cannot_be_honoured_is_refused_by_name(properties: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(**properties)
+
+
+PASSWORD = {"sasl_username": "alice", "sasl_password": "pa55-word"}
+
+
+def test_a_password_goes_to_both_clients_and_is_not_shown() -> None:
+    settings = parse(security_protocol="SASL_SSL", sasl_mechanism="scram-sha-256", **PASSWORD)
+    ours, theirs = settings.for_aiokafka(), settings.for_confluent()
+    assert isinstance(ours.pop("ssl_context"), ssl.SSLContext)
+    assert {name: ours[name] for name in ours if "sasl" in name or "security" in name} == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "pa55-word",
+    }
+    assert {name: theirs[name] for name in theirs if "sasl" in name or "security" in name} == {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "alice",
+        "sasl.password": "pa55-word",
+    }
+    assert "pa55-word" not in repr(settings)
+    assert pickle.loads(pickle.dumps(settings)) == settings  # a task of Spark gets it so
+
+
+def test_verification_can_be_turned_off_in_steps() -> None:
+    def context(**properties: object) -> ssl.SSLContext:
+        found = parse(security_protocol="ssl", **properties).for_aiokafka()["ssl_context"]
+        assert isinstance(found, ssl.SSLContext)
+        return found
+
+    assert (context().check_hostname, context().verify_mode) == (True, ssl.CERT_REQUIRED)
+    nameless = context(ssl_endpoint_identification_algorithm="none")
+    assert (nameless.check_hostname, nameless.verify_mode) == (False, ssl.CERT_REQUIRED)
+    assert context(enable_ssl_certificate_verification="false").verify_mode == ssl.CERT_NONE
+
+
+def test_a_token_is_fetched_once_until_it_is_about_to_expire() -> None:
+    now_s, fetched = [1000.0], list[float]()
+
+    class Source:
+        def fetch(self, now_s: float) -> Token:
+            fetched.append(now_s)
+            return Token(f"token {len(fetched)}", now_s + 300)
+
+    tokens = Tokens(Source(), {"a": "b"}, clock=lambda: now_s[0])  # type: ignore[arg-type]
+    assert [tokens.current().text for _ in range(3)] == ["token 1"] * 3
+    now_s[0] += 239
+    assert tokens.current().text == "token 1"
+    now_s[0] += 2
+    assert tokens.current().text == "token 2"
+    assert fetched == [1000.0, 1241.0]
+    assert "token 2" not in repr(tokens.current())
