@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     from archiver.observe import set_up_logs
 
+    if options.no_color:
+        os.environ["NO_COLOR"] = "1"  # noqa: TID251 - set, not read
     set_up_logs(options.log_format, verbose=options.verbose)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -185,6 +187,7 @@ def _command(
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how logs are written")
     parser.add_argument("--verbose", action="store_true", help="log what goes well, too")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--no-color", action="store_true", help="no colors on a terminal; $NO_COLOR does the same")
     return parser
 
 
@@ -261,15 +264,18 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
 def _back_up_until_end(options: argparse.Namespace) -> int:
     from archiver.config import load_config
     from archiver.job import run_backup
-    from archiver.observe import Progress
+    from archiver.observe import Pace, Progress
     from archiver.printing import backup_lines, backup_row
 
-    progress = Progress("backup", quiet=options.quiet)
+    progress, pace = Progress("backup", quiet=options.quiet), Pace()
 
     def notice(reports: Sequence["PartitionReport"]) -> None:
         records = sum(report.written.records for report in reports)
-        done = sum(report.position >= report.end_offset for report in reports)
-        progress.tell(f"{records:,} records durable, {done} of {len(reports)} partitions at their end")
+        at_end = sum(report.position >= report.end_offset for report in reports)
+        done = sum(report.position - report.from_offset for report in reports)
+        how_far = pace.tell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
+        ends = f"{at_end} of {len(reports)} partitions at their end"
+        progress.tell(", ".join(part for part in (f"{records:,} records durable", ends, how_far) if part))
 
     try:
         report, seconds = run_backup(load_config(options.config), notice)

@@ -27,7 +27,7 @@ from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
-from archiver.observe import NO_LEDGER, Ledger
+from archiver.observe import NO_LEDGER, Ledger, Pace
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
 from archiver.restore import (
@@ -290,7 +290,8 @@ def run_verify(
 
             segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
             notice(f"reading {len(segments)} objects")
-            checks = check_on_spark(start_spark(), storage, segments, level)
+            tell = _tell_of(f"reading {len(segments)} objects", notice)
+            checks = check_on_spark(start_spark(), storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
             from archiver.spark.compare import compare_on_spark, plan_compare  # noqa: PLC0415 - as above
 
@@ -298,7 +299,8 @@ def run_verify(
             archive = read_archive(store, layout, wanted=wanted)
             plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, wanted or (lambda _: True)))
             notice(f"comparing {len(plan.tasks)} partitions")
-            comparisons = compare_on_spark(start_spark(), plan.tasks)
+            tell = _tell_of(f"comparing {len(plan.tasks)} partitions", notice)
+            comparisons = compare_on_spark(start_spark(), plan.tasks, tell)
     reports: list[CheckReport | CompareReport] = [*checks, *comparisons]
     found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(
@@ -311,6 +313,15 @@ def run_verify(
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )
+
+
+def _tell_of(what: str, notice: Callable[[str], None]) -> Callable[[int, int], None]:
+    pace = Pace()
+
+    def tell(done: int, total: int) -> None:
+        notice(f"{what}: {pace.tell(done, total)}")
+
+    return tell
 
 
 def run_restore_job(

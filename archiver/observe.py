@@ -154,6 +154,34 @@ class Progress:
         return self._clock() - self._started
 
 
+class Pace:
+    """How fast something goes, and how long it still takes at that."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun: tuple[float, int] | None = None  # when, and how much was done by then
+
+    def tell(self, done: int, total: int) -> str:
+        """Tell of `done` things of `total`; what was done before the first call is not its work."""
+        now_s = self._clock()
+        begun_s, before = self._begun = self._begun or (now_s, done)
+        taken_s, made = now_s - begun_s, done - before
+        share = f"{100 * done // total}%" if 0 < total >= done else ""
+        if taken_s < 1 or made <= 0:
+            return share
+        rate = made / taken_s
+        left_s = max(0, total - done) / rate
+        speed = f"{rate:,.0f}/s" if rate >= 10 else ""
+        return ", ".join(part for part in (share, speed, f"{spell_seconds(left_s)} left") if part)
+
+
+def spell_seconds(seconds: float) -> str:
+    """Write a time so that it can be read at a glance."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 class Ledger(Protocol):
     """What a backup tells while it works, from any thread; archiver.metrics keeps it, beyond the life of a writer.
 

@@ -122,9 +122,11 @@ def _first_of(readings: Sequence[Reading]) -> int:
     return readings[0].segment.facts.first if readings else 0
 
 
-def compare_on_spark(spark: SparkContext, tasks: Sequence[CompareTask]) -> list[CompareReport]:
-    """Compare all partitions, the largest first."""
-    return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start)
+def compare_on_spark(
+    spark: SparkContext, tasks: Sequence[CompareTask], tell: Callable[[int, int], None] | None = None
+) -> list[CompareReport]:
+    """Compare all partitions, the largest first; `tell` as in check_on_spark."""
+    return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start, tell)
 
 
 def run_compare(task: CompareTask) -> CompareReport:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -16,6 +17,7 @@ from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
+from archiver.observe import Pace
 from archiver.restore import RestorePlan, TopicPlan
 from archiver.spark.claim import RestoreNotes
 from archiver.spark.targets import Targets
@@ -27,6 +29,7 @@ from archiver.workers import workers
 Value = TypeVar("Value")
 
 _WAVES_AT_ONCE = 2
+_TOLD_EVERY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,7 @@ class _Restore:
         self._targets = Targets(kafka, RestoreNotes(store, Layout(prefix), restore_id))
         self._topics: list[TopicPlan] = []  # the largest of each wave first
         self._topic_ids: dict[str, str] = {}  # of the targets
+        self._pace = Pace()
 
     def run(
         self, plans: Iterable[RestorePlan], start_spark: Callable[[], SparkContext]
@@ -121,7 +125,19 @@ class _Restore:
             except ArchiverError:
                 wait(running)  # what is being filled is whole then, and the same command goes on behind it
                 raise
+            while wait(running, _TOLD_EVERY_S).not_done:
+                self._tell()
             return sorted(chain(*(one.result() for one in running)), key=lambda one: (one.target_topic, one.partition))
+
+    def _tell(self) -> None:
+        """Tell how far it is: what the target's logs hold, whoever wrote it, is the truth."""
+        numbers = {topic.target: range(len(topic.partitions)) for topic in self._topics}
+        wanted = [(name, number) for name, some in numbers.items() for number in some]
+        with suppress(ArchiverError):  # whoever fills will say what is wrong
+            ends, _ = self._ask(lambda client: client.offsets_known(wanted))
+            done = sum(end.high_watermark for end in ends.values())
+            total = sum(topic.records for topic in self._topics)
+            self._notice(f"{done:,} of {total:,} records on the target, {self._pace.tell(done, total)}")
 
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> list[RestoreTask]:
         cluster_id = await client.cluster_id()

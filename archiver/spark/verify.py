@@ -1,7 +1,7 @@
 """Objects read and checked as a Spark job, some of them a task."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark import SparkContext
@@ -39,10 +39,15 @@ class CheckReport:
 
 
 def check_on_spark(
-    spark: SparkContext, storage: StorageConfig, segments: Sequence[Segment], level: Level
+    spark: SparkContext,
+    storage: StorageConfig,
+    segments: Sequence[Segment],
+    level: Level,
+    tell: Callable[[int, int], None] | None = None,
 ) -> list[CheckReport]:
-    """Read all the objects, each once."""
-    return run_on_spark(spark, list(_tasks(storage, segments, level)), run_check, lambda task: len(task.segments))
+    """Read all the objects, each once; `tell` is told how many shares of them are read, and of how many."""
+    tasks = list(_tasks(storage, segments, level))
+    return run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), tell)
 
 
 def _tasks(storage: StorageConfig, segments: Sequence[Segment], level: Level) -> Iterator[CheckTask]:
