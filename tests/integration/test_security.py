@@ -9,6 +9,7 @@ import yaml
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+from archiver.cli import main
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
@@ -17,6 +18,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.sandbox import fetch_kafka
 from archiver.verify import Level
+from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import ArchiveSite
@@ -291,3 +293,46 @@ def test_a_service_names_the_right_on_its_group_that_it_lacks(
         process.kill()
         out, err = process.communicate()
     assert PASSWORD not in out + err
+
+
+WAYS_OF: dict[str, tuple[str, str, dict[str, str | None]]] = {
+    "a broker that does not answer": ("plain", "127.0.0.1:9", {}),
+    "a broker's name that does not resolve": ("plain", "nowhere.invalid:9092", {}),
+    "a wrong password": ("scram-256", "", {"sasl.password": "pa55-word"}),
+    "an expired certificate": ("tls", "EXPIRED", {}),
+    "a certificate of a stranger": ("tls", "", {"ssl.ca.location": "STRANGER"}),
+    "a certificate for another name": ("tls", "OTHERNAME", {}),
+    "a client certificate that is missing": (
+        "client certificate",
+        "",
+        {"ssl.certificate.location": None, "ssl.key.location": None},
+    ),
+    "plaintext to a TLS port": ("nothing", "TLS", {}),
+    "TLS to a plaintext port": ("tls", "PLAINTEXT", {}),
+}
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("kind", KAFKA)
+def test_every_way_that_does_not_lead_in_is_one_line(
+    kind: str, secure: SecureBroker, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the table in docs/operations.md."""
+    way, place, changes = WAYS_OF[kind]
+    kafka = {} if way in {"plain", "nothing"} else way_in(way, secure)
+    if place:
+        addresses = {"PLAINTEXT": secure.bootstrap, **{name: secure.address(name) for name in secure.ports}}
+        kafka["bootstrap.servers"] = addresses.get(place, place)
+    for key, text in changes.items():
+        kafka.pop(key)
+        if text is not None:
+            kafka[key] = str(secure.certificates.stranger) if text == "STRANGER" else text
+    path = site.folder / "archive.yaml"
+    path.write_text(yaml.safe_dump(site.config("", ["orders"]) | {"kafka": kafka}))
+    exit_code = main(["backup", "--until-end", "-c", str(path)])
+    out, err = capsys.readouterr()
+    assert exit_code == KAFKA[kind].exit_code
+    (line,) = err.splitlines()
+    assert KAFKA[kind].says in line
+    assert out == ""
+    assert not [secret for secret in (PASSWORD, "pa55-word") if secret in line]

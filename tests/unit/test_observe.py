@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.observe import LogField, Progress, set_up_logs
+from archiver.observe import LogField, Pace, Progress, set_up_logs, spell_seconds
 
 log = logging.getLogger("archiver.test")
 
@@ -111,3 +111,16 @@ def test_on_a_terminal_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None
     assert "in between" in shown
     assert "INFO" not in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is there again
+
+
+def test_pace_tells_rate_and_time_left_of_what_was_done_since_it_began() -> None:
+    now_s = [100.0]
+    pace = Pace(lambda: now_s[0])
+    assert pace.tell(400, 1000) == "40%"
+    now_s[0] += 10
+    assert pace.tell(600, 1000) == "60%, 20/s, 20 s left"
+    now_s[0] += 90
+    assert pace.tell(600, 100_000) == "0%, 2/s, 13 h 48 min left".replace("2/s, ", "")
+    assert pace.tell(600, 600) == "100%, 0 s left"
+    assert Pace(lambda: 0.0).tell(0, 0) == ""
+    assert [spell_seconds(one) for one in (0.4, 59.6, 61, 3600)] == ["0 s", "1 min 0 s", "1 min 1 s", "1 h 0 min"]

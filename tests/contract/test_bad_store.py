@@ -1,0 +1,101 @@
+"""Stores that refuse, are not there, or cannot be trusted: the lines of the table in docs/operations.md."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import botocore.auth
+import pytest
+import yaml
+
+from archiver.cli import main
+from archiver.layout import Layout
+from archiver.store import probe_put_if_absent
+from tests.contract.conftest import FaultyStore, new_bucket, open_bucket
+from tests.support.bad_input import STORE
+from tests.support.brokers import S3, Bucket
+from tests.support.faulty_s3 import Fault, FaultyS3
+
+pytestmark = pytest.mark.s3
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def minio_bucket(minio: S3, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    return new_bucket(minio, monkeypatch)
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(url: str, endpoint: str, *arguments: str) -> tuple[int, str]:
+        path = tmp_path / "archive.yaml"
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "kafka": {"bootstrap.servers": "127.0.0.1:9"},
+                    "storage": {"url": url, "endpoint": endpoint},
+                    "topics": {"include": ["orders"]},
+                }
+            )
+        )
+        exit_code = main([*arguments, "-c", str(path)])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return exit_code, err
+
+    return run
+
+
+def check(kind: str, told: tuple[int, str]) -> None:
+    exit_code, err = told
+    (line,) = err.splitlines()
+    assert exit_code == STORE[kind].exit_code
+    assert STORE[kind].says in line
+
+
+def test_nobody_is_there(run: Run, faulty: FaultyStore) -> None:
+    check("a store that does not answer", run(faulty.bucket.url, "http://127.0.0.1:9", "ls"))
+
+
+def test_no_bucket(run: Run, faulty: FaultyStore) -> None:
+    check("a bucket that does not exist", run("s3://no-such-bucket", faulty.bucket.s3.endpoint, "ls"))
+
+
+def test_wrong_credentials(run: Run, minio_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+    check("a wrong secret key", run(minio_bucket.url, minio_bucket.s3.endpoint, "ls"))
+
+
+def test_no_credentials(run: Run, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/nowhere")
+    check("no credentials", run(faulty.bucket.url, faulty.bucket.s3.endpoint, "ls"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "arguments"),
+    [
+        ("no right to list", "GET", ["ls"]),
+        ("no right to read", "GET", ["inspect", "topics/nothing"]),
+        ("no right to write", "PUT", ["backup", "--until-end"]),
+    ],
+)
+def test_a_right_is_missing(run: Run, faulty: FaultyStore, kind: str, method: str, arguments: list[str]) -> None:
+    with faulty.proxy.failing(Fault.DENIED, method):
+        check(kind, run(faulty.bucket.url, faulty.proxy.endpoint, *arguments))
+
+
+def test_a_clock_is_wrong(run: Run, minio_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = datetime.now(UTC) + timedelta(hours=2)
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: later.replace(tzinfo=None))
+    check("a clock that is wrong", run(minio_bucket.url, minio_bucket.s3.endpoint, "ls"))
+
+
+def test_a_store_overwrites(run: Run, moto_bucket: Bucket) -> None:
+    with FaultyS3(moto_bucket.s3.endpoint) as proxy:
+        probe_put_if_absent(open_bucket(moto_bucket), Layout())
+        with proxy.failing(Fault.OVERWRITE, "PUT"):
+            check("a store that overwrites", run(moto_bucket.url, proxy.endpoint, "backup", "--until-end"))
