@@ -2,7 +2,9 @@
 
 import base64
 import json
+import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.brokers import Broker
+from tests.support.bad_input import MACHINE
+from tests.support.brokers import REPOSITORY, Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
@@ -21,7 +24,7 @@ from tests.support.round_trip import COMMAND, KEEP_ALL, ArchiveSite, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.s3]
 
-COMMANDS = ("demo", "backup", "ls", "cat", "restore")
+COMMANDS = ("demo", "backup", "ls", "cat", "inspect", "verify", "restore", "config show", "config reference")
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -48,12 +51,42 @@ def assert_clean(done: subprocess.CompletedProcess[str], exit_code: int) -> None
 def test_help_tells_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
     done = run(tmp_path, "--help")
     assert_clean(done, 0)
-    assert all(name in done.stdout for name in COMMANDS)
+    assert all(name.split()[0] in done.stdout for name in COMMANDS)
     for name in COMMANDS:
-        done = run(tmp_path, name, "--help")
+        done = run(tmp_path, *name.split(), "--help")
         assert_clean(done, 0)
         assert "exit status:" in done.stdout
     assert_clean(run(tmp_path, "--version"), 0)
+
+
+def test_an_output_that_cannot_be_written_is_told() -> None:
+    answer = MACHINE["an output that cannot be written"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [str(COMMAND), "config", "reference"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == answer.exit_code
+    assert answer.says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    """Where folders should be there are files: permissions would not keep root out."""
+    answer = MACHINE["no writable place for compiled kernels"]
+    package = tmp_path / "archiver"
+    shutil.copytree(REPOSITORY / "archiver", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "codec" / "__pycache__").write_text("")
+    (tmp_path / ".cache").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", "import archiver.codec.jit as jit; print(jit.__file__, jit.cache_directory())"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()) == (answer.exit_code, [str(package / "codec" / "jit.py"), "None"])
+    assert answer.says in done.stderr
 
 
 @pytest.mark.parametrize(

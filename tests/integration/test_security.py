@@ -2,7 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,10 +19,12 @@ from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.sandbox import fetch_kafka
+from archiver.sandbox import fetch_kafka, free_ports
 from archiver.verify import Level
+from benchmarks.measure import tree_of
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
@@ -336,3 +341,57 @@ def test_every_way_that_does_not_lead_in_is_one_line(
     assert KAFKA[kind].says in line
     assert out == ""
     assert not [secret for secret in (PASSWORD, "pa55-word") if secret in line]
+
+
+# --- secrets
+
+
+@pytest.mark.s3
+@pytest.mark.spark
+def test_no_secret_is_in_anything_that_is_written(filled: str, secure: SecureBroker, site: ArchiveSite) -> None:
+    """Logs, results, metrics, process arguments, temporary files and the archive itself."""
+    secure.grant(*EVERYTHING)
+    password = site.folder / "password"
+    password.write_text(PASSWORD)
+    kafka = way_in("scram-512", secure) | {"sasl.password": f"${{file:{password}}}"}
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    config = site.config("", [filled]) | {"kafka": kafka, "metrics": {"listen": listen}}
+    (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
+    (site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": kafka}))
+    (site.folder / "tmp").mkdir()
+    written: list[str] = []
+
+    def run(*arguments: str, until: Callable[[], bool] = lambda: False) -> None:
+        process = site.command(*arguments, "--verbose", TMPDIR=str(site.folder / "tmp"))
+        while process.poll() is None:
+            written.extend(Path(f"/proc/{pid}/cmdline").read_text() for pid in tree_of(process.pid))
+            if until():
+                process.terminate()
+                break
+            time.sleep(0.2)
+        written.extend(process.communicate(timeout=60))
+        assert process.returncode == 0, written[-1]
+
+    def has_metrics() -> bool:
+        with suppress(OSError):
+            page = urllib.request.urlopen(f"http://{listen}/metrics", timeout=5).read().decode()
+            written.append(page)
+            return f'topic="{filled}"' in page
+        return False
+
+    run("config", "show")
+    run("backup", until=has_metrics)
+    run("backup", "--until-end", "--log-format", "json")
+    run("verify", "--against-kafka", "--format", "json")
+    run("restore", "--target", "target.yaml", "--topics", filled, "--rename", f"{filled}={filled}.back")
+    files = [path for path in site.folder.rglob("*") if path.is_file() and path != password]
+    assert len(files) > 3
+    found = [str(path) for path in files if PASSWORD.encode() in path.read_bytes()]
+    client = s3_client(site.bucket)
+    objects = {key: client.get_object(Bucket=site.bucket.name, Key=key)["Body"].read() for key in keys_in(site.bucket)}
+    assert objects
+    found += [key for key, content in objects.items() if PASSWORD.encode() in content]
+    found += [text[:200] for text in written if PASSWORD in text]
+    assert found == []
+    assert any("********" in text for text in written)
+    assert any("--verbose" in text for text in written)  # process arguments were seen

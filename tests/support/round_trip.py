@@ -88,7 +88,7 @@ class ArchiveSite:
         path.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": bootstrap}}))
         return path
 
-    def command(self, *arguments: str) -> subprocess.Popen[str]:
+    def command(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start the installed command, in a process group of its own, in the folder that has archive.yaml."""
         return subprocess.Popen(
             [str(COMMAND), *arguments],
@@ -97,7 +97,7 @@ class ArchiveSite:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env=environment_of(self.bucket),
+            env=environment_of(self.bucket) | environment,
             start_new_session=True,
         )
 
