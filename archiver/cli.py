@@ -164,10 +164,9 @@ def _add_config_commands(commands: "argparse._SubParsersAction[argparse.Argument
 
 
 def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return number
+    if not text.isdecimal() or not text.isascii():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or above")
+    return int(text)
 
 
 def _command(
@@ -255,9 +254,10 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
         progress.tell(f"{len(feeds)} partitions, {records:,} records durable, {behind} partitions have more to come")
 
     try:
-        run_service(load_config(options.config), notice)
+        records = run_service(load_config(options.config), notice)
     finally:
         progress.close()
+    print(f"{records:,} records archived; what was held is durable, the rest is in Kafka")
     return 0
 
 

@@ -76,8 +76,8 @@ def run_backup(
     return asyncio.run(run()), time.monotonic() - started_s
 
 
-def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]], None]) -> None:
-    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable.
+def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]], None]) -> int:
+    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable: how many records.
 
     `notice` is told now and then how many records became durable, and what is being worked on.
     """
@@ -86,12 +86,13 @@ def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]]
     from archiver.service import Service  # noqa: PLC0415 - as above, with librdkafka
     from archiver.vitals import Vitals  # noqa: PLC0415
 
+    vitals = Vitals()
+    metrics = Metrics(
+        vitals.states, vitals.clock_ms, rebalances=vitals.rebalances, commit_failures=vitals.commit_failures
+    )
+
     async def run() -> None:
         stop = stop_on_signals()
-        vitals = Vitals()
-        metrics = Metrics(
-            vitals.states, vitals.clock_ms, rebalances=vitals.rebalances, commit_failures=vitals.commit_failures
-        )
         with ExitStack() as stack:
             if config.metrics.listen is not None:
                 checks = {"is_healthy": vitals.why_not_healthy, "is_ready": vitals.why_not_ready}
@@ -107,6 +108,7 @@ def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]]
 
     with suppress(StoppedError):
         asyncio.run(run())
+    return metrics.records
 
 
 async def _tell(service: "Service", metrics: "Metrics", notice: Callable[[int, Collection[Feed]], None]) -> None:

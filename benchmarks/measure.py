@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.landing import Landing
+from tests.support.processes import descendants
 
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 _SAMPLED_EVERY_S = 0.1
@@ -96,28 +97,6 @@ def watching(processes: Callable[[], Iterable[int]]) -> Iterator[Watch]:
         yield watch
     finally:
         watch.end()
-
-
-def descendants(pid: int) -> list[int]:
-    """Every process below this one, now."""
-    found: list[int] = []
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:  # it has just ended
-        return []
-    for task in tasks:
-        try:
-            children = [int(child) for child in (task / "children").read_text().split()]
-        except OSError:
-            continue
-        for child in children:
-            found += [child, *descendants(child)]
-    return found
-
-
-def tree_of(pid: int) -> list[int]:
-    """A process and every one below it, now."""
-    return [pid, *descendants(pid)]
 
 
 def cpu_seconds(processes: Iterable[int]) -> float:

@@ -18,11 +18,12 @@ from confluent_kafka import Producer
 
 from archiver.kafka.admin import KafkaAdmin
 from benchmarks.limits import MOST_MEMORY, Limits
-from benchmarks.measure import cpu_seconds, pss_bytes, tree_of, watching
+from benchmarks.measure import cpu_seconds, pss_bytes, watching
 from benchmarks.servers import own_broker, own_minio
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import open_client
 from tests.support.kafka_topics import settings_of
+from tests.support.processes import tree_of
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import Instance, eventually, service_config
 

@@ -22,11 +22,12 @@ from archiver.config import ArchiverConfig
 from archiver.job import run_backup
 from archiver.spark import register
 from benchmarks.generate import fill_topic
-from benchmarks.measure import cpu_seconds, tree_of
+from benchmarks.measure import cpu_seconds
 from benchmarks.servers import own_broker, own_minio
 from tests.support.foreign_reader import open_client
 from tests.support.minio import Minio
 from tests.support.parts import fetch_jar
+from tests.support.processes import tree_of
 
 BUCKET = "scan"
 RECORDS = {100: 4_000_000, 800: 1_000_000}

@@ -21,11 +21,11 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.sandbox import fetch_kafka, free_ports
 from archiver.verify import Level
-from benchmarks.measure import tree_of
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.processes import tree_of
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint
