@@ -68,7 +68,7 @@ def run() -> NoReturn:
     except BrokenPipeError:
         pass
     except OSError as error:
-        _complain(f"the output could not be written: {error.strerror}; what is in the archive is whole")
+        _complain(_cannot_be_written(error))
         exit_code = exit_code or ArchiverError.exit_code
     logging.shutdown()
     os._exit(exit_code)
@@ -230,7 +230,7 @@ def _archive_config(options: argparse.Namespace) -> "ArchiverConfig":
 def _demo(options: argparse.Namespace) -> int:
     from archiver.demo import run_demo
 
-    run_demo(records=options.records, tell=lambda line: print(line, flush=True))
+    run_demo(records=options.records, tell=lambda line: _print(line, flush=True))
     return 0
 
 
@@ -257,7 +257,7 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
         records = run_service(load_config(options.config), notice)
     finally:
         progress.close()
-    print(f"{records:,} records archived; what was held is durable, the rest is in Kafka")
+    _print(f"{records:,} records archived; what was held is durable, the rest is in Kafka")
     return 0
 
 
@@ -354,7 +354,7 @@ def _cat(options: argparse.Namespace) -> int:
         records = read_records(store, topic, tell=tell, partition=options.partition, selection=selection)
     try:
         for record in islice(records, options.limit):
-            print(json.dumps(record, ensure_ascii=False), flush=options.follow)
+            _print(json.dumps(record, ensure_ascii=False), flush=options.follow)
     except KeyboardInterrupt:
         if not options.follow:  # for which it is the end that was meant
             raise
@@ -498,7 +498,7 @@ def _config_reference(options: argparse.Namespace) -> int:
         ]
         _print_json([*rows, *kafka])
     else:
-        print(reference_page(), end="")
+        _print(reference_page().rstrip())
     return 0
 
 
@@ -514,13 +514,26 @@ def _complain(problem: object) -> None:
         print(f"archiver: {problem}", file=sys.stderr)
 
 
+def _print(text: str, *, flush: bool = False) -> None:
+    try:
+        print(text, flush=flush)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _cannot_be_written(error) from error
+
+
+def _cannot_be_written(error: OSError) -> ArchiverError:
+    return ArchiverError(f"the output could not be written: {error.strerror}; what is in the archive is whole")
+
+
 def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        print(line)
+        _print(line)
 
 
 def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=1))
+    _print(json.dumps(value, indent=1))
 
 
 if __name__ == "__main__":

@@ -29,13 +29,14 @@ def explain(settings: KafkaSettings, reasons: Mapping[str, BaseException]) -> Re
 
 def explain_one(address: str, error: BaseException, security: Security) -> Refusal:
     """Tell why one broker will not do."""
-    for cause in _chain(error):
-        final = _why_never(cause, security)
-        if final:
-            return KafkaError(f"{address} {final}")
-        if isinstance(cause, EOFError | ConnectionError) and not isinstance(cause, ConnectionRefusedError):
-            wants = "does not speak TLS" if security.protocol.has_tls else "wants TLS (security.protocol)"
-            return KafkaTemporaryError(f"{address} closed the connection at once: perhaps it {wants}")
+    causes = list(_chain(error))
+    final = next(filter(None, (_why_never(cause, security) for cause in causes)), "")
+    if final:
+        return KafkaError(f"{address} {final}")
+    ended = [cause for cause in causes if isinstance(cause, EOFError | ConnectionError)]
+    if ended and not any(isinstance(cause, ConnectionRefusedError) for cause in ended):
+        wants = "does not speak TLS" if security.protocol.has_tls else "wants TLS (security.protocol)"
+        return KafkaTemporaryError(f"{address} closed the connection at once: perhaps it {wants}")
     return KafkaTemporaryError(f"{address}: {_text(error)}")
 
 

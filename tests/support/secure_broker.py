@@ -14,6 +14,7 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives import serialization
 
 from archiver.sandbox import KafkaBroker, free_ports
 
@@ -80,7 +81,10 @@ class Certificates:
     def issue(self, name: str, *, trustme_names: tuple[str, ...], until: dt.datetime | None = None) -> trustme.LeafCert:
         leaf = self.authority.issue_cert(*trustme_names, common_name=name, not_after=until)
         self.chain(name).write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))
-        leaf.private_key_pem.write_to_path(str(self.key(name)))
+        # As PKCS #8: Kafka takes no other spelling of a key.
+        key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+        kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        self.key(name).write_bytes(key.private_bytes(*kinds))
         (self.folder / f"{name}.both").write_bytes(self.key(name).read_bytes() + self.chain(name).read_bytes())
         return leaf
 
@@ -120,12 +124,13 @@ class SecureBroker(KafkaBroker):
 
     def start(self, timeout: float = 60.0) -> None:
         super().start(timeout)
-        kinds = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-        users: list[UserScramCredentialAlteration] = [
-            UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode()) for kind in kinds
-        ]
-        for done in self._admin().alter_user_scram_credentials(users).values():
-            done.result(30)
+        admin = self._admin()  # it must live until it has answered
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):  # one a request
+            given: list[UserScramCredentialAlteration] = [
+                UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode())
+            ]
+            for done in admin.alter_user_scram_credentials(given).values():
+                done.result(30)
 
     def address(self, listener: str) -> str:
         return f"127.0.0.1:{self.ports[listener]}"
