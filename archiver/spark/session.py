@@ -70,6 +70,8 @@ def _start(name: str, is_wanted: threading.Event) -> SparkContext:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "archiver.spark.daemon",
+        # Tasks carry what it takes to reach the cluster. Without that, PySpark writes them to a temporary file as they are.
+        "spark.io.encryption.enabled": "true",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"{_QUICK_START} -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}",
