@@ -2,6 +2,7 @@
 
 import os
 import re
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -183,6 +184,10 @@ class StorageConfig(Section):
     def _is_there(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
             raise ValueError(f"{path}: there is no such file")
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError as error:  # ssl.SSLError is one
+            raise ValueError(f"{path}: no certificates in PEM: {getattr(error, 'reason', None) or error}") from error
         return path
 
     @field_validator("endpoint")

@@ -18,6 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionClosedError,
     ConnectionError,  # noqa: A004 - botocore's own
     CredentialRetrievalError,
     EndpointConnectionError,
@@ -248,20 +249,29 @@ class S3Store:
             return StoreError(
                 f"{where}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile or role"
             )
-        if isinstance(error, SSLError):
-            return StoreError(
-                f"{where}: {operation}: no TLS with the store at {self._place}: {_tls_reason(error)}; check storage.endpoint, and"
-                " storage.ca-file where its certificate is of a private authority"
-            )
-        if isinstance(error, EndpointConnectionError):
-            return StoreTemporaryError(
-                f"{where}: {operation}: nobody listens at {self._place}; check storage.endpoint (or AWS_ENDPOINT_URL), and that"
-                " the store runs",
-                cause=type(error).__name__,
-            )
         if isinstance(error, _BROKEN_WIRE):
-            return StoreTemporaryError(f"{where}: {operation}: {error}", cause=type(error).__name__)
+            return self._broken(f"{where}: {operation}", error)
         return StoreError(f"{where}: {operation}: {error}")
+
+    def _broken(self, doing: str, error: Exception) -> ArchiverError:
+        """Tell what is between us and the store."""
+        cause = type(error).__name__
+        match error:
+            case SSLError():
+                return StoreError(
+                    f"{doing}: no TLS with the store at {self._place}: {_tls_reason(error)}; check storage.endpoint, and"
+                    " storage.ca-file where its certificate is of a private authority"
+                )
+            case EndpointConnectionError():
+                why = f"nobody listens at {self._place}; check storage.endpoint (or AWS_ENDPOINT_URL), and that the store runs"
+            case ConnectionClosedError():
+                why = (
+                    f"{self._place} closed the connection without an answer; if it always does, is it http or https in"
+                    " storage.endpoint?"
+                )
+            case _:
+                why = str(error)
+        return StoreTemporaryError(f"{doing}: {why}", cause=cause)
 
     def _failure(self, operation: str, key: str, status: int, answer: Mapping[str, Any]) -> ArchiverError:
         """Turn a refusal into an error. `status` is 0 for one key of a delete."""

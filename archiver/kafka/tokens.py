@@ -80,7 +80,8 @@ class OidcSource:
                 found = json.loads(answer.read(_MOST_BYTES))
             return Token(str(found["access_token"]), now_s + float(found.get("expires_in", 300)))
         except urllib.error.HTTPError as error:
-            raise OSError(f"{self.url} answered {error.code} {error.reason}") from error
+            with error:  # it is the answer, and holds the connection
+                raise OSError(f"{self.url} answered {error.code} {error.reason}") from None
         except urllib.error.URLError as error:
             raise OSError(f"{self.url}: {error.reason}") from error
         except (ValueError, KeyError, TypeError) as error:

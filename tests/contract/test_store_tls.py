@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from archiver.config import StorageConfig
-from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.store import S3Store
 from tests.support.minio import Minio, minio_or_skip
 from tests.support.secure_broker import Certificates
@@ -82,5 +82,5 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no such file"):
         StorageConfig(url="s3://private", ca_file=tmp_path / "ca.pem")
     (tmp_path / "ca.pem").write_text("no certificate")
-    with pytest.raises(UsageError, match="storage"):
-        store_at("https://127.0.0.1:9", tmp_path / "ca.pem")
+    with pytest.raises(ValueError, match="no certificates in PEM"):
+        StorageConfig(url="s3://private", ca_file=tmp_path / "ca.pem")

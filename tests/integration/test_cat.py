@@ -340,7 +340,7 @@ def test_negative_numbers_are_mistakes(capsys: pytest.CaptureFixture[str], argum
     with pytest.raises(SystemExit) as ended:
         main(["cat", "orders", "--url", "s3://bucket", *arguments])
     assert ended.value.code == 2
-    assert f"argument {arguments[0]}: -1 is negative" in capsys.readouterr().err
+    assert f"argument {arguments[0]}: '-1' is not a whole number" in capsys.readouterr().err
 
 
 # --- ranges, and what comes later
