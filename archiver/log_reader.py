@@ -1,10 +1,10 @@
 """A partition's committed records out of Kafka, in order, up to an end: to compare with what is known of them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from archiver.codec.batch import Scratch, decode_batches, first_step, whole_batches
+from archiver.codec.batch import Scratch, decode_batches, first_step, position_after, whole_batches
 from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.frame import Column, Frame
 from archiver.kafka.client import KafkaClient
@@ -13,7 +13,7 @@ from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 _FETCH_BYTES = 3 * 1024 * 1024  # below what archiver.memory maps anew each time
 _ATTEMPTS = 60
 _PAUSE_S = 0.5
-_EMPTY_AT_MOST = 3  # answers in a row: then compaction has left nothing up to the end
+_EMPTY_AT_MOST = 3  # answers in a row
 
 
 class LogStartError(KafkaError):
@@ -34,29 +34,45 @@ class LogRange:
 async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame], None]) -> None:
     """Hand over the records of a range, some at a time, in a thread; they are valid until `take` returns.
 
-    Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError after half a minute without progress.
+    What comes next is fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
+    after half a minute without progress.
     """
     scratch = Scratch()
     position, empty = wanted.start, 0
-    while position < wanted.end:
-        answer = await _fetch_at(client, wanted, position)
-        if len(answer.records):
-            empty = 0
-            position = await asyncio.to_thread(_hand_over, answer, position, wanted.end, scratch, take)
-        elif answer.last_stable_offset >= wanted.end:
-            empty += 1
+    ahead = asyncio.ensure_future(_fetch_at(client, wanted, position))
+    try:
+        while position < wanted.end:
+            answer = await ahead
+            batches, whole = whole_batches(answer.records, position)
+            after = position_after(batches, position)
+            empty = 0 if after > position else empty + 1
+            if empty and answer.last_stable_offset < wanted.end:
+                raise KafkaTemporaryError(
+                    f"{wanted.topic}-{wanted.partition} ends at {answer.last_stable_offset}, not at {wanted.end}: did the"
+                    " leader change? Run the same command again"
+                )
             if empty == _EMPTY_AT_MOST:
-                return
-        else:
-            raise KafkaTemporaryError(
-                f"{wanted.topic}-{wanted.partition} ends at {answer.last_stable_offset}, not at {wanted.end}: did the leader"
-                " change? Run the same command again"
-            )
+                return  # compaction has left nothing up to the end
+            if after < wanted.end:
+                ahead = asyncio.ensure_future(_fetch_at(client, wanted, after))
+            records = answer.records[: len(whole)]
+            await asyncio.to_thread(_hand_over, records, answer.aborted, position, wanted.end, scratch, take)
+            position = after
+    finally:
+        ahead.cancel()
+        await asyncio.wait([ahead])
+        if not ahead.cancelled():
+            ahead.exception()  # seen; else asyncio complains that nobody did
 
 
-def _hand_over(answer: Fetched, position: int, end: int, scratch: Scratch, take: Callable[[Frame], None]) -> int:
-    rest = answer.records[: len(whole_batches(answer.records, position)[1])]
-    aborted = answer.aborted
+def _hand_over(
+    rest: memoryview,
+    aborted: Sequence[tuple[int, int]],
+    position: int,
+    end: int,
+    scratch: Scratch,
+    take: Callable[[Frame], None],
+) -> None:
     while len(rest) and position < end:
         decoded = decode_batches(first_step(rest), position, aborted, scratch=scratch)
         frame = decoded.frame
@@ -64,7 +80,6 @@ def _hand_over(answer: Fetched, position: int, end: int, scratch: Scratch, take:
             frame = frame.rows(0, int(frame.column(Column.OFFSET).searchsorted(end)))
         take(frame)
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
-    return position
 
 
 async def _fetch_at(client: KafkaClient, wanted: LogRange, position: int) -> Fetched:

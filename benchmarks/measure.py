@@ -31,6 +31,7 @@ class Usage:
     """What a command took."""
 
     exit_code: int
+    started_at_s: float  # since the epoch
     seconds: float
     cpu_seconds: float
     peak_memory_bytes: int
@@ -146,13 +147,14 @@ def main() -> int:
     if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
     with watching(lambda: descendants(os.getpid())) as watch:
-        started_s = time.monotonic()
+        started_at_s, started_s = time.time(), time.monotonic()
         exit_code = subprocess.Popen(command).wait()
         seconds = time.monotonic() - started_s
     _wait_for_all(watch.task_cpu_s)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     usage = Usage(
         exit_code=exit_code,
+        started_at_s=started_at_s,
         seconds=seconds,
         cpu_seconds=used.ru_utime + used.ru_stime + sum(watch.task_cpu_s.values()),
         peak_memory_bytes=watch.peak_bytes,

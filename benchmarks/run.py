@@ -124,7 +124,13 @@ class Bench:
     def _restored(self, target: str, usage: Usage, produced: Produced, landing: Landing) -> Row:
         _agree(f"the target {target}", {"records": self.records_in(target)}, produced)
         self._admin.delete_topics([target])[target].result(30)
-        return _row(usage, produced, first_landed_seconds=landing.first_s, last_landed_seconds=landing.last_s)
+        began_s = usage.started_at_s
+        return _row(
+            usage,
+            produced,
+            first_landed_seconds=landing.first_s - began_s,
+            last_landed_seconds=landing.last_s - began_s,
+        )
 
     # --- between
 
