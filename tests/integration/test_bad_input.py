@@ -11,7 +11,11 @@ import yaml
 
 import archiver.store
 from archiver.cli import main
+from archiver.codec.avro import encode_header
+from archiver.codec.compression import BlockCodec
 from archiver.control import settle_cluster, settle_topic
+from archiver.errors import NotWholeError
+from archiver.facts import facts_from_metadata
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import OpenSegment
 from tests.support.bad_input import ALL, ARCHIVE, COMMAND_LINE, CONFIGURATION, Answer, table
@@ -254,6 +258,31 @@ def test_archive(kind: str, store: MemoryStore, run: Run) -> None:
         left = [row["offset"] for row in rows if row["partition"] == 0]
         whole = kind == "a topic's control fact that is damaged"
         assert left == ([0, 5, 10, 15, 20, 25] if whole else [0, 5, 20, 25])  # the rest is printed all the same
+
+
+def test_wrong_counts(store: MemoryStore, run: Run) -> None:
+    """Both copies of the facts agree, and so do the bytes: only the records are fewer."""
+    found = store.objects[key_of(10)]
+    facts = facts_from_metadata(found.metadata, key_of(10))
+    assert facts is not None
+    lying = replace(facts, records=3)
+    sync = found.body[-16:]
+    body = found.body[found.body.index(sync) + 16 :]
+    content = encode_header(BlockCodec.ZSTANDARD, sync, lying.to_header()) + body
+    store.objects[key_of(10)] = StoredObject(content, lying.to_metadata(), found.last_modified)
+    check(ARCHIVE["wrong counts in the facts"], run("cat", "orders"))
+
+
+def test_another_cluster(store: MemoryStore) -> None:
+    """A backup asks this before anything else."""
+    other = MemoryStore()
+    settle_cluster(other, LAYOUT, "another")
+    answer = ARCHIVE["the prefix of another cluster"]
+    with pytest.raises(NotWholeError) as caught:
+        settle_cluster(other, LAYOUT, "c")
+    assert answer.says in str(caught.value)
+    assert caught.value.exit_code == answer.exit_code
+    settle_cluster(store, LAYOUT, "c")  # one's own is no error
 
 
 def test_every_kind_has_its_test() -> None:
