@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
-from archiver.codec.avro import encode_header, split_blocks
+from archiver.codec.avro import encode_header, says_the_same, split_blocks
 from archiver.control import decode_fact, encode_fact
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
@@ -147,7 +147,9 @@ def _check_records(content: bytes, facts: SegmentFacts | None, key: SegmentKey, 
     view = memoryview(content)
     header, known = check_header(view, facts, name)
     # The SHA-256 begins behind the header, and a reader overlooks what nothing depends on.
-    if known is not None and view[: header.size] != encode_header(header.codec, header.sync, known.to_header()):
+    if known is not None and not says_the_same(
+        bytes(view[: header.size]), encode_header(header.codec, header.sync, known.to_header())
+    ):
         raise CorruptSegmentError(f"{name}: its header is not as it was written")
     tally = Tally()
     for frame in read_segment(content, facts, topic=key.topic, partition=key.partition, key=name):

@@ -83,6 +83,23 @@ def encode_header(codec: BlockCodec, sync: bytes, metadata: Mapping[str, str]) -
     return target.getvalue()
 
 
+def says_the_same(one: bytes, other: bytes) -> bool:
+    """Compare two headers that can be read, byte by byte but for the order of a schema's keys: fastavro's is another in each process."""
+    return _spelled_evenly(one) == _spelled_evenly(other)
+
+
+def _spelled_evenly(header: bytes) -> bytes:
+    """Write a header as it was, its schema with sorted keys; what follows it, or cannot be in one, stays and tells."""
+    source, target = io.BytesIO(header), io.BytesIO()
+    found = cast("dict[str, dict[str, bytes]]", fastavro.schemaless_reader(source, HEADER_SCHEMA, None))
+    fastavro.schemaless_writer(target, HEADER_SCHEMA, found)
+    if target.getvalue() != header:
+        return header
+    texts = found["meta"]
+    texts["avro.schema"] = json.dumps(json.loads(texts["avro.schema"]), sort_keys=True).encode()
+    return repr((found["magic"], sorted(texts.items()), found["sync"])).encode()
+
+
 def decode_header(content: bytes | memoryview, key: str) -> ContainerHeader:
     """Read the header at the start of `content`; errors name the key."""
     source = io.BytesIO(content[:_MOST_HEADER_BYTES])

@@ -1,9 +1,13 @@
 """What `verify` finds, level by level, in a store in memory."""
 
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import fastavro
 import pytest
+from fastavro.read import HEADER_SCHEMA
 
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
@@ -107,6 +111,25 @@ def test_every_flipped_bit_of_an_object_is_found(tmp_path: Path, codec: BlockCod
         flipped = bytearray(content)
         flipped[place] ^= 1 << place % 8
         assert NAME in problem_of(bytes(flipped), metadata, Level.RECORDS), place
+
+
+def test_the_order_of_a_schemas_keys_is_no_damage(tmp_path: Path) -> None:
+    """It differs from writer to writer."""
+    content, facts = written(tmp_path, records_from(0))
+    source, target = io.BytesIO(content), io.BytesIO()
+    header = fastavro.schemaless_reader(source, HEADER_SCHEMA, None)
+    assert isinstance(header, dict)
+    schema = json.loads(header["meta"]["avro.schema"])
+    header["meta"]["avro.schema"] = json.dumps(dict(reversed(list(schema.items())))).encode()
+    fastavro.schemaless_writer(target, HEADER_SCHEMA, header)
+    other = target.getvalue() + content[source.tell() :]
+    assert other != content
+    assert not problem_of(other, facts.to_metadata(), Level.RECORDS)
+    header["meta"]["avro.schema"] = json.dumps(schema | {"doc": "Something else."}).encode()
+    target = io.BytesIO()
+    fastavro.schemaless_writer(target, HEADER_SCHEMA, header)
+    changed = target.getvalue() + content[source.tell() :]
+    assert "its header is not as it was written" in problem_of(changed, facts.to_metadata(), Level.RECORDS)
 
 
 def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
