@@ -193,8 +193,9 @@ class StorageConfig(Section):
     @field_validator("endpoint")
     @classmethod
     def _is_http(cls, endpoint: str | None) -> str | None:
-        if endpoint is not None and not re.fullmatch(r"https?://[^/\s]+/?", endpoint):
-            raise ValueError(f"{endpoint!r} is not like https://host:port")
+        if endpoint is not None and not re.fullmatch(r"https?://[^/\s@]+/?", endpoint):
+            shown = "what stands before the @" if "@" in endpoint else repr(endpoint)  # it may be a password
+            raise ValueError(f"{shown} is not like https://host:port")
         return endpoint
 
     @field_validator("storage_class")

@@ -67,14 +67,18 @@ def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
 
 
 def look(
-    store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None
+    store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None, *, reads_all: bool = False
 ) -> tuple[Inventory, Collection[str], Sequence[str]]:
-    """Return what there is of the wanted topics, which of them are known, and what of their control facts cannot be read."""
+    """Return what there is of the wanted topics, which of them are known, and what of their control facts cannot be read.
+
+    Those are read that are needed, or all.
+    """
     inventory = read_inventory(store, layout, wanted)
     known = {name: number for name, number in list_topics_known(store, layout).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
-    with_lives = {name: known.get(name) for name, life in sorted(inventory.partitions) if life}
-    histories, unreadable = _newest_facts(store, layout, with_lives)
+    with_lives = {name for name, life in inventory.partitions if life}
+    asked = {name: number for name, number in known.items() if reads_all or name in with_lives}
+    histories, unreadable = _newest_facts(store, layout, asked)
     return _begin_at_branches(inventory, histories), known.keys(), unreadable
 
 

@@ -19,7 +19,7 @@ from archiver.backup import BackupReport, BackupRequest, back_up_until_end
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
-from archiver.errors import StoppedError, UsageError
+from archiver.errors import NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.inspection import Inspection, take_apart
 from archiver.kafka.client import KafkaClient
@@ -234,6 +234,8 @@ def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
         return take_apart(path.read_bytes(), {}, Layout.parse_segment_name(name), place)
     if config is None:
         raise UsageError(f"{place}: no such file; for an object give s3://BUCKET/KEY, or a key with -c or --url")
+    if place.startswith("s3://") and not place.startswith(f"s3://{config.storage.bucket}/"):
+        raise UsageError(f"{place}: is not in the bucket {config.storage.bucket} of the configuration; leave -c out")
     store, _ = open_store(config.storage)
     key = place.removeprefix(f"s3://{config.storage.bucket}/")
     found = store.get(key)
@@ -271,6 +273,8 @@ def run_verify(
 ) -> VerifyResult:
     """Look at the archive, as deep as the level says, and at the cluster; objects and logs are read by Spark."""
     started_s = time.monotonic()
+    if since_ms is not None and level is Level.LISTING:
+        raise UsageError("--since goes with --level counts or records: a listing looks at everything in any case")
     storage = config.storage
     store, prefix = open_store(storage)
     layout = Layout(prefix)
@@ -298,11 +302,16 @@ def run_verify(
             from archiver.spark.compare import compare_on_spark, plan_compare  # noqa: PLC0415 - as above
 
             notice("looking at the cluster")
-            archive = read_archive(store, layout, wanted=wanted)
-            plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, wanted or (lambda _: True)))
-            notice(f"comparing {len(plan.tasks)} partitions")
-            tell = _tell_of(f"comparing {len(plan.tasks)} partitions", notice)
-            comparisons = compare_on_spark(start_spark(), plan.tasks, tell)
+            try:
+                archive = read_archive(store, layout, wanted=wanted)
+            except NotWholeError as error:
+                control.append(f"{error}; nothing was compared with Kafka")
+            else:
+                plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, wanted or (lambda _: True)))
+                what = f"comparing {len(plan.tasks)} partitions"
+                notice(what)
+                compared = compare_on_spark(start_spark(), plan.tasks, _tell_of(what, notice))
+                comparisons = [*plan.errors, *compared]
     reports: list[CheckReport | CompareReport] = [*checks, *comparisons]
     found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(

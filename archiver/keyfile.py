@@ -44,6 +44,8 @@ class KeyFile:
             root = yaml.compose(self.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{self.path}: cannot be read: {error}") from error
+        except RecursionError as error:
+            raise UsageError(f"{self.path}: is nested too deep") from error
         except yaml.YAMLError as error:
             mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
             place = f"{self.path}:{mark.line + 1}" if mark is not None else str(self.path)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archiver.codec.batch import Scratch, decode_batches, first_step, position_after, whole_batches
-from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.frame import Column, Frame
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
@@ -56,7 +56,10 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
             if after < wanted.end:
                 ahead = asyncio.ensure_future(_fetch_at(client, wanted, after))
             records = answer.records[: len(whole)]
-            await asyncio.to_thread(_hand_over, records, answer.aborted, position, wanted.end, scratch, take)
+            try:
+                await asyncio.to_thread(_hand_over, records, answer.aborted, position, wanted.end, scratch, take)
+            except CorruptBatchError as error:
+                raise CorruptBatchError(f"{wanted.topic}-{wanted.partition}: {error}") from error
             position = after
     finally:
         ahead.cancel()

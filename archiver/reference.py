@@ -21,7 +21,7 @@ from archiver.config import (
 )
 
 MASK: Final = "********"
-_SECRET = re.compile(r"password|secret|\.key\.pem$")
+_SECRET = re.compile(r"password|secret|\.key\.pem$|oauthbearer\.extensions$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.codec.avro import encode_header, says_the_same, split_blocks
-from archiver.control import decode_fact, encode_fact
+from archiver.control import TOPICS, decode_fact, encode_fact, topic_stream
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.holdings import look, problems_in
@@ -45,14 +45,15 @@ class Listing:
 
 def check_listing(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
     """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there."""
-    inventory, known, unreadable = look(store, layout, wanted)
+    reach = read_index(store, layout).reach()  # before the listing: what is put meanwhile is no loss
+    inventory, known, unreadable = look(store, layout, wanted, reads_all=True)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
         for number, found in numbered.items()
     }
     segments = [segment for found in partitions.values() for segment in (*found.segments, *found.shadowed)]
-    gone = _lost_ends(store, layout, inventory, wanted)
+    gone = [*_lost_ends(reach, inventory, wanted), *_lost_facts(store, layout, inventory, wanted)]
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
@@ -62,12 +63,34 @@ def check_listing(store: ObjectStore, layout: Layout, wanted: Callable[[str], bo
     )
 
 
-def _lost_ends(
+def _lost_facts(
     store: ObjectStore, layout: Layout, inventory: Inventory, wanted: Callable[[str], bool] | None
+) -> Iterator[str]:
+    """Tell of control facts that must be there: the cluster's, each topic's, and those before one that is there.
+
+    That a topic's newest fact is gone nothing tells.
+    """
+    topics = {topic for topic, _ in inventory.partitions}
+    if topics and store.head(layout.fact_key("cluster", 0)) is None:
+        yield f"{layout.fact_key('cluster', 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
+    numbers: dict[str, set[int]] = {topic: set() for topic in topics}
+    prefix = layout.control_prefix(TOPICS)
+    for item in store.list(prefix):
+        topic = item.key.removeprefix(prefix).partition("/")[0]
+        number = layout.parse_fact(topic_stream(topic), item.key)
+        if number is not None and (wanted is None or wanted(topic)):
+            numbers.setdefault(topic, set()).add(number)
+    for topic, found in sorted(numbers.items()):
+        for number in sorted(set(range(max(found, default=0) + 1)) - found):
+            yield f"{layout.fact_key(topic_stream(topic), number)}: is gone; bring it back from the bucket's versions"
+
+
+def _lost_ends(
+    reached: Mapping[tuple[str, int, int], int], inventory: Inventory, wanted: Callable[[str], bool] | None
 ) -> Iterator[str]:
     """Tell of partitions whose last objects are gone: no gap shows that, but the index remembers what was put."""
     damaged = {(damage.key.topic, damage.key.life, damage.key.partition) for damage in inventory.damaged}
-    for place, reach in sorted(read_index(store, layout).reach().items()):
+    for place, reach in sorted(reached.items()):
         topic, life, number = place
         found = inventory.partitions.get((topic, life), {}).get(number)
         end = max((segment.facts.next for segment in found.segments), default=0) if found else 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import SaslAuthenticationFailed
+from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
 from archiver.errors import UsageError
 from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
@@ -84,8 +84,17 @@ KEYS: Final = (
     *_KERBEROS_KEYS,
     *_TOKEN_KEYS,
 )
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "none"), _VERIFICATION: ("true", "false")}
 # Values that must never be shown: in no log, message, or `config show`.
-SECRET_KEYS: Final = frozenset({"ssl.key.pem", "ssl.key.password", "sasl.password", f"{_OIDC}client.secret"})
+SECRET_KEYS: Final = frozenset(
+    {
+        "ssl.key.pem",
+        "ssl.key.password",
+        "sasl.password",
+        f"{_OIDC}client.secret",
+        f"{_OIDC}extensions",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +168,9 @@ class Security:
     # --- inside
 
     def _check(self, where: Where) -> None:
+        for key, allowed in _CHOICES.items():
+            if key in self.properties and self.properties[key] not in allowed:
+                raise UsageError(f"{where(key)}: {self.properties[key]!r} is not one of {', '.join(allowed)}")
         if self.protocol.has_tls:
             self._tls_context(where)
         if self.mechanism == "OAUTHBEARER":
@@ -200,8 +212,8 @@ class Security:
         for key in _OIDC_NEEDED:
             if not given.get(key):
                 raise UsageError(f"{where(key)}: is missing; OAUTHBEARER needs it, or a {_PROVIDER}: module:function")
-        if not re.match(r"https?://\S+$", given[_OIDC_NEEDED[2]]):
-            raise UsageError(f"{where(_OIDC_NEEDED[2])}: {given[_OIDC_NEEDED[2]]!r} is not like https://host/path")
+        if not re.match(r"https?://[^\s@]+$", given[_OIDC_NEEDED[2]]):
+            raise UsageError(f"{where(_OIDC_NEEDED[2])}: is not like https://host/path, without a user")
 
     def _tokens(self) -> Tokens:
         given = self.properties
@@ -316,6 +328,8 @@ class _ShownToAiokafka(AbstractTokenProvider):  # type: ignore[misc] # aiokafka 
         try:
             return (await asyncio.to_thread(self._tokens.current)).text
         except Exception as error:
+            if isinstance(error, OSError) and not isinstance(error, PermissionError):
+                raise KafkaConnectionError(f"there is no token: {error}") from None  # the provider is away
             # Code of the user's: whatever it raises, there is no token. aiokafka takes its own errors only.
             raise SaslAuthenticationFailed(f"there is no token: {error}") from error
 

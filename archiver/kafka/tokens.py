@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import cast
 
 from archiver.errors import UsageError
@@ -48,8 +49,11 @@ class FunctionSource:
             raise UsageError(f"{self.name!r} is not like module:function")
         try:
             found = getattr(importlib.import_module(module), function)
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"{self.name}: {error}; is it installed beside the archiver, or on PYTHONPATH?") from error
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise UsageError(
+                f"{self.name}: {reason}; is it installed beside the archiver, or on PYTHONPATH?"
+            ) from error
         if not callable(found):
             raise UsageError(f"{self.name} is no function")
         return cast("Function", found)
@@ -80,8 +84,9 @@ class OidcSource:
                 found = json.loads(answer.read(_MOST_BYTES))
             return Token(str(found["access_token"]), now_s + float(found.get("expires_in", 300)))
         except urllib.error.HTTPError as error:
+            kind = PermissionError if error.code < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
             with error:  # it is the answer, and holds the connection
-                raise OSError(f"{self.url} answered {error.code} {error.reason}") from None
+                raise kind(f"{self.url} answered {error.code} {error.reason}") from None
         except urllib.error.URLError as error:
             raise OSError(f"{self.url}: {error.reason}") from error
         except (ValueError, KeyError, TypeError) as error:

@@ -14,7 +14,7 @@ from archiver.inventory import EMPTY, Reading
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.kafka.settings import KafkaSettings
-from archiver.layout import Layout
+from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
 from archiver.restore import ArchivedTopic
 from archiver.spark.stores import store_of
@@ -50,6 +50,7 @@ class ComparePlan:
     tasks: Sequence[CompareTask]
     problems: Sequence[str]
     notes: Sequence[str]
+    errors: Sequence[CompareReport]  # of partitions that brokers did not tell of
 
 
 async def plan_compare(
@@ -64,6 +65,10 @@ async def plan_compare(
     archived = {topic.topic: topic for topic in archive}
     async with KafkaClient(kafka) as client:
         cluster = await client.describe_topics(None)
+        # Asked for by name: what this user may not describe is missing from the list of all, as if it were not there.
+        literal = {name for name in topics.include if is_topic_name(name) and wanted(name)}
+        hidden, denied = await client.describe_known((archived.keys() | literal) - cluster.keys())
+        cluster |= hidden
         there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
         offsets, refused = await client.offsets_known(partitions)
@@ -72,8 +77,15 @@ async def plan_compare(
         for name in topics.select(filter(wanted, cluster))
         if name not in archived
     ]
-    problems += [f"{name}-{number}: {error}" for (name, number), error in sorted(refused.items())]
-    notes = [f"{name}: is not in the cluster any more" for name in sorted(archived.keys() - cluster.keys())]
+    problems += [
+        f"{name}: is included, and is not in the cluster"
+        for name in sorted(literal - cluster.keys() - denied.keys() - archived.keys())
+    ]
+    errors = [
+        CompareReport(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())
+    ]
+    gone = sorted(archived.keys() - cluster.keys() - denied.keys())
+    notes = [f"{name}: is not in the cluster any more" for name in gone]
     tasks: list[CompareTask] = []
     for name, described in there.items():
         topic = archived[name]
@@ -89,7 +101,7 @@ async def plan_compare(
                 task, note = _plan_partition(storage, kafka, topic, described, number, offsets[name, number])
                 tasks += [task] if task is not None else []
                 notes += [note] if note else []
-    return ComparePlan(tasks=tasks, problems=problems, notes=notes)
+    return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
 
 
 def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
@@ -118,8 +130,10 @@ def _plan_partition(
 
 
 def _first_of(readings: Sequence[Reading]) -> int:
-    """Return where the coverage begins: a hole that was recorded in front of the first record is explained."""
-    return readings[0].segment.facts.first if readings else 0
+    """Return where the comparison begins: a hole that was recorded in front of the first record is explained."""
+    facts = readings[0].segment.facts if readings else None
+    holes = () if facts is None else facts.holes
+    return next((hole.last_offset + 1 for hole in holes if facts is not None and hole.first_offset == facts.base), 0)
 
 
 def compare_on_spark(

@@ -103,6 +103,13 @@ CHANGES: dict[str, str | dict[str, object]] = {
         "kafka.sasl.mechanism": "OAUTHBEARER",
         "kafka.token_provider": "no_such_module:token",
     },
+    "a token_provider that cannot be imported": {
+        "kafka.security.protocol": "sasl_plaintext",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.token_provider": "tests.support.broken_tokens:token",
+    },
+    "a choice that is none": {"kafka.security.protocol": "ssl", "kafka.enable.ssl.certificate.verification": "no"},
+    "a password in an endpoint": {"storage.endpoint": "http://root:secret@127.0.0.1:9000"},
     "OAUTHBEARER without a source of tokens": {
         "kafka.security.protocol": "sasl_plaintext",
         "kafka.sasl.mechanism": "OAUTHBEARER",
@@ -146,7 +153,7 @@ def test_configuration(
     exit_code = main(arguments)
     out, err = capsys.readouterr()
     check(CONFIGURATION[kind], (exit_code, out, err))
-    assert "pa55-word" not in out + err
+    assert not [secret for secret in ("pa55-word", "root:secret") if secret in out + err]
     if isinstance(CHANGES.get(kind), dict) and kind != "a spool folder that cannot be written":
         assert re.search(r"archive\.yaml(:\d+)?: |topics\.include", err)
 

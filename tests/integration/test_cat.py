@@ -425,6 +425,22 @@ def test_cat_follows_what_comes_and_a_topic_that_is_created_again(archive: Archi
     assert told == []
 
 
+def test_cat_follows_a_log_that_is_cut_back(archive: Archive, tmp_path: Path) -> None:
+    turn = 0
+
+    def pause() -> None:
+        nonlocal turn
+        turn += 1
+        if turn == 1:
+            archive.cut_back(PARTITION, 0, 15)
+            for base in (15, 25):
+                archive.append(tmp_path, PARTITION, base, life=1)
+
+    rows = follow_records(archive.store, LAYOUT, "orders", tell=pytest.fail, pause=pause, partition=PARTITION)
+    seen = [(row["value"]["utf8"], row["offset"]) for row in islice(rows, 10)]
+    assert seen == [("life 0", at) for at in (0, 5, 10, 15, 20, 25)] + [("life 1", at) for at in (15, 20, 25, 30)]
+
+
 @pytest.mark.usefixtures("archive")
 def test_ls_goes_down_to_objects(run: Run) -> None:
     exit_code, lines, _ = run("ls", "orders", "--segments")

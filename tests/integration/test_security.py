@@ -195,6 +195,12 @@ def test_a_provider_that_does_not_know_us_is_named(secure: SecureBroker, endpoin
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_provider_that_is_away_may_come_back(secure: SecureBroker) -> None:
+    away = way_in("token of a provider", secure, "http://127.0.0.1:9/token")
+    with pytest.raises(KafkaTemporaryError, match=r"there is no token: http://127\.0\.0\.1:9/token: .*refused"):
+        asyncio.run(_names(KafkaSettings.parse(away)))
+
+
 # --- rights
 
 
@@ -244,6 +250,23 @@ def test_the_rights_that_are_written_down_are_enough(filled: str, secure: Secure
     secure.grant(*writing(f"{filled}.back"))
     (back,) = restored(site, secure, filled).topics
     assert (back.records, back.errors, back.is_finished) == (2, (), True)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("rights", "named"), [([], "Describe on topic"), ([Op.DESCRIBE], "Read on topic")], ids=["none", "describe"]
+)
+def test_what_may_not_be_seen_is_not_whole(
+    filled: str, secure: SecureBroker, site: ArchiveSite, rights: list[Op], named: str
+) -> None:
+    secure.grant(*reading(filled))
+    assert errors_of_backup(site, secure, filled) == []
+    secure.grant(*((Kind.TOPIC, filled, one) for one in rights))
+    found = run_verify(config_of(site, secure, filled), Level.LISTING, against_kafka=True)
+    (error,) = found.errors
+    assert not found.is_whole
+    assert named in error.error
+    assert filled in error.error
 
 
 @pytest.mark.s3

@@ -157,6 +157,7 @@ def test_an_object_that_is_gone_is_missed_twice(broker_41: Broker, topic: str, s
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
+        (slice(0, 2), "2 records that Kafka has are not in it, the first at offset 10"),
         (slice(3, 4), "1 records that Kafka has are not in it, the first at offset 13"),
         (None, "its records at offsets 10-19 are not those that Kafka has"),
     ],
@@ -179,6 +180,16 @@ def test_an_object_without_a_fault_that_is_not_what_kafka_has_is_found(
     assert key in problems[0]
 
 
+def test_records_in_front_of_the_first_one_are_missed(
+    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path
+) -> None:
+    archived(broker_41, topic, site)
+    key = object_keys(site, topic)[0]
+    rewrite(site, key, tmp_path, records_in(site, key)[3:])
+    _, problems, _ = compared(site, broker_41, topic)
+    assert any("3 records that Kafka has are not in it, the first at offset 0" in one for one in problems)
+
+
 def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site)
     create_topic(broker_41.bootstrap, f"{topic}-new")
@@ -187,5 +198,7 @@ def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, si
     delete_topic(broker_41.bootstrap, topic)
     found = site.verify(broker_41.bootstrap, [topic], against_kafka=True)
     assert (found.compared, found.problems, found.notes) == (0, [], [f"{topic}: is not in the cluster any more"])
+    missing = compared(site, broker_41, topic, topic, "not-there")[1]
+    assert missing == ["not-there: is included, and is not in the cluster"]
     create_topic(broker_41.bootstrap, topic)
     assert compared(site, broker_41, topic)[1] == [f"{topic}: was created again, and nobody archives the new one"]

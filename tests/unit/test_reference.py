@@ -17,6 +17,7 @@ SECRETS = {
     "ssl.key.password": "key-pa55",
     "ssl.key.pem": "-----BEGIN PRIVATE KEY-----",
     "sasl.oauthbearer.client.secret": "cl1ent-secret",
+    "sasl.oauthbearer.extensions": "key=ext3nsion",
 }
 
 

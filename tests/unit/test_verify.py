@@ -13,6 +13,7 @@ from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.control import Branch, settle_branch, settle_cluster, settle_topic
 from archiver.errors import NotWholeError
+from archiver.holdings import look
 from archiver.index import append_to_index, merge_index
 from archiver.index_file import IndexEntry
 from archiver.inspection import take_apart
@@ -43,6 +44,8 @@ def store(tmp_path: Path) -> MemoryStore:
         assert etag
         entries.append(IndexEntry(key, len(content), etag, facts))
     append_to_index(made, LAYOUT, entries)
+    settle_cluster(made, LAYOUT, "c")
+    settle_topic(made, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={})
     return made
 
 
@@ -64,6 +67,37 @@ def test_a_missing_object_is_found_wherever_it_was(store: MemoryStore, base: int
     gone(store, base)
     (problem,) = check_listing(store, LAYOUT).problems
     assert problem.startswith(f"{SOURCE.topic}-{SOURCE.partition}: offsets {missing}")
+
+
+def test_control_facts_that_are_gone_or_damaged_are_found_in_the_listing(store: MemoryStore) -> None:
+    fact = LAYOUT.fact_key("topics/orders", 0)
+    store.delete([fact])
+    (problem,) = check_listing(store, LAYOUT).problems
+    assert problem.startswith(f"{fact}: is gone")
+    store.put_if_absent(fact, b"{", {})
+    (problem,) = check_listing(store, LAYOUT).problems
+    assert problem.startswith(f"{fact}: not JSON")
+    store.put_if_absent(LAYOUT.fact_key("topics/orders", 2), b"{", {})
+    assert any(
+        f"{LAYOUT.fact_key('topics/orders', 1)}: is gone" in one for one in check_listing(store, LAYOUT).problems
+    )
+    store.delete([LAYOUT.fact_key("cluster", 0)])
+    assert any("cluster/000000.json: is gone" in one for one in check_listing(store, LAYOUT).problems)
+
+
+def test_what_is_put_while_we_look_is_no_loss(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put_behind(*given: object, **more: object) -> object:
+        found = look(*given, **more)  # type: ignore[arg-type]
+        content, facts = written(tmp_path, records_from(72), 72)
+        key = replace(KEY, base=72)
+        etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+        append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag or "", facts)])
+        return found
+
+    monkeypatch.setattr("archiver.verify.look", put_behind)
+    assert not check_listing(store, LAYOUT).problems
 
 
 def test_a_partition_that_is_gone_altogether_is_found(store: MemoryStore) -> None:
@@ -141,16 +175,18 @@ def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> None:
-    settle_cluster(store, LAYOUT, "c")
-    settle_topic(store, LAYOUT, topic="orders", topic_id="A", cluster_id="c", partitions=12, configs={"ä": "ö"})
+    known = {"topic": "orders", "topic_id": SOURCE.topic_id, "cluster_id": "c"}
+    settle_topic(store, LAYOUT, **known, partitions=12, configs={"ä": "ö"})
     branches = {10: 5, 2: 7}
     for partition, offset in branches.items():
         branch = Branch(offset=offset, leader_epoch=4)
-        settle_branch(store, LAYOUT, topic="orders", topic_id="A", partition=partition, parent=0, branch=branch)
+        settle_branch(
+            store, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, partition=partition, parent=0, branch=branch
+        )
     probe_put_if_absent(store, LAYOUT)
     assert check_control(store, LAYOUT) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]
-    assert len(keys) == 6
+    assert len(keys) == 7
     for key in keys:
         found = store.objects[key]
         for place in range(len(found.body)):
