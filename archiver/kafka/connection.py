@@ -22,6 +22,7 @@ watching: ContextVar["Refusals | None"] = ContextVar("watching", default=None)  
 
 _SIZE_BYTES = 4
 _MOST_BYTES = 1 << 31  # Kafka's sizes are signed
+_GOODBYE_S = 1.0
 # Of an answer, for aiokafka to find the correlation id in; what tags may come behind it are far smaller.
 _HEADER_BYTES = 1024
 
@@ -72,6 +73,10 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
         self._transport.abort()  # no broker says that: something else listens at this port
         return self._size
 
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
     def eof_received(self) -> bool:
         self.frames.put_nowait(None)
         return bool(super().eof_received())
@@ -93,6 +98,10 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
         except Exception as error:
             if refusals is not None:
                 refusals.note(address, error)
+            if self._protocol is not None:
+                # aiokafka has begun to close it; a TLS connection would linger for the other side's goodbye.
+                self._protocol.abort()
+                await asyncio.wait([self._closed_fut], timeout=_GOODBYE_S)
             raise
         if refusals is not None:
             refusals.note(address, None)
