@@ -21,7 +21,7 @@ _LABEL_HEIGHT = 17
 
 _TEXT = """# How the archive's size tells
 
-Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Seconds of a process of its own, its start included, median of {repeat}; CPU is that process's. MinIO, and in a restore the broker, work beside it on the same cores.
+Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Seconds of a process of its own, its start included, median of {repeat}; CPU is that process's. MinIO, and in a restore the broker, work beside it on the same cores. The index of facts is there: an `ls` before has written it.
 Written by `python -m benchmarks.scale`; the figures are in `docs/growth.json`.
 
 {date}, {cores} cores ({processor}), one-minute load after the run {load:.1f}.
