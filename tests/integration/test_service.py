@@ -153,7 +153,8 @@ def test_a_start_is_kept_over_a_kill_before_the_first_put(
 ) -> None:
     """Records that came after the first look are archived, though nothing of the topic was when it was killed."""
     old, late = f"{topic}-old", f"{topic}-late"
-    create_topic(broker_41.bootstrap, old, 2, KEEP_ALL)
+    # With two partitions the second note may be the other one's, and this one's start is looked up again, by time.
+    create_topic(broker_41.bootstrap, old, 1 if failpoint == "start.noted:2" else 2, KEEP_ALL)
     produce_values(broker_41.bootstrap, old, values(50, b"before"))
     time.sleep(0.05)
     at = datetime.now(UTC).isoformat()
