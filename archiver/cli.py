@@ -335,6 +335,8 @@ def _cat(options: argparse.Namespace) -> int:
         problems.append(problem)
         _complain(problem)
 
+    if options.follow and options.life is not None:
+        raise UsageError("--follow goes with the newest life: nothing comes to the others any more")
     layout, selection = Layout(prefix), _selection(options)
     if options.follow:
         records = follow_records(
@@ -365,8 +367,6 @@ def _selection(options: argparse.Namespace) -> "Selection":
     from archiver.config import parse_moment_ms
     from archiver.selection import Selection
 
-    if options.follow and options.life is not None:
-        raise UsageError("--follow goes with the newest life: nothing comes to the others any more")
     given = {
         "first_offset": options.from_offset,
         "last_offset": options.until_offset,

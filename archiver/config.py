@@ -22,6 +22,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from archiver.errors import UsageError
 from archiver.keyfile import Key, KeyFile
@@ -413,12 +414,16 @@ def _load(model: type[Model], path: Path) -> Model:
     return made
 
 
+def section_of(info: FieldInfo) -> type[Section] | None:
+    """Return the model of a field that is a section; None for one that has a value."""
+    kind = info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
 def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
     for name, info in model.model_fields.items():
         below = (*path, str(info.validation_alias or name))
-        section = (
-            info.annotation if isinstance(info.annotation, type) and issubclass(info.annotation, Section) else None
-        )
+        section = section_of(info)
         is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
         yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
         if section is not None:
@@ -439,8 +444,8 @@ def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> s
     """Name a key; where a whole section is missing, the key in it that is required."""
     names = [part for part in location if isinstance(part, str)]
     info = model.model_fields.get(names[0]) if len(names) == 1 else None
-    below = info.annotation if info is not None else None
-    if kind == "missing" and isinstance(below, type) and issubclass(below, Section):
+    below = None if info is None else section_of(info)
+    if kind == "missing" and below is not None:
         names += [name for name, one in below.model_fields.items() if one.is_required()][:1]
     return ".".join(names)
 

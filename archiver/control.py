@@ -293,14 +293,19 @@ def read_topic_history(store: ObjectStore, layout: Layout, topic: str) -> list[T
 
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
     """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
+    return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(store, layout).items()}
+
+
+def list_topic_facts(store: ObjectStore, layout: Layout) -> dict[str, list[int]]:
+    """List which topics are known, with the numbers of the facts of each; none: there is only the directory."""
     prefix = layout.control_prefix(TOPICS)
-    newest: dict[str, int | None] = {}
+    found: dict[str, list[int]] = {}
     for item in store.list(prefix):
         topic, slash, _ = item.key.removeprefix(prefix).partition("/")
         if slash:
             number = layout.parse_fact(topic_stream(topic), item.key)
-            newest[topic] = newest.get(topic) if number is None else number  # listed in the order of their numbers
-    return newest
+            found.setdefault(topic, []).extend([] if number is None else [number])
+    return found
 
 
 def read_topics_known(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from archiver.control import TopicFact, list_topics_known, read_topic_history, read_topics_known
+from archiver.control import TopicFact, list_topic_facts, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, Segment, problems_of, read_inventory
 from archiver.layout import Layout
@@ -68,18 +68,18 @@ def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
 
 def look(
     store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None, *, reads_all: bool = False
-) -> tuple[Inventory, Collection[str], Sequence[str]]:
-    """Return what there is of the wanted topics, which of them are known, and what of their control facts cannot be read.
+) -> tuple[Inventory, Mapping[str, Sequence[int]], Sequence[str]]:
+    """Return what there is of the wanted topics, the numbers of the facts of those that are known, and what of their control facts cannot be read.
 
     Those are read that are needed, or all.
     """
     inventory = read_inventory(store, layout, wanted)
-    known = {name: number for name, number in list_topics_known(store, layout).items() if not wanted or wanted(name)}
+    known = {name: found for name, found in list_topic_facts(store, layout).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
     with_lives = {name for name, life in inventory.partitions if life}
-    asked = {name: number for name, number in known.items() if reads_all or name in with_lives}
+    asked = {name: max(found, default=None) for name, found in known.items() if reads_all or name in with_lives}
     histories, unreadable = _newest_facts(store, layout, asked)
-    return _begin_at_branches(inventory, histories), known.keys(), unreadable
+    return _begin_at_branches(inventory, histories), known, unreadable
 
 
 def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:

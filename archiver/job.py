@@ -49,9 +49,9 @@ from archiver.writer import Archive
 if TYPE_CHECKING:
     from archiver.metrics import Metrics
     from archiver.service import Service
-    from archiver.spark.compare import ComparePlan, CompareReport
+    from archiver.spark.compare import ComparePlan
     from archiver.spark.restore import TopicReport
-    from archiver.spark.verify import CheckReport
+    from archiver.spark.tasks import Findings
 
 log = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ class VerifyResult:
     compared: int | None  # records of Kafka's that were looked for in the archive; None: not asked
     problems: Sequence[str]
     notes: Sequence[str]
-    errors: "Sequence[CheckReport | CompareReport]"
+    errors: "Sequence[Findings]"
     seconds: float
 
     @property
@@ -280,8 +280,8 @@ def run_verify(
     layout = Layout(prefix)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
-    checks: Sequence[CheckReport] = ()
-    comparisons: Sequence[CompareReport] = ()
+    checks: Sequence[Findings] = ()
+    comparisons: Sequence[Findings] = ()
     plan: ComparePlan | None = None
     with ExitStack() as stack:
         # It starts beside the listing.
@@ -312,13 +312,13 @@ def run_verify(
                 notice(what)
                 compared = compare_on_spark(start_spark(), plan.tasks, _tell_of(what, notice))
                 comparisons = [*plan.errors, *compared]
-    reports: list[CheckReport | CompareReport] = [*checks, *comparisons]
+    reports: list[Findings] = [*checks, *comparisons]
     found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(
         level=level,
         listing=listing,
-        checked=sum(report.checked for report in checks),
-        compared=sum(report.records for report in comparisons) if plan is not None else None,
+        checked=sum(report.looked_at for report in checks),
+        compared=sum(report.looked_at for report in comparisons) if plan is not None else None,
         problems=[*listing.problems, *control, *(plan.problems if plan is not None else ()), *found],
         notes=[*listing.notes, *(plan.notes if plan is not None else ())],
         errors=[report for report in reports if report.error],

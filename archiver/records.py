@@ -13,7 +13,7 @@ from archiver.inventory import EMPTY, Reading, problems_of
 from archiver.layout import Layout
 from archiver.reader import ObjectPart, read_parts
 from archiver.restore import ArchivedTopic
-from archiver.selection import EVERYTHING, Selection
+from archiver.selection import EVERYTHING, LAST_LONG, Selection
 from archiver.store import ObjectStore
 
 
@@ -118,8 +118,10 @@ def _may_hold(reading: Reading, selection: Selection) -> bool:
 
 def _part(reading: Reading, selection: Selection) -> ObjectPart:
     part = ObjectPart.of(reading)
-    ends = [end for end in (part.until_offset, selection.last_offset + 1) if end is not None]
-    return replace(part, from_offset=max(part.from_offset, selection.first_offset), until_offset=min(ends))
+    wanted_end = None if selection.last_offset == LAST_LONG else selection.last_offset + 1
+    ends = [end for end in (part.until_offset, wanted_end) if end is not None]
+    first = max(part.from_offset, selection.first_offset)
+    return replace(part, from_offset=first, until_offset=min(ends, default=None))
 
 
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:

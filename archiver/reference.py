@@ -16,6 +16,7 @@ from archiver.config import (
     parse_duration_ms,
     parse_size_bytes,
     parse_start,
+    section_of,
     spell_duration,
     spell_size,
 )
@@ -38,11 +39,11 @@ def keys(model: type[Section] = ArchiverConfig, parent: str = "") -> Iterator[Ke
     """Tell every key that has a value, in the order of the model."""
     for name, info in model.model_fields.items():
         dotted = f"{parent}{info.validation_alias or name}"
-        below = info.annotation
-        if isinstance(below, type) and issubclass(below, Section):
-            yield from keys(below, f"{dotted}.")
+        section = section_of(info)
+        if section is not None:
+            yield from keys(section, f"{dotted}.")
             continue
-        is_mapping = get_origin(below) is get_origin(Mapping[str, str])
+        is_mapping = get_origin(info.annotation) is get_origin(Mapping[str, str])
         yield KeyRow(
             key=f"{dotted}.*" if is_mapping else dotted,
             kind=_kind(info),
@@ -51,8 +52,12 @@ def keys(model: type[Section] = ArchiverConfig, parent: str = "") -> Iterator[Ke
         )
 
 
+def _parsers(info: FieldInfo) -> set[object]:
+    return {getattr(item, "func", None) for item in info.metadata}
+
+
 def _kind(info: FieldInfo) -> str:
-    parsers = {getattr(item, "func", None) for item in info.metadata}
+    parsers = _parsers(info)
     if parse_size_bytes in parsers:
         return "size"
     if parse_duration_ms in parsers:
@@ -80,7 +85,7 @@ def _kind_of(annotation: Any) -> str:  # noqa: ANN401 - a type is any object
 
 def spell(info: FieldInfo, value: object) -> str:
     """Write a value as it could stand in the file."""
-    parsers = {getattr(item, "func", None) for item in info.metadata}
+    parsers = _parsers(info)
     if value is None:
         return ""
     if parse_size_bytes in parsers and isinstance(value, int):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.codec.avro import encode_header, says_the_same, split_blocks
-from archiver.control import TOPICS, decode_fact, encode_fact, topic_stream
+from archiver.control import decode_fact, encode_fact, topic_stream
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.holdings import look, problems_in
@@ -53,7 +53,7 @@ def check_listing(store: ObjectStore, layout: Layout, wanted: Callable[[str], bo
         for number, found in numbered.items()
     }
     segments = [segment for found in partitions.values() for segment in (*found.segments, *found.shadowed)]
-    gone = [*_lost_ends(reach, inventory, wanted), *_lost_facts(store, layout, inventory, wanted)]
+    gone = [*_lost_ends(reach, inventory, wanted), *_lost_facts(store, layout, inventory, known)]
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
@@ -64,7 +64,7 @@ def check_listing(store: ObjectStore, layout: Layout, wanted: Callable[[str], bo
 
 
 def _lost_facts(
-    store: ObjectStore, layout: Layout, inventory: Inventory, wanted: Callable[[str], bool] | None
+    store: ObjectStore, layout: Layout, inventory: Inventory, known: Mapping[str, Sequence[int]]
 ) -> Iterator[str]:
     """Tell of control facts that must be there: the cluster's, each topic's, and those before one that is there.
 
@@ -73,15 +73,10 @@ def _lost_facts(
     topics = {topic for topic, _ in inventory.partitions}
     if topics and store.head(layout.fact_key("cluster", 0)) is None:
         yield f"{layout.fact_key('cluster', 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
-    numbers: dict[str, set[int]] = {topic: set() for topic in topics}
-    prefix = layout.control_prefix(TOPICS)
-    for item in store.list(prefix):
-        topic = item.key.removeprefix(prefix).partition("/")[0]
-        number = layout.parse_fact(topic_stream(topic), item.key)
-        if number is not None and (wanted is None or wanted(topic)):
-            numbers.setdefault(topic, set()).add(number)
-    for topic, found in sorted(numbers.items()):
-        for number in sorted(set(range(max(found, default=0) + 1)) - found):
+    with_facts = {topic for topic, found in known.items() if found}
+    for topic in sorted(topics | with_facts):
+        found = known.get(topic, ())
+        for number in sorted(set(range(max(found, default=0) + 1)) - set(found)):
             yield f"{layout.fact_key(topic_stream(topic), number)}: is gone; bring it back from the bucket's versions"
 
 

@@ -18,7 +18,7 @@ from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
 from archiver.restore import ArchivedTopic
 from archiver.spark.stores import store_of
-from archiver.spark.tasks import run_on_spark
+from archiver.spark.tasks import Findings, run_on_spark
 
 _ATTEMPTS = 5  # when the brokers delete while we read
 
@@ -34,23 +34,13 @@ class CompareTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareReport:
-    """What a task found; `error`: what kept it from looking at all of it."""
-
-    records: int = 0
-    problems: tuple[str, ...] = ()
-    error: str = ""
-    exit_code: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan:
     """Which partitions are compared; `problems` and `notes` tell of the others, and of what is not archived yet."""
 
     tasks: Sequence[CompareTask]
     problems: Sequence[str]
     notes: Sequence[str]
-    errors: Sequence[CompareReport]  # of partitions that brokers did not tell of
+    errors: Sequence[Findings]  # of partitions that brokers did not tell of
 
 
 async def plan_compare(
@@ -81,9 +71,7 @@ async def plan_compare(
         f"{name}: is included, and is not in the cluster"
         for name in sorted(literal - cluster.keys() - denied.keys() - archived.keys())
     ]
-    errors = [
-        CompareReport(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())
-    ]
+    errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
     gone = sorted(archived.keys() - cluster.keys() - denied.keys())
     notes = [f"{name}: is not in the cluster any more" for name in gone]
     tasks: list[CompareTask] = []
@@ -131,27 +119,28 @@ def _plan_partition(
 
 def _first_of(readings: Sequence[Reading]) -> int:
     """Return where the comparison begins: a hole that was recorded in front of the first record is explained."""
-    facts = readings[0].segment.facts if readings else None
-    holes = () if facts is None else facts.holes
-    return next((hole.last_offset + 1 for hole in holes if facts is not None and hole.first_offset == facts.base), 0)
+    if not readings:
+        return 0
+    facts = readings[0].segment.facts
+    return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
 
 
 def compare_on_spark(
     spark: SparkContext, tasks: Sequence[CompareTask], tell: Callable[[int, int], None] | None = None
-) -> list[CompareReport]:
+) -> list[Findings]:
     """Compare all partitions, the largest first; `tell` as in check_on_spark."""
     return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start, tell)
 
 
-def run_compare(task: CompareTask) -> CompareReport:
+def run_compare(task: CompareTask) -> Findings:
     """Compare one partition. Errors come back as a report, so that the other partitions go on."""
     try:
         return asyncio.run(_compare(task))
     except ArchiverError as error:
-        return CompareReport(error=str(error), exit_code=error.exit_code)
+        return Findings(error=str(error), exit_code=error.exit_code)
 
 
-async def _compare(task: CompareTask) -> CompareReport:
+async def _compare(task: CompareTask) -> Findings:
     store, _ = store_of(task.storage)
     log = task.log
     async with KafkaClient(task.kafka) as client:
@@ -164,7 +153,7 @@ async def _compare(task: CompareTask) -> CompareReport:
                 log = replace(log, start=max(log.start, offsets.log_start))
                 continue
             await asyncio.to_thread(comparison.finish)
-            return CompareReport(records=comparison.records, problems=tuple(comparison.problems))
+            return Findings(looked_at=comparison.records, problems=tuple(comparison.problems))
     raise KafkaTemporaryError(
         f"{log.topic}-{log.partition}: the brokers delete faster than it can be read; run the same command again"
     )

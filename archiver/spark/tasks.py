@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
+from dataclasses import dataclass
 from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -15,6 +16,16 @@ Report = TypeVar("Report")
 
 _SLICES_PER_CORE = 16
 _TOLD_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a task that looks at things found; `error`: what kept it from looking at all of them."""
+
+    looked_at: int = 0
+    problems: tuple[str, ...] = ()
+    error: str = ""
+    exit_code: int = 0
 
 
 def run_on_spark(

@@ -11,7 +11,7 @@ from archiver.errors import ArchiverError, NotWholeError
 from archiver.inventory import Segment
 from archiver.reader import ObjectPart, fetch_parts, found_or_gone
 from archiver.spark.stores import store_of
-from archiver.spark.tasks import run_on_spark
+from archiver.spark.tasks import Findings, run_on_spark
 from archiver.verify import Level, check_content
 
 log = logging.getLogger(__name__)
@@ -28,23 +28,13 @@ class CheckTask:
     segments: tuple[Segment, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
-    """What a task found; `error`: what kept it from looking at all of its objects."""
-
-    checked: int = 0
-    problems: tuple[str, ...] = ()
-    error: str = ""
-    exit_code: int = 0
-
-
 def check_on_spark(
     spark: SparkContext,
     storage: StorageConfig,
     segments: Sequence[Segment],
     level: Level,
     tell: Callable[[int, int], None] | None = None,
-) -> list[CheckReport]:
+) -> list[Findings]:
     """Read all the objects, each once; `tell` is told how many shares of them are read, and of how many."""
     tasks = list(_tasks(storage, segments, level))
     return run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), tell)
@@ -63,7 +53,7 @@ def _tasks(storage: StorageConfig, segments: Sequence[Segment], level: Level) ->
         yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
 
 
-def run_check(task: CheckTask) -> CheckReport:
+def run_check(task: CheckTask) -> Findings:
     """Check some objects. Errors come back as a report, so that the other tasks go on."""
     problems: list[str] = []
     checked = 0
@@ -77,5 +67,5 @@ def run_check(task: CheckTask) -> CheckReport:
                 problems.append(str(error))
             checked += 1
     except ArchiverError as error:
-        return CheckReport(checked=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
-    return CheckReport(checked=checked, problems=tuple(problems))
+        return Findings(looked_at=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
+    return Findings(looked_at=checked, problems=tuple(problems))
