@@ -4,7 +4,8 @@
 
 BIN := .venv/bin
 # Most tests wait, for brokers and for time: three at once keep two cores busy. Whole files, which share what they start.
-SIDE_BY_SIDE := -n 3 --dist loadfile
+# They are begun in the order of tests/conftest.py: the longest first.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 SETUP_INPUTS := pyproject.toml constraints.txt $(wildcard infra/*.sh)
 
 help: ## what can be made

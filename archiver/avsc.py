@@ -8,6 +8,8 @@ RECORD = "AvroKafkaRecord-v2.0"
 RECORD_V1 = "AvroKafkaRecord-v1.0"
 RECORD_V1_NULLABLE = "AvroKafkaRecord-v1.0-nullable"
 COORDINATION = "AvroCompactedLogBackupCoordination-v1.0"
+OFFSET_RUN = "OffsetRun-v1.0"
+SCHEMAS = (RECORD, RECORD_V1, RECORD_V1_NULLABLE, COORDINATION, OFFSET_RUN)
 
 
 @cache

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 
+from archiver.archived import ArchivedTopic
 from archiver.control import (
     TOPICS,
     Stretch,
@@ -15,7 +16,6 @@ from archiver.control import (
 from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.layout import Layout
-from archiver.restore import ArchivedTopic
 from archiver.store import ObjectStore
 
 Tell = Callable[[str], None]

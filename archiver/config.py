@@ -25,12 +25,16 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from archiver.errors import UsageError
+from archiver.kafka_keys import Group, names_of
 from archiver.keyfile import Key, KeyFile
+from archiver.mask import without_user
 
 MEBIBYTE: Final = 1024 * 1024
 DEFAULT_FILE: Final = Path("archive.yaml")
 FILE_VARIABLE: Final = "ARCHIVER_CONFIG"
+EDITION_VARIABLE: Final = "ARCHIVER_EDITION"
 
+_LAST_PORT: Final = 65535
 _SIZE_UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 _SIZE_UNITS_BINARY: Final = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 # No "m": it is a minute to some, a month to others.
@@ -79,15 +83,32 @@ def spell_duration(duration_ms: int) -> str:
     return str(duration_ms)
 
 
+def spell_time(time_ms: int) -> str:
+    """Write a time so that parse_time_ms takes it."""
+    try:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:  # after the year 9999
+        return str(time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def parse_start(text: str | int) -> str | int:
     """`earliest`, `latest`, or a time: ISO 8601 with a zone, or milliseconds since the epoch."""
     plain = str(text).strip()
-    return plain if plain in {"earliest", "latest"} else parse_time_ms(plain)
+    try:
+        return plain if plain in {"earliest", "latest"} else parse_time_ms(plain)
+    except OverflowError as error:
+        raise ValueError(f"{plain!r} is no time that there can be") from error
 
 
 def parse_time_ms(text: str) -> int:
-    """`2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused."""
+    """`2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused.
+
+    So is a number that is a moment before 1973, and more likely a date (20261120) or a number of seconds.
+    """
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        if 10**7 <= int(text) < 10**11:
+            raise ValueError(f"{text} milliseconds are {spell_time(int(text))}; write that, or 2026-11-20T14:00:00Z")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -171,12 +192,12 @@ class StorageConfig(Section):
     @classmethod
     def _is_s3(cls, url: str) -> str:
         plain = url.rstrip("/")
-        if not re.fullmatch(r"s3://[^/\s]+(/[^/\s]+)*", plain):
-            raise ValueError(f"{url!r} is not like s3://bucket/prefix")
+        if not re.fullmatch(r"s3://[^/\s]+(/[^/\s]+)*", plain) or not plain.isprintable():
+            raise ValueError(f"{without_user(url)!r} is not like s3://bucket/prefix")
         bucket = plain.removeprefix("s3://").partition("/")[0]
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", bucket):
             raise ValueError(
-                f"{bucket!r} cannot be a bucket: 3 to 63 of a-z 0-9 . - _, beginning and ending with a letter or a digit"
+                f"{without_user(bucket)!r} cannot be a bucket: 3 to 63 of a-z 0-9 . - _, beginning and ending with a letter or a digit"
             )
         return plain
 
@@ -184,7 +205,7 @@ class StorageConfig(Section):
     @classmethod
     def _is_there(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
-            raise ValueError(f"{path}: there is no such file")
+            raise ValueError(f"{path}: {'is no file' if path.exists() else 'there is no such file'}")
         try:
             ssl.create_default_context(cafile=path)
         except OSError as error:  # ssl.SSLError is one
@@ -195,8 +216,7 @@ class StorageConfig(Section):
     @classmethod
     def _is_http(cls, endpoint: str | None) -> str | None:
         if endpoint is not None and not re.fullmatch(r"https?://[^/\s@]+/?", endpoint):
-            shown = "what stands before the @" if "@" in endpoint else repr(endpoint)  # it may be a password
-            raise ValueError(f"{shown} is not like https://host:port")
+            raise ValueError(f"{without_user(endpoint)!r} is not like https://host:port")
         return endpoint
 
     @field_validator("storage_class")
@@ -348,7 +368,9 @@ class MetricsConfig(Section):
     @classmethod
     def _is_an_address(cls, listen: str | None) -> str | None:
         if listen is not None and not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}", listen):
-            raise ValueError(f"{listen!r} is not like 0.0.0.0:9404")
+            raise ValueError(f"{without_user(listen)!r} is not like 0.0.0.0:9404")
+        if listen is not None and int(listen.rpartition(":")[2]) > _LAST_PORT:
+            raise ValueError(f"{listen!r} has a port above {_LAST_PORT}")
         return listen
 
 
@@ -393,13 +415,30 @@ def config_from_url(url: str) -> ArchiverConfig:
     return _validate(ArchiverConfig, {"storage": {"url": url}}, lambda _: "--url")
 
 
+def config_of_bucket(url: str) -> ArchiverConfig:
+    """For an object that is named by its address: the way to this bucket as the configuration knows it that is found unnamed, else as by `--url`."""
+    by_url = config_from_url(url)
+    found = _found_file()
+    if found is None:
+        return by_url
+    config = _load(ArchiverConfig, found)
+    if config.storage.bucket != by_url.storage.bucket:
+        return by_url
+    return config.model_copy(update={"storage": config.storage.model_copy(update={"url": by_url.storage.url})})
+
+
 def _default_file() -> Path:
+    found = _found_file()
+    if found is None:
+        raise UsageError(f"no configuration: give -c FILE, set ${FILE_VARIABLE}, or write ./{DEFAULT_FILE}")
+    return found
+
+
+def _found_file() -> Path | None:
     named = os.environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
-    if DEFAULT_FILE.exists():
-        return DEFAULT_FILE
-    raise UsageError(f"no configuration: give -c FILE, set ${FILE_VARIABLE}, or write ./{DEFAULT_FILE}")
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
 
 
 Model = TypeVar("Model", bound=Section)
@@ -425,6 +464,9 @@ def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
         below = (*path, str(info.validation_alias or name))
         section = section_of(info)
         is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
+        if name == "kafka":  # what is known of its own keys, before those that are not
+            for key in names_of(*Group):
+                yield Key(f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True)
         yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
         if section is not None:
             yield from _keys_of(section, below)
@@ -453,6 +495,8 @@ def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> s
 def _reason(item: Mapping[str, object]) -> str:
     if item["type"] == "missing":
         return "is required"
+    if item["type"] == "tuple_type":
+        return "must be a list, such as [orders, payments]"
     context = item.get("ctx")
     cause = context.get("error") if isinstance(context, dict) else None
     return str(cause or item["msg"])
@@ -461,6 +505,21 @@ def _reason(item: Mapping[str, object]) -> str:
 def failpoint() -> str:
     """$ARCHIVER_FAILPOINT: where a test has this process killed (archiver.failpoints)."""
     return os.environ.get("ARCHIVER_FAILPOINT", "")
+
+
+def is_submitted() -> bool:
+    """Tell whether spark-submit has started this process, beside a JVM of its own that has all settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def python_of_workers() -> str:
+    """$PYSPARK_PYTHON, which spark-submit sets from spark.pyspark.python: what Python workers are run by; empty: not told."""
+    return os.environ.get("PYSPARK_PYTHON", "")
+
+
+def edition_of_driver() -> str:
+    """$ARCHIVER_EDITION: which archiver (archiver.edition) the driver of this Python worker runs; empty: not told."""
+    return os.environ.get(EDITION_VARIABLE, "")
 
 
 def prefer_loopback() -> None:

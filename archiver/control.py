@@ -14,6 +14,7 @@ from archiver.store import ObjectStore
 FORMAT = 1
 _DIGEST = "sha256"
 _ATTEMPTS = 32
+_MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to be counted through
 _READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]
@@ -100,6 +101,13 @@ def encode_fact(fact: Fact) -> bytes:
 def decode_fact(content: bytes, key: str) -> Fact:
     """Read a fact; its digest, if it has one, is checked, and taken out. Raises NotWholeError."""
     try:
+        return _decoded(content, key)
+    except RecursionError as error:
+        raise CorruptSegmentError(f"{key}: not a control fact: nested too deep") from error
+
+
+def _decoded(content: bytes, key: str) -> Fact:
+    try:
         fact = json.loads(content)
     except ValueError as error:
         raise CorruptSegmentError(f"{key}: not JSON: {error}") from error
@@ -158,6 +166,8 @@ class Life:
 
     @classmethod
     def from_json(cls, fact: Fact) -> "Life":
+        if not isinstance(fact["topic_id"], str):
+            raise ValueError(f"topic id {fact['topic_id']!r}")  # noqa: TRY004 - as all else that a fact cannot say
         return cls(
             life=fact["life"],
             topic_id=fact["topic_id"],
@@ -242,7 +252,9 @@ class TopicFact:
         """Read a fact; `where` names its key in an error."""
         try:
             if not (
-                isinstance(fact["partitions"], int) and fact["partitions"] > 0 and isinstance(fact["configs"], dict)
+                isinstance(fact["partitions"], int)
+                and 0 < fact["partitions"] <= _MOST_PARTITIONS
+                and isinstance(fact["configs"], dict)
             ):
                 raise ValueError(f"partitions {fact['partitions']!r}, configs {fact['configs']!r}")  # noqa: TRY301
             return cls(
@@ -267,13 +279,19 @@ def settle_cluster(store: ObjectStore, layout: Layout, cluster_id: str) -> None:
         raise _another_cluster(layout.fact_key("cluster", 0), held.get("cluster_id"), cluster_id)
 
 
+def read_cluster(store: ObjectStore, layout: Layout) -> str | None:
+    """Return whose archive this is; None when that is not written down."""
+    held = latest_fact(store, layout, "cluster")
+    return None if held is None else str(held.get("cluster_id"))
+
+
 def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError:
     return StrangerError(
         f"{what}: this archive belongs to cluster {owner}, and this is {cluster_id}; give each cluster its own prefix in storage.url"
     )
 
 
-TOPICS = "topics"
+TOPICS, RESTORES = "topics", "restores"
 
 
 def topic_stream(topic: str) -> str:
@@ -288,7 +306,7 @@ def read_topic(store: ObjectStore, layout: Layout, topic: str) -> TopicFact | No
 def read_topic_history(store: ObjectStore, layout: Layout, topic: str) -> list[TopicFact]:
     """Return what was known of a topic, oldest first."""
     numbered = enumerate(facts(store, layout, topic_stream(topic)))  # they are numbered from 0 without gaps
-    return [TopicFact.from_fact(fact, layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
+    return [_topic_fact(fact, topic, layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
 
 
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
@@ -319,7 +337,7 @@ def read_topics_known(
             return None
         key = layout.fact_key(topic_stream(topic), number)
         try:
-            return TopicFact.from_fact(_read(store, key), key)
+            return _topic_fact(_read(store, key), topic, key)
         except NotWholeError as error:
             return error
 
@@ -329,7 +347,16 @@ def read_topics_known(
 
 def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:
     where = f"{layout.control_prefix(topic_stream(topic))} (the newest)"
-    return None if latest is None else TopicFact.from_fact(latest, where)
+    return None if latest is None else _topic_fact(latest, topic, where)
+
+
+def _topic_fact(fact: Fact, topic: str, where: str) -> TopicFact:
+    found = TopicFact.from_fact(fact, where)
+    if found.topic != topic:
+        raise CorruptSegmentError(
+            f"{where}: is a control fact of topic {found.topic}, not of {topic}; bring its older version back"
+        )
+    return found
 
 
 def settle_topic(

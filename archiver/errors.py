@@ -1,6 +1,8 @@
 """Every error raised on purpose. The class answers two questions: is a retry of use, and which exit code."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from archiver.interrupt import EXIT_CODE, INTERRUPTED
 
 
 class ArchiverError(Exception):
@@ -8,12 +10,20 @@ class ArchiverError(Exception):
 
     exit_code: ClassVar[int] = 1
     retriable: ClassVar[bool] = False
+    # Whether line breaks in the message are ours; those in what was read elsewhere must not make lines of their own.
+    has_lines: bool = False
+
+    def in_lines(self) -> Self:
+        """Say that its line breaks are meant."""
+        self.has_lines = True
+        return self
 
 
 class UsageError(ArchiverError):
-    """The command line or the configuration is wrong."""
+    """The command line or the configuration is wrong; a line for each mistake."""
 
     exit_code = 2
+    has_lines = True
 
 
 class NotWholeError(ArchiverError):
@@ -36,8 +46,10 @@ class TemporaryError(ArchiverError):
 class StoppedError(TemporaryError):
     """A signal came before the end."""
 
+    exit_code = EXIT_CODE
+
     def __init__(self) -> None:
-        super().__init__("interrupted; what is in the archive is whole, run the same command again")
+        super().__init__(INTERRUPTED)
 
 
 class CorruptBatchError(NotWholeError):
@@ -73,6 +85,13 @@ class StoreTemporaryError(TemporaryError):
 
 class KafkaError(ArchiverError):
     """The broker refused."""
+
+
+class TargetError(KafkaError):
+    """Topics, as they are, cannot take what is to be restored into them; a line for each problem."""
+
+    exit_code = 2
+    has_lines = True
 
 
 class KafkaTemporaryError(TemporaryError):

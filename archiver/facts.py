@@ -1,15 +1,20 @@
 """The facts of a segment (docs/format.md §4), as values and as the text that metadata and Avro header carry."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import ne
+from typing import NamedTuple
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError
+from archiver.selection import FIRST_LONG, LAST_LONG
 
 FORMAT_VERSION = 1
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
+FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
 
 
 class HoleCause(StrEnum):
@@ -77,10 +82,15 @@ class SegmentFacts:
             raise ValueError(f"{self.tombstones} tombstones of {self.records} records")
         if self.min_timestamp > self.max_timestamp:
             raise ValueError(f"timestamps {self.min_timestamp}..{self.max_timestamp}")
+        largest = max(self.next, self.max_timestamp, self.bytes, self.source_bytes, self.largest_record, self.digest)
+        smallest = min(self.bytes, self.source_bytes, self.largest_record, self.leader_epoch + 1)
+        if largest > LAST_LONG or self.min_timestamp < FIRST_LONG or smallest < 0 or self.leader_epoch >= 2**31:
+            raise ValueError("a number that is too small or too large for what it tells")
 
     def to_metadata(self) -> dict[str, str]:
-        """As object metadata."""
-        return {PREFIX_IN_METADATA + name: text for name, text in self._texts().items()}
+        """As object metadata, with their checksum: no checksum of the bytes tells when they are changed."""
+        texts = {PREFIX_IN_METADATA + name: text for name, text in self._texts().items()}
+        return {**texts, FACTS_SHA256: _checksum(texts)}
 
     def to_header(self) -> dict[str, str]:
         """As entries of the Avro header."""
@@ -88,6 +98,35 @@ class SegmentFacts:
 
     def _texts(self) -> dict[str, str]:
         return {item.name.replace("_", "-"): spell_fact(item.name, getattr(self, item.name)) for item in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What there is instead of facts of a v1.0 object: its name tells `base`, its first and last record the rest (§3.2)."""
+
+    base: int
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base <= self.first <= self.last:
+            raise ValueError(f"not base <= first <= last: {self.base} {self.first} {self.last}")
+
+    @property
+    def next(self) -> int:
+        return self.last + 1
+
+
+class PartFacts(NamedTuple):
+    """What a plan keeps of the facts of an object, or of those of its records that were chosen."""
+
+    is_exact: bool  # they are those of the wanted records; else upper bounds, for only a part of the object is wanted
+    records: int
+    min_timestamp: int
+    max_timestamp: int
+    bytes: int
+    source_bytes: int
+    largest_record: int
 
 
 def spell_fact(name: str, value: object) -> str:
@@ -99,12 +138,34 @@ def spell_fact(name: str, value: object) -> str:
 
 def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts | None:
     """The facts in object metadata; None when it has none of ours (a v1.0 object)."""
-    return _parse(metadata, PREFIX_IN_METADATA, key)
+    facts = _parse(metadata, PREFIX_IN_METADATA, key)
+    told = metadata.get(FACTS_SHA256)  # not of objects from before there was one
+    if told is None and any(map(_is_almost_its_name, metadata)):
+        raise CorruptSegmentError(f"{key}: the name of its {FACTS_SHA256} was changed; bring its older version back")
+    if facts is not None and told is not None and told != _checksum(metadata):
+        raise CorruptSegmentError(
+            f"{key}: its facts are not those that were written ({FACTS_SHA256} is of others); bring its older version back"
+        )
+    return facts
 
 
 def facts_from_header(header: Mapping[str, str], key: str) -> SegmentFacts | None:
     """The facts in an Avro header; None when it has none of ours (a v1.0 object)."""
     return _parse(header, PREFIX_IN_HEADER, key)
+
+
+def _is_almost_its_name(name: str) -> bool:
+    """Tell whether it is the checksum's but for a character: a flipped bit would turn the checksum off."""
+    return len(name) == len(FACTS_SHA256) and sum(map(ne, name, FACTS_SHA256)) == 1
+
+
+def _checksum(metadata: Mapping[str, str]) -> str:
+    lines = sorted(
+        f"{name}: {text}\n"
+        for name, text in metadata.items()
+        if name.startswith(PREFIX_IN_METADATA) and name != FACTS_SHA256
+    )
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | None:
@@ -121,7 +182,7 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
     except KeyError as error:
         raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error
     except ValueError as error:
-        raise CorruptSegmentError(f"{key}: facts that cannot be: {error}") from error
+        raise CorruptSegmentError(f"{key}: facts that cannot be: {str(error)[:200]}") from error
 
 
 TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})

@@ -1,23 +1,28 @@
-"""Named places between two effects, at which a test may have the process killed. Without a name armed they cost nothing."""
+"""Named places between two effects, at which a test may have the process killed, or stopped. Without a name armed they cost nothing."""
 
 import os
 import signal
 
-_armed: dict[str, int] = {}
+_armed: dict[str, tuple[int, signal.Signals]] = {}
 
 
 def arm(text: str) -> None:
-    """`name` or `name:count`: die by SIGKILL when the place is reached for the count-th time. Empty: never."""
+    """`name` or `name:count`: die by SIGKILL when the place is reached for the count-th time. Empty: never.
+
+    `name:count:stop`: stand still there, until somebody sends SIGCONT.
+    """
     _armed.clear()
     if text:
-        name, _, count = text.partition(":")
-        _armed[name] = int(count or 1)
+        name, _, rest = text.partition(":")
+        count, _, how = rest.partition(":")
+        _armed[name] = int(count or 1), signal.SIGSTOP if how == "stop" else signal.SIGKILL
 
 
 def reach(name: str) -> None:
     """Tell that the place is reached."""
     if name not in _armed:
         return
-    _armed[name] -= 1
-    if _armed[name] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+    left, number = _armed[name]
+    _armed[name] = left - 1, number
+    if left == 1:
+        os.kill(os.getpid(), number)

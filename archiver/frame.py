@@ -57,3 +57,9 @@ class Frame:
         """Records start..stop (exclusive), over the same buffers."""
         table = np.ascontiguousarray(self.table[:, start:stop])
         return Frame(body=self.body, header_body=self.header_body, table=table)
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "Frame":
+        """The records that are marked, over the same buffers."""
+        if chosen.all():
+            return self
+        return Frame(body=self.body, header_body=self.header_body, table=np.ascontiguousarray(self.table[:, chosen]))

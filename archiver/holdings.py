@@ -3,9 +3,11 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from archiver.control import TopicFact, list_topic_facts, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
+from archiver.facts import SegmentFacts
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, Segment, problems_of, read_inventory
 from archiver.layout import Layout
 from archiver.store import ObjectStore
@@ -13,7 +15,10 @@ from archiver.store import ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Totals of a partition, or of a topic (`partition` None); without a segment there are no timestamps."""
+    """Totals of a partition, or of a topic (`partition` None); without a segment there are no timestamps.
+
+    What `uncounted` segments hold, those of v1.0, is in no total but `segments` and `stored_bytes`.
+    """
 
     topic: str
     life: int
@@ -32,6 +37,7 @@ class Holding:
     gaps: int
     shadowed: int
     damaged: int
+    uncounted: int
 
     @property
     def is_empty(self) -> bool:
@@ -62,24 +68,39 @@ def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
 
 
 def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
-    inventory, known, unreadable = look(store, layout)
-    return _survey_of(inventory, list_topics(inventory, known), unreadable)
+    found = look(store, layout)
+    return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
+
+
+class Sight(NamedTuple):
+    """What there is of some topics."""
+
+    inventory: Inventory
+    fact_numbers: Mapping[str, Sequence[int]]  # of the control facts of each topic that is known
+    facts: Mapping[str, TopicFact]  # the newest of each topic, as far as they were read
+    unreadable: Sequence[str]  # why others could not be
 
 
 def look(
-    store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None, *, reads_all: bool = False
-) -> tuple[Inventory, Mapping[str, Sequence[int]], Sequence[str]]:
-    """Return what there is of the wanted topics, the numbers of the facts of those that are known, and what of their control facts cannot be read.
+    store: ObjectStore,
+    layout: Layout,
+    wanted: Callable[[str], bool] | None = None,
+    *,
+    asks_all: bool = False,
+    tell: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Sight:
+    """Look at the wanted topics: what is needed is read, and the index believed.
 
-    Those are read that are needed, or all.
+    `asks_all`: all of their newest control facts are read, and each object is asked. `tell` as in read_inventory.
     """
-    inventory = read_inventory(store, layout, wanted)
+    inventory = read_inventory(store, layout, wanted, asks_all=asks_all, tell=tell)
     known = {name: found for name, found in list_topic_facts(store, layout).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
     with_lives = {name for name, life in inventory.partitions if life}
-    asked = {name: max(found, default=None) for name, found in known.items() if reads_all or name in with_lives}
+    asked = {name: max(found, default=None) for name, found in known.items() if asks_all or name in with_lives}
     histories, unreadable = _newest_facts(store, layout, asked)
-    return _begin_at_branches(inventory, histories), known, unreadable
+    newest = {topic: history[-1] for topic, history in histories.items()}
+    return Sight(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
 def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
@@ -138,10 +159,13 @@ def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[To
 
 def problems_in(inventory: Inventory) -> list[str]:
     """Tell of all that cannot be read, and of all that is missing."""
-    problems = [damage.message for damage in inventory.damaged]
-    for (topic, life), partitions in inventory.partitions.items():
-        name = f"{topic}@{life}" if life else topic
-        problems += [text for number, found in partitions.items() for text in problems_of(name, number, found, ())]
+    problems: list[str] = []
+    for topic, lives in sorted(inventory.lives().items()):
+        for life in sorted(lives):
+            name = f"{topic}@{life}" if life else topic
+            partitions, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
+            for number in sorted(inventory.numbers_of(topic, [life])):
+                problems += problems_of(name, number, partitions.get(number, EMPTY), damaged.get(number, ()))
     return problems
 
 
@@ -179,7 +203,7 @@ def _sum_up(
     topic: str, life: int, number: int | None, partitions: Sequence[PartitionInventory], damaged: int
 ) -> Holding:
     segments = [segment for partition in partitions for segment in partition.segments]
-    facts = [segment.facts for segment in segments]
+    facts = [segment.facts for segment in segments if isinstance(segment.facts, SegmentFacts)]
     return Holding(
         topic=topic,
         life=life,
@@ -189,8 +213,8 @@ def _sum_up(
         records=sum(one.records for one in facts),
         payload_bytes=sum(one.bytes for one in facts),
         stored_bytes=sum(segment.size for segment in segments),
-        first_offset=min((one.first for one in facts), default=0),
-        next_offset=max((one.next for one in facts), default=0),
+        first_offset=min((one.facts.first for one in segments), default=0),
+        next_offset=max((one.facts.next for one in segments), default=0),
         min_timestamp=min((one.min_timestamp for one in facts), default=None),
         max_timestamp=max((one.max_timestamp for one in facts), default=None),
         last_put=max((one.put_at for one in segments if one.put_at is not None), default=None),
@@ -198,4 +222,5 @@ def _sum_up(
         gaps=sum(len(partition.gaps) for partition in partitions),
         shadowed=sum(len(partition.shadowed) for partition in partitions),
         damaged=damaged,
+        uncounted=len(segments) - len(facts),
     )

@@ -3,9 +3,10 @@
 import hashlib
 import logging
 import threading
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Final
 
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
@@ -13,6 +14,7 @@ from archiver.facts import SegmentFacts
 from archiver.index_file import (
     Directory,
     IndexEntry,
+    IndexFile,
     Place,
     Row,
     decode_member,
@@ -24,10 +26,10 @@ from archiver.index_file import (
     join_members,
     place_of,
     reach_of,
-    split_members,
+    size_of,
+    split_file,
 )
-from archiver.layout import Layout
-from archiver.listing import ListedSegment
+from archiver.layout import Layout, SegmentKey
 from archiver.store import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 MOST_FILES: Final = 64
 SHA256: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
-_ATTEMPTS = 16
+_ATTEMPTS = 64
 _MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
 
 
@@ -74,7 +76,15 @@ class Index:
     """The entries of some topic directories."""
 
     def __init__(self) -> None:
+        self.newest_facts: dict[str, int] = {}  # of topics: the number of the newest control fact that was ever seen
+        self.files = 0  # of the generation that holds
+        self.lost_files = 0  # of those before its last one: what they remembered is gone with them
+        self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
         self._rows: dict[Directory, dict[Place, Row]] = {}
+
+    def note_facts(self, numbers: Mapping[str, int]) -> None:
+        for topic, number in numbers.items():
+            self.newest_facts[topic] = max(number, self.newest_facts.get(topic, 0))
 
     def add(self, directory: Directory, rows: dict[Place, Row]) -> None:
         """Later files win."""
@@ -89,6 +99,13 @@ class Index:
                 reach[place] = max(end, reach.get(place, 0))
         return reach
 
+    def sizes(self) -> dict[str, int]:
+        """Tell how many bytes the objects of each topic have together."""
+        sizes: Counter[str] = Counter()
+        for (topic, _), rows in self._rows.items():
+            sizes[topic] += sum(map(size_of, rows.values()))
+        return sizes
+
     def gone(self, directory: Directory, listed: Collection[Place]) -> list[IndexEntry]:
         """Return the entry that reaches furthest of each partition where it is of an object that is not listed any more."""
         furthest: dict[int, tuple[int, Place]] = {}
@@ -99,30 +116,39 @@ class Index:
             entry_of(directory, self._rows[directory][place]) for _, place in furthest.values() if place not in listed
         ]
 
-    def find(self, listed: ListedSegment) -> SegmentFacts | None:
-        """Return the facts of exactly the object that was listed: of this key, this size and this ETag."""
-        key, item = listed
+    def find(self, key: SegmentKey, size: int, etag: str) -> SegmentFacts | None:
+        """Return the facts of exactly the object of this key, this size and this ETag."""
         row = self._rows.get((key.topic, key.life), {}).get(place_of(key))
-        if row is None or not is_of(row, item.size, item.etag):
+        return None if row is None or not is_of(row, size, etag) else self.remembered(key)
+
+    def remembered(self, key: SegmentKey) -> SegmentFacts | None:
+        """Return the facts of whatever object was put under this key."""
+        row = self._rows.get((key.topic, key.life), {}).get(place_of(key))
+        if row is None:
             return None
         try:
             return facts_of(row)
         except ValueError as error:
-            log.debug("%s: not taken from the index: %s", item.key, error)
+            log.debug("%s: not taken from the index: %s", key, error)
             return None
 
 
-def read_index(store: ObjectStore, layout: Layout, wanted: Collection[Directory] | None = None) -> Index:
-    """Read what the index knows of these topic directories, or of all. Whatever is wrong with it, it is only smaller then."""
+def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Index:
+    """Read what the index knows of the wanted topics (default: all). Whatever is wrong with it, it is only smaller then."""
     index = Index()
     try:
-        _, keys = _newest_generation(store, layout)
+        generation, keys = _newest_generation(store, layout)
     except ArchiverError as error:
         log.info("the index of facts is not used: %s", error)
+        index.unreadable[layout.index_prefix] = str(error)
         return index
-    for key, members in _read_files(store, keys):
-        for directory in members.keys() if wanted is None else members.keys() & wanted:
-            _add_member(index, directory, members[directory], key)
+    index.files = len(keys)
+    index.lost_files = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1) - len(keys)
+    for key, (members, newest_facts) in _read_files(store, keys, index):
+        index.note_facts(newest_facts)
+        for directory in members:
+            if wanted is None or wanted(directory[0]):
+                _add_member(index, directory, members[directory], key)
     return index
 
 
@@ -131,17 +157,24 @@ def _add_member(index: Index, directory: Directory, member: bytes, key: str) -> 
         index.add(directory, decode_member(member, key))
     except NotWholeError as error:
         log.info("a part of the index of facts is not used: %s", error)
+        index.unreadable.setdefault(key, str(error))
 
 
-def _read_files(store: ObjectStore, keys: Sequence[str]) -> Iterator[tuple[str, dict[Directory, bytes]]]:
-    """Read files, in order, those that can be read."""
+def _read_files(store: ObjectStore, keys: Sequence[str], index: Index) -> Iterator[tuple[str, IndexFile]]:
+    """Read files, in order, those that can be read; the index is told of the others."""
 
-    def read(key: str) -> tuple[str, dict[Directory, bytes]] | None:
+    def read(key: str) -> tuple[str, IndexFile] | None:
         try:
             found = store.get(key)
-            return None if found is None else (key, split_members(found[0], key))
+            if found is None:
+                return None
+            problem = _digest_problem(*found, key)
+            if problem:  # most of it may be good still
+                index.unreadable[key] = problem
+            return key, split_file(found[0], key)
         except ArchiverError as error:
             log.info("a part of the index of facts is not used: %s", error)
+            index.unreadable.setdefault(key, str(error))
             return None
 
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="index") as pool:
@@ -160,17 +193,27 @@ def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[st
 
 
 def append_to_index(
-    store: ObjectStore, layout: Layout, entries: Sequence[IndexEntry], most_files: int | None = None
+    store: ObjectStore,
+    layout: Layout,
+    entries: Sequence[IndexEntry],
+    newest_facts: Mapping[str, int] = MappingProxyType({}),
+    *,
+    most_files: int | None = None,
 ) -> int:
-    """Put a file behind those of the newest generation. Returns how many that has then; with `most_files` it gets no more."""
-    content = encode_index(entries)
-    for _ in range(_ATTEMPTS):
-        generation, keys = _newest_generation(store, layout)
-        if most_files is not None and len(keys) >= most_files:
-            return len(keys)
-        number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
-        if store.put_if_absent(layout.index_key(generation, number), content, _metadata(content)) is not None:
-            return len(keys) + 1
+    """Put a file behind those of the newest generation. Returns how many that has then; with `most_files` it gets no more.
+
+    `newest_facts` are the numbers of topics' newest control facts: nothing else would tell that one of those is gone.
+    """
+    content = encode_index(entries, newest_facts)
+    generation, keys = _newest_generation(store, layout)
+    number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
+    # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
+    # so nobody loses for long, however many write.
+    for lost in range(_ATTEMPTS):
+        if most_files is not None and len(keys) + lost >= most_files:
+            return len(keys) + lost
+        if store.put_if_absent(layout.index_key(generation, number + lost), content, _metadata(content)) is not None:
+            return len(keys) + lost + 1
     raise TemporaryError(f"{layout.index_prefix}: {_ATTEMPTS} other writers were faster")
 
 
@@ -180,11 +223,17 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
     """Read all of a file. Raises CorruptSegmentError; gzip alone overlooks some bits, of its header and in its padding."""
-    for member in split_members(content, key).values():
+    problem = _digest_problem(content, metadata, key)
+    if problem:
+        raise CorruptSegmentError(problem)
+    for member in split_file(content, key).members.values():
         decode_member(member, key)
+
+
+def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> str:
     digest = metadata.get(SHA256)
-    if digest is not None and digest != hashlib.sha256(content).hexdigest():
-        raise CorruptSegmentError(f"{key}: its bytes are not those that were written")
+    is_good = digest is None or digest == hashlib.sha256(content).hexdigest()
+    return "" if is_good else f"{key}: its bytes are not those that were written"
 
 
 def share_entries(store: ObjectStore, layout: Layout, entries: Sequence[IndexEntry]) -> None:
@@ -202,18 +251,21 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
     nothing to do: what it was about to write is in the files of the old one.
     """
     generation, keys = _newest_generation(store, layout)
-    files = list(_read_files(store, keys))
+    remembered = Index()
+    files = list(_read_files(store, keys, remembered))
     members: dict[Directory, bytes] = {}
-    for directory in sorted({directory for _, found in files for directory in found}):
+    for _, file in files:
+        remembered.note_facts(file.newest_facts)
+    for directory in sorted({directory for _, file in files for directory in file.members}):
         index = Index()
-        for key, found in files:
-            if directory in found:
-                _add_member(index, directory, found[directory], key)
+        for key, file in files:
+            if directory in file.members:
+                _add_member(index, directory, file.members[directory], key)
         entries = list(_entries_of(store, layout, directory, index))
         if entries:
             members[directory] = encode_member(entries)
     if members:
-        content = join_members(members)
+        content = join_members(members, remembered.newest_facts)
         store.put_if_absent(layout.index_key(generation + 1, 0), content, _metadata(content))
 
 
@@ -224,7 +276,7 @@ def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index:
         if key is None:
             continue
         listed.add(place_of(key))
-        facts = index.find(ListedSegment(key, item))
+        facts = index.find(key, item.size, item.etag)
         if facts is not None:
             yield IndexEntry(key, item.size, item.etag, facts)
     # A listing does not tell that a partition's last object is gone: what is known of it is the only trace.

@@ -5,16 +5,20 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
-from archiver.layout import SegmentKey
+from archiver.layout import FACT_DIGITS, SegmentKey
 
 FORMAT = 1
 _GZIP = 31  # zlib's number for it
 _LEVEL = 1  # hashes do not get smaller: level 6 takes four times as long for 5 %
 _MOST_BYTES = 1 << 30  # of one topic directory, uncompressed: three million segments
+# Ours are a third of what they expand to, their first lines a tenth: what expands to more of its size is none of ours.
+_MOST_TIMES = 64
+_FEW_BYTES = 4 << 20  # that any may expand to
 _DEFLATE_AT_MOST = 1032  # times smaller
 
 Directory = tuple[str, int]  # topic and life
@@ -37,18 +41,26 @@ _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 
 
-def encode_index(entries: Iterable[IndexEntry]) -> bytes:
+class IndexFile(NamedTuple):
+    """A file that was split: a member for each topic directory, still packed, and the number of the newest control fact of topics."""
+
+    members: Mapping[Directory, bytes]
+    newest_facts: Mapping[str, int]
+
+
+def encode_index(entries: Iterable[IndexEntry], newest_facts: Mapping[str, int] = MappingProxyType({})) -> bytes:
     """Write a whole file."""
     grouped: dict[Directory, list[IndexEntry]] = {}
     for entry in entries:
         grouped.setdefault((entry.key.topic, entry.key.life), []).append(entry)
-    return join_members({directory: encode_member(grouped[directory]) for directory in sorted(grouped)})
+    return join_members({directory: encode_member(grouped[directory]) for directory in sorted(grouped)}, newest_facts)
 
 
-def join_members(members: Mapping[Directory, bytes]) -> bytes:
+def join_members(members: Mapping[Directory, bytes], newest_facts: Mapping[str, int]) -> bytes:
     """Make a file of what `encode_member` wrote for each topic directory."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
-    return b"".join([_compress({"format": FORMAT, "directories": names}), *members.values()])
+    facts = {"facts": dict(newest_facts)} if newest_facts else {}
+    return b"".join([_compress({"format": FORMAT, "directories": names, **facts}), *members.values()])
 
 
 def encode_member(entries: Sequence[IndexEntry]) -> bytes:
@@ -72,7 +84,7 @@ def _compress(value: object) -> bytes:
     return packer.compress(text + b"\n") + packer.flush()
 
 
-def split_members(content: bytes, key: str) -> dict[Directory, bytes]:
+def split_file(content: bytes, key: str) -> IndexFile:
     """Split a file by topic directory, without looking into the members. Raises NotWholeError."""
     header, start = _decompress(content, key)
     version = header.get("format")
@@ -83,23 +95,32 @@ def split_members(content: bytes, key: str) -> dict[Directory, bytes]:
         for topic, life, length in header["directories"]:
             members[topic, life] = content[start : start + length]
             start += length
-    except (KeyError, TypeError, ValueError) as error:
+        newest_facts = {str(topic): _fact_number(number) for topic, number in header.get("facts", {}).items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
     if start != len(content) or version != FORMAT:
         raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
-    return members
+    return IndexFile(members, newest_facts)
+
+
+def _fact_number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 10**FACT_DIGITS:
+        raise ValueError(f"fact {value!r}")
+    return value
 
 
 def _decompress(content: bytes, key: str) -> tuple[dict[str, Any], int]:
     """Read one member, and tell where it ends; gzip checks its bytes."""
     unpacker = zlib.decompressobj(wbits=_GZIP)
     try:
-        text = unpacker.decompress(content, _MOST_BYTES)
+        text = unpacker.decompress(content, min(_MOST_BYTES, _FEW_BYTES + _MOST_TIMES * len(content)))
         value = json.loads(text)
     except (zlib.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error}") from error
+    except RecursionError as error:
+        raise CorruptSegmentError(f"{key}: not an index: nested too deep") from error
     if not unpacker.eof or not isinstance(value, dict):
-        raise CorruptSegmentError(f"{key}: not an index: cut, or no object")
+        raise CorruptSegmentError(f"{key}: not an index: cut, expanding to more than it could, or no object")
     return value, len(content) - len(unpacker.unused_data)
 
 
@@ -147,6 +168,12 @@ def entry_of(directory: Directory, row: Row) -> IndexEntry:
     topic, life = directory
     key = SegmentKey(topic=topic, life=life, partition=row[0], base=facts.base, next=facts.next if row[1] else None)
     return IndexEntry(key, row[_SIZE], row[_ETAG], facts)
+
+
+def size_of(row: Row) -> int:
+    """Return the size of the object that an entry is of."""
+    size: int = row[_SIZE]
+    return size
 
 
 def reach_of(row: Row) -> tuple[int, int]:

@@ -7,28 +7,28 @@ from datetime import datetime
 from functools import partial
 
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import SegmentFacts, facts_from_metadata
-from archiver.index import read_index, share_entries
+from archiver.facts import Bounds, SegmentFacts, facts_from_metadata
+from archiver.index import Index, read_index, share_entries
 from archiver.index_file import IndexEntry
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import ListedSegment, Newest, list_segments
 from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 HEADS_AT_ONCE = 16
-_SOME = 32  # segments; fewer are asked for sooner than an index is read
+_TOLD_EACH = 100  # objects that were asked for their facts
 _MANY = 200  # segments that an index should have known: whoever had to ask for them tells the others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One object: what its key says, and its facts."""
+    """One object: what its key says, and its facts; of a v1.0 object what its ends tell."""
 
     key: SegmentKey
     object_key: str
     size: int
     etag: str = ""  # of the object that the facts are of
     put_at: datetime | None = None  # by the store's clock
-    facts: SegmentFacts
+    facts: SegmentFacts | Bounds
 
     def __post_init__(self) -> None:
         named, facts = self.key.next, self.facts
@@ -36,6 +36,17 @@ class Segment:
             raise CorruptSegmentError(
                 f"{self.object_key}: its facts cover {facts.base}..{facts.next}, its name says otherwise"
             )
+
+    @property
+    def most_records(self) -> int:
+        """How many records it has, or could have."""
+        facts = self.facts
+        return facts.records if isinstance(facts, SegmentFacts) else facts.last - facts.first + 1
+
+    @property
+    def content_id(self) -> str:
+        """What another content would have otherwise."""
+        return self.facts.sha256 if isinstance(self.facts, SegmentFacts) else self.etag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +65,24 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets, both inclusive, that no segment covers."""
+    """Offsets, both inclusive, that no segment covers; beside a v1.0 object they need not have been records."""
 
     first_offset: int
     last_offset: int
+    is_certain: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Offsets, both inclusive, of two objects, one of v1.0: nothing tells whether their records are the same."""
+
+    first_offset: int
+    last_offset: int
+    read: str
+    left_out: str
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}"
@@ -70,6 +95,7 @@ class PartitionInventory:
     readable: tuple[Reading, ...]
     shadowed: tuple[Segment, ...]
     gaps: tuple[Gap, ...]
+    overlaps: tuple[Overlap, ...] = ()
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -95,6 +121,7 @@ class PartitionInventory:
                 for gap in self.gaps
                 if gap.last_offset >= offset
             ),
+            overlaps=tuple(overlap for overlap in self.overlaps if overlap.last_offset >= offset),
         )
 
     def until_offset(self, offset: int) -> "PartitionInventory":
@@ -104,7 +131,8 @@ class PartitionInventory:
         gaps = tuple(gap for gap in self.gaps if gap.last_offset < end)
         if end < offset:
             gaps += (Gap(first_offset=end, last_offset=offset - 1),)
-        return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps)
+        overlaps = tuple(overlap for overlap in self.overlaps if overlap.first_offset < offset)
+        return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps, overlaps=overlaps)
 
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
         """Go on with what another life holds from the end of this one."""
@@ -112,6 +140,7 @@ class PartitionInventory:
             readable=self.readable + later.readable,
             shadowed=self.shadowed + later.shadowed,
             gaps=self.gaps + later.gaps,
+            overlaps=self.overlaps + later.overlaps,
         )
 
 
@@ -187,60 +216,96 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     readable: list[Reading] = []
     shadowed: list[Segment] = []
     gaps: list[Gap] = []
+    overlaps: list[Overlap] = []
     position = 0
     for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next)):
-        facts = segment.facts
+        facts, before = segment.facts, readable[-1].segment if readable else None
+        is_certain = isinstance(facts, SegmentFacts) and (before is None or isinstance(before.facts, SegmentFacts))
+        if before is not None and facts.base < position and not is_certain:
+            last = min(position, facts.next) - 1
+            overlaps.append(
+                Overlap(first_offset=facts.base, last_offset=last, read=before.object_key, left_out=segment.object_key)
+            )
         if facts.next <= position:
             shadowed.append(segment)
             continue
         if facts.base > position:
-            gaps.append(Gap(first_offset=position, last_offset=facts.base - 1))
+            # A v1.0 archive begins where the log did, and does not tell what was below.
+            if before is not None or is_certain:
+                gaps.append(Gap(first_offset=position, last_offset=facts.base - 1, is_certain=is_certain))
             position = facts.base
         readable.append(Reading(segment=segment, from_offset=position))
         position = facts.next
-    return PartitionInventory(readable=tuple(readable), shadowed=tuple(shadowed), gaps=tuple(gaps))
+    return PartitionInventory(
+        readable=tuple(readable), shadowed=tuple(shadowed), gaps=tuple(gaps), overlaps=tuple(overlaps)
+    )
 
 
 def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
     """Tell what of a partition cannot be read: its damaged objects, and the offsets that are missing."""
     problems = list(damaged)
-    if partition.gaps:
-        missing = ", ".join(str(gap) for gap in partition.gaps)
+    missing = ", ".join(str(gap) for gap in partition.gaps if gap.is_certain)
+    unknown = ", ".join(str(gap) for gap in partition.gaps if not gap.is_certain)
+    if missing:
         problems.append(f"{topic}-{number}: offsets {missing} are missing from the archive")
-    return problems
+    if unknown:
+        problems.append(
+            f"{topic}-{number}: offsets {unknown} are in no object, and v1.0 does not tell whether they ever were records"
+        )
+    problems += [
+        f"{topic}-{number}: offsets {overlap} are in {overlap.read} and in {overlap.left_out}, and v1.0 does not tell"
+        " whether they are the same records; the first are read"
+        for overlap in partition.overlaps
+    ]
+    # One object that cannot be read is most often the whole reason why its offsets are missing.
+    is_one = len(problems) == 2 and partition.gaps and not partition.overlaps
+    return ["; ".join(problems)] if is_one else problems
 
 
-def read_inventory(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Inventory:
-    """List the archive and learn the facts of every segment; of the wanted topics only, if told which."""
+def read_inventory(
+    store: ObjectStore,
+    layout: Layout,
+    wanted: Callable[[str], bool] | None = None,
+    *,
+    asks_all: bool = False,
+    tell: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Inventory:
+    """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
+
+    `asks_all`: each object is asked for its facts, and the index is not looked at. `tell` is told now and then
+    how many were asked, and of how many.
+    """
+    index = Index() if asks_all else read_index(store, layout, wanted)  # first: what is put meanwhile is not missing
     listing = list_segments(store, layout, wanted)
-    known, unknown = _look_up(store, layout, listing.segments)
+    known, unknown = _look_up(index, listing.segments)
+    asked: list[Segment | Damage | None] = []
     with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        asked = list(pool.map(partial(_look_at, store), unknown))
+        for seen in pool.map(partial(_look_at, store), unknown):
+            asked.append(seen)
+            if len(asked) % _TOLD_EACH == 0:
+                tell(len(asked), len(unknown))
     learned = [seen for seen in asked if isinstance(seen, Segment)]
-    if len(learned) >= _MANY:
-        share_entries(store, layout, [IndexEntry(one.key, one.size, one.etag, one.facts) for one in learned])
-    return Inventory(
-        partitions=_arrange_all([*known, *learned]),
-        strangers=tuple(sorted(listing.strangers)),
-        damaged=tuple(seen for seen in asked if isinstance(seen, Damage)),
-    )
+    entries = [
+        IndexEntry(one.key, one.size, one.etag, one.facts) for one in learned if isinstance(one.facts, SegmentFacts)
+    ]
+    if len(entries) >= _MANY and not asks_all:
+        share_entries(store, layout, entries)
+    damaged = tuple(seen for seen in asked if isinstance(seen, Damage))
+    partitions = _arrange_all([*known, *learned])
+    _add_lost_ends(partitions, index, damaged)
+    return Inventory(partitions=partitions, strangers=tuple(sorted(listing.strangers)), damaged=damaged)
 
 
-def _look_up(
-    store: ObjectStore, layout: Layout, listed: Sequence[ListedSegment]
-) -> tuple[list[Segment], list[ListedSegment]]:
+def _look_up(index: Index, listed: Sequence[ListedSegment]) -> tuple[list[Segment], Sequence[ListedSegment]]:
     """Take from the index what it knows of exactly the listed objects; the others have to be asked for."""
-    if len(listed) < _SOME:
-        return [], list(listed)
-    index = read_index(store, layout, {(one.key.topic, one.key.life) for one in listed})
     known: list[Segment] = []
     unknown: list[ListedSegment] = []
     for one in listed:
-        facts = index.find(one)
+        key, item = one
+        facts = index.find(key, item.size, item.etag)
         if facts is None:
             unknown.append(one)
         else:
-            key, item = one
             known.append(_segment(key, item, facts))
     return known, unknown
 
@@ -256,6 +321,20 @@ def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int,
     }
 
 
+def _add_lost_ends(
+    partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[Damage]
+) -> None:
+    """Add the gap that no listing shows: what the index has seen behind the objects that a partition still has."""
+    unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
+    for place, end in index.reach().items():
+        topic, life, number = place
+        found = partitions.get((topic, life), {}).get(number, EMPTY)
+        there = found.readable[-1].next if found.readable else 0
+        if there < end and place not in unknown:
+            gaps = (*found.gaps, Gap(first_offset=there, last_offset=end - 1))
+            partitions.setdefault((topic, life), {})[number] = replace(found, gaps=gaps)
+
+
 def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
     """Read a segment's facts; None for an object that has gone since the listing."""
     key, item = listed
@@ -263,15 +342,19 @@ def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | No
     if info is None:
         return None
     try:
-        facts = facts_from_metadata(info.metadata, item.key)
-        if facts is None:
-            raise CorruptSegmentError(f"{item.key}: has no archiver-* metadata; copy it again, with its metadata")
-        return _segment(key, replace(item, size=info.size, etag=info.etag), facts)
+        facts = facts_from_metadata(info.metadata, item.key) or _bounds_of(store, key, item.key, info.size)
+        return None if facts is None else _segment(key, replace(item, size=info.size, etag=info.etag), facts)
     except NotWholeError as error:
         return Damage(key=key, message=str(error))
 
 
-def _segment(key: SegmentKey, item: ListedObject, facts: SegmentFacts) -> Segment:
+def _bounds_of(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
+    from archiver.ends import read_bounds  # noqa: PLC0415 - its kernels take a second to load, and few archives need them
+
+    return read_bounds(store, key, name, size)
+
+
+def _segment(key: SegmentKey, item: ListedObject, facts: SegmentFacts | Bounds) -> Segment:
     return Segment(key=key, object_key=item.key, size=item.size, etag=item.etag, put_at=item.last_modified, facts=facts)
 
 
@@ -339,4 +422,9 @@ def _end_from(key: str, info: ObjectInfo | None) -> ArchivedEnd:
     facts = facts_from_metadata(info.metadata, key) if info is not None else None
     if facts is None:
         raise CorruptSegmentError(f"{key}: the newest segment has no facts; move it away, and look who wrote it")
+    named = Layout.parse_segment_name(key.rpartition("/")[2])
+    if named is not None and named.base != facts.base:
+        raise CorruptSegmentError(
+            f"{key}: its facts cover {facts.base}..{facts.next}, its name says otherwise; bring its older version back"
+        )
     return ArchivedEnd.of(facts, key)

@@ -5,8 +5,6 @@ import gc
 import logging
 import math
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -15,13 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from archiver.archived import ArchivedTopic
 from archiver.backup import BackupReport, BackupRequest, back_up_until_end
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
 from archiver.errors import NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
-from archiver.inspection import Inspection, take_apart
+from archiver.index import read_index
+from archiver.inspection import Inspection, take_apart, take_control_apart
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -30,18 +30,13 @@ from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger, Pace
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
-from archiver.restore import (
-    ArchivedTopic,
-    RestorePlan,
-    RestoreRequest,
-    check_restore_id,
-    is_wanted,
-    plan_restore,
-)
+from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
+from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
+from archiver.spool import Spool, open_spool
 from archiver.store import open_store, probe_put_if_absent
-from archiver.verify import Level, Listing, check_control, check_listing, put_since
+from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
 from archiver.writer import Archive
@@ -50,6 +45,7 @@ if TYPE_CHECKING:
     from archiver.metrics import Metrics
     from archiver.service import Service
     from archiver.spark.compare import ComparePlan
+    from archiver.spark.query import Answer
     from archiver.spark.restore import TopicReport
     from archiver.spark.tasks import Findings
 
@@ -57,8 +53,6 @@ log = logging.getLogger(__name__)
 
 _MOST_WORKERS = 24  # when a store hangs
 _DECODE_SHARE = 16  # of the memory, for one thread's records; a table of as much may come on top
-_SPOOL_SHARE = 0.8  # of what is free: what is fetched already comes on top
-_SPOOL_PREFIX = "archiver-spool-"
 
 
 def run_backup(
@@ -69,7 +63,7 @@ def run_backup(
 
     async def run() -> BackupReport:
         stop = stop_on_signals()
-        with _workers() as pool, _spool(config.backup.spool.dir) as spool:
+        with _workers() as pool, _spool(config) as spool:
             request = await unless_stopped(stop, _request(config, spool, NO_LEDGER, pool))
             return await back_up_until_end(request, pool, stop, notice)
 
@@ -98,7 +92,7 @@ def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]]
                 checks = {"is_healthy": vitals.why_not_healthy, "is_ready": vitals.why_not_ready}
                 stack.enter_context(MetricsServer(config.metrics.listen, metrics, **checks))
             pool = stack.enter_context(_workers())
-            spool = stack.enter_context(_spool(config.backup.spool.dir))
+            spool = stack.enter_context(_spool(config))
             request = await unless_stopped(
                 stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
             )
@@ -130,7 +124,11 @@ def _workers() -> AbstractContextManager[Workers]:
     return workers((os.cpu_count() or 1) + 2, "writer", most=_MOST_WORKERS)
 
 
-async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Workers) -> BackupRequest:
+def _spool(config: ArchiverConfig) -> AbstractContextManager[Spool]:
+    return open_spool(config.backup.spool.dir, config.backup.spool.bytes)
+
+
+async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: Workers) -> BackupRequest:
     """Open the archive, and see that it can be written to without harm."""
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
@@ -157,7 +155,7 @@ async def _request(config: ArchiverConfig, spool: Path, ledger: Ledger, pool: Wo
         ),
         positions=_positions(config),
         memory_bytes=backup.memory_bytes,
-        spool_bytes=min(backup.spool.bytes, int(shutil.disk_usage(spool).free * _SPOOL_SHARE)),
+        spool_bytes=spool.most_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
     )
@@ -181,41 +179,6 @@ def _limits(config: ArchiverConfig) -> SegmentLimits:
     )
 
 
-@contextmanager
-def _spool(directory: Path | None) -> Iterator[Path]:
-    spool = _make_spool(directory)
-    try:
-        yield spool
-    finally:
-        shutil.rmtree(spool, ignore_errors=True)
-
-
-def _make_spool(directory: Path | None) -> Path:
-    """Make a directory for this process, and sweep those that crashed ones left: Kafka has what is in them."""
-    parent = Path(directory or tempfile.gettempdir())
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        for stale in parent.glob(f"{_SPOOL_PREFIX}*"):
-            owner = stale.name.removeprefix(_SPOOL_PREFIX).partition("-")[0]
-            if owner.isdecimal() and not _is_alive(int(owner)):
-                shutil.rmtree(stale, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=f"{_SPOOL_PREFIX}{os.getpid()}-", dir=parent))
-    except OSError as error:
-        raise UsageError(
-            f"backup.spool.dir {parent}: {error.strerror}; name a directory that can be written"
-        ) from error
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
     """What a restore did."""
@@ -225,23 +188,61 @@ class RestoreResult:
     filling_seconds: float  # without Spark's start
     topics: "Sequence[TopicReport]"
 
+    @property
+    def records(self) -> int:
+        return sum(topic.records for topic in self.topics)
+
+    @property
+    def filled(self) -> int:
+        """How many of them were not on the target before this run."""
+        return sum(one.records - one.already_there for topic in self.topics for one in topic.partitions)
+
+    @property
+    def records_a_second(self) -> float | None:
+        """How fast this run has filled and read back; None: it had nothing to fill."""
+        return round(self.filled / self.filling_seconds, 1) if self.filled and self.filling_seconds else None
+
+    @property
+    def bytes(self) -> int | None:
+        """Of keys and values; None: not counted of all partitions."""
+        sizes = [one.bytes for topic in self.topics for one in topic.partitions]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
 
 def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
     """Take an object apart: a file, an s3:// address, or a key of the configured archive."""
     name = place.rpartition("/")[2]
     path = Path(place)
     if path.is_file():
-        return take_apart(path.read_bytes(), {}, Layout.parse_segment_name(name), place)
+        return take_apart(path.read_bytes(), None, Layout.parse_segment_name(name), place)
     if config is None:
         raise UsageError(f"{place}: no such file; for an object give s3://BUCKET/KEY, or a key with -c or --url")
-    if place.startswith("s3://") and not place.startswith(f"s3://{config.storage.bucket}/"):
+    bucket = f"s3://{config.storage.bucket}/"
+    if place.startswith("s3://") and not f"{place}/".startswith(bucket):
         raise UsageError(f"{place}: is not in the bucket {config.storage.bucket} of the configuration; leave -c out")
-    store, _ = open_store(config.storage)
-    key = place.removeprefix(f"s3://{config.storage.bucket}/")
+    key = place.removeprefix(bucket)
+    if not name or key.startswith("s3://") or not _is_utf8(key):
+        raise UsageError(f"{place}: names no object; `archiver ls TOPIC --segments` shows their keys")
+    store, prefix = open_store(config.storage)
     found = store.get(key)
     if found is None:
         raise UsageError(f"s3://{config.storage.bucket}/{key}: there is no such object")
+    layout = Layout(prefix)
+    if not prefix and not key.startswith(layout.control_root):  # an address alone does not tell where the prefix ends
+        layout = Layout(key.partition("/control/")[0].strip("/"))
+    if key.startswith(layout.control_root):
+        return take_control_apart(*found, control_problem(layout, key, *found))
     return take_apart(*found, Layout.parse_segment_name(name), key)
+
+
+def _is_utf8(text: str) -> bool:
+    """Tell whether a text of the command line can be sent at all."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,8 +274,8 @@ def run_verify(
 ) -> VerifyResult:
     """Look at the archive, as deep as the level says, and at the cluster; objects and logs are read by Spark."""
     started_s = time.monotonic()
-    if since_ms is not None and level is Level.LISTING:
-        raise UsageError("--since goes with --level counts or records: a listing looks at everything in any case")
+    if since_ms is not None:
+        _check_since(since_ms, level)
     storage = config.storage
     store, prefix = open_store(storage)
     layout = Layout(prefix)
@@ -283,34 +284,42 @@ def run_verify(
     checks: Sequence[Findings] = ()
     comparisons: Sequence[Findings] = ()
     plan: ComparePlan | None = None
+    unread: Sequence[str] = ()
     with ExitStack() as stack:
         # It starts beside the listing.
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
             start_spark = stack.enter_context(_spark("verify"))
-        notice("reading the archive's facts")
-        listing = check_listing(store, layout, wanted)
+        listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice))
+        if listing.is_empty and kafka is None:
+            raise _nothing(storage, topics)
         control = check_control(store, layout) if level is Level.RECORDS else []
         if start_spark is not None and level is not Level.LISTING:
             from archiver.spark.verify import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
             segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
-            notice(f"reading {len(segments)} objects")
+            if since_ms is not None and not segments:
+                unread = [f"none of {len(listing.segments)} objects was read: none was put since"]
+            spark = _wait_for(start_spark, notice)
             tell = _tell_of(f"reading {len(segments)} objects", notice)
-            checks = check_on_spark(start_spark(), storage, segments, level, tell)
+            checks = check_on_spark(spark, storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
             from archiver.spark.compare import compare_on_spark, plan_compare  # noqa: PLC0415 - as above
 
             notice("looking at the cluster")
             try:
                 archive = read_archive(store, layout, wanted=wanted)
+                is_asked = wanted or (lambda _: True)
+                group = config.backup.group
+                plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, is_asked, group))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")
             else:
-                plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, wanted or (lambda _: True)))
-                what = f"comparing {len(plan.tasks)} partitions"
-                notice(what)
-                compared = compare_on_spark(start_spark(), plan.tasks, _tell_of(what, notice))
+                if listing.is_empty and not (plan.problems or plan.errors):
+                    raise _nothing(storage, topics)
+                spark = _wait_for(start_spark, notice)
+                tell = _tell_of(f"comparing {len(plan.tasks)} partitions", notice)
+                compared = compare_on_spark(spark, plan.tasks, tell)
                 comparisons = [*plan.errors, *compared]
     reports: list[Findings] = [*checks, *comparisons]
     found = sorted(problem for report in reports for problem in report.problems)
@@ -319,14 +328,31 @@ def run_verify(
         listing=listing,
         checked=sum(report.looked_at for report in checks),
         compared=sum(report.looked_at for report in comparisons) if plan is not None else None,
-        problems=[*listing.problems, *control, *(plan.problems if plan is not None else ()), *found],
-        notes=[*listing.notes, *(plan.notes if plan is not None else ())],
+        # What is damaged is met by more than one look.
+        problems=list(
+            dict.fromkeys([*listing.problems, *control, *(plan.problems if plan is not None else ()), *found])
+        ),
+        notes=[*listing.notes, *unread, *(plan.notes if plan is not None else ())],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )
 
 
+def _check_since(since_ms: int, level: Level) -> None:
+    if level is Level.LISTING:
+        raise UsageError("--since goes with --level counts or records: a listing looks at everything in any case")
+    if since_ms > time.time_ns() // 1_000_000:
+        raise UsageError("--since: is in the future; nothing would be read")
+
+
+def _nothing(storage: StorageConfig, topics: str | None) -> UsageError:
+    if topics is None:
+        return UsageError(f"{storage.url}: nothing is archived there; check storage.url")
+    return UsageError(f"--topics {topics}: no topic of the archive matches; `archiver ls` shows what there is")
+
+
 def _tell_of(what: str, notice: Callable[[str], None]) -> Callable[[int, int], None]:
+    notice(what)
     pace = Pace()
 
     def tell(done: int, total: int) -> None:
@@ -335,20 +361,83 @@ def _tell_of(what: str, notice: Callable[[str], None]) -> Callable[[int, int], N
     return tell
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePreview:
+    """What a restore would do, and why it could not."""
+
+    restore_id: str
+    topics: Sequence[TopicPlan]
+    begun: Collection[str]  # targets that an earlier run has begun with, by the plan it made
+    existing: Collection[str]  # targets that are there
+    policy: Existing  # what becomes of those
+    refused: Sequence[str]
+    doubts: Sequence[str]  # what may be refused, by what --where or --latest-per-key choose
+    effort: Effort
+
+    @property
+    def problems(self) -> list[str]:
+        """Why partitions would not be restored, though the others are."""
+        return [one.problem for topic in self.topics for one in topic.partitions if one.problem]
+
+    @property
+    def missing(self) -> list[tuple[str, str]]:
+        """What would be skipped, and of which target partition; what tasks meet comes on top."""
+        return [
+            (f"{topic.target}-{one.partition}", missing)
+            for topic in self.topics
+            for one in topic.partitions
+            for missing in one.missing
+        ]
+
+
+def preview_restore(
+    storage: StorageConfig, target: TargetConfig, request: RestoreRequest, *, restore_id: str | None
+) -> RestorePreview:
+    """Plan a restore and check its targets. Changes nothing, and needs no Spark."""
+    from archiver.spark.claim import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
+    from archiver.spark.targets import Targets  # noqa: PLC0415
+
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    if restore_id is not None:
+        check_restore_id(restore_id)
+    store, prefix = open_store(storage)
+    layout = Layout(prefix)
+    wave = request.targets(topic_names(store, layout))
+
+    async def look() -> RestorePreview:
+        async with KafkaClient(kafka) as client:
+            name = restore_id or request.default_id(storage.url, await client.cluster_id())
+            targets = Targets(kafka, RestoreNotes(store, layout, name), request)
+            begun, unplanned = await targets.planned(client, wave)
+            archived = read_archive(store, layout, life=request.life, wanted=unplanned.__contains__)
+            topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
+            check_partitions(topics, request)
+            verdict = await targets.judge(client, topics)
+            return RestorePreview(
+                restore_id=name,
+                topics=sorted(topics, key=lambda topic: topic.source),
+                begun={topic.target for topic in begun},
+                existing=(await client.describe_topics(wave.values())).keys(),
+                policy=request.existing,
+                refused=verdict.problems,
+                doubts=verdict.doubts,
+                effort=effort_of(topics, request, os.cpu_count() or 1),
+            )
+
+    return asyncio.run(look())
+
+
 def run_restore_job(
     storage: StorageConfig,
     target: TargetConfig,
+    request: RestoreRequest,
     *,
-    topics: str | None,
-    renames: Sequence[str],
     restore_id: str | None,
-    life: int | None = None,
     notice: Callable[[str], None],
 ) -> RestoreResult:
     """Plan a restore from what the archive holds now, and carry it out."""
     started_s = time.monotonic()
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
-    request = RestoreRequest.parse(topics, renames, life)
     if restore_id is not None:
         check_restore_id(restore_id)
     store, prefix = open_store(storage)
@@ -356,41 +445,50 @@ def run_restore_job(
 
     def plan(wave: Mapping[str, str]) -> RestorePlan:
         notice(f"reading the archive of {len(wave)} topics")
-        archived = read_archive(store, layout, life=life, wanted=wave.__contains__)
+        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__)
         _tell_other_lives(archived)
-        return plan_restore(archived, wave)
+        planned = plan_restore(archived, wave, request)
+        if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
+            check_partitions(planned.topics, request)
+        return planned
 
-    targets = request.targets(
-        topic_names(store, layout)
-    )  # what is refused is refused before Spark takes seconds to start
+    # What is refused is refused before Spark takes seconds to start.
+    targets = request.targets(topic_names(store, layout))
     with _spark("restore") as start_spark:
-        from archiver.spark.restore import run_restore  # noqa: PLC0415 - an extra that a backup does not need
+        from archiver.spark.restore import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
 
         notice("looking at the target")
         cluster_id, existing = asyncio.run(_look_at_target(kafka, targets.values()))
-        name = restore_id or request.default_id(storage.url, cluster_id)
-        reports, filling_s = run_restore(
-            map(plan, request.waves(targets, existing)),
-            start_spark,
-            restore_id=name,
+        job = RestoreJob(
+            restore_id=restore_id or request.default_id(storage.url, cluster_id),
+            request=request,
             storage=storage,
             kafka=kafka,
-            notice=notice,
         )
+        waves = request.waves(targets, existing, lambda: read_index(store, layout).sizes())
+        reports, filling_s = run_restore(job, waves, plan, start_spark, notice)
     seconds = round(time.monotonic() - started_s, 3)
-    return RestoreResult(restore_id=name, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports)
+    return RestoreResult(
+        restore_id=job.restore_id, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports
+    )
+
+
+def _wait_for(start_spark: Callable[[], Any], notice: Callable[[str], None]) -> Any:  # noqa: ANN401 - pyspark's, an extra
+    """Say what is waited for: on a machine that is busy Spark takes half a minute to start."""
+    notice("starting Spark")
+    return start_spark()
 
 
 @contextmanager
-def _spark(command: str) -> Iterator[Callable[[], Any]]:
+def _spark(command: str, *, with_sql: bool = False) -> Iterator[Callable[[], Any]]:
     """Start Spark beside what the block does first."""
     try:
-        from archiver.spark.session import open_context  # noqa: PLC0415
+        from archiver.spark.session import open_context, open_session  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{command} needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
         ) from error
-    with open_context(f"archiver {command}") as start_spark:
+    with (open_session if with_sql else open_context)(f"archiver {command}") as start_spark:
         yield start_spark
 
 
@@ -407,3 +505,23 @@ async def _look_at_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[
     """Return the cluster's id, and which of the topics it has."""
     async with KafkaClient(kafka) as client:
         return await client.cluster_id(), await client.describe_topics(topics)
+
+
+@contextmanager
+def run_query(
+    storage: StorageConfig,
+    sql: str,
+    options: Mapping[str, str],
+    notice: Callable[[str], None],
+    *,
+    skips_damage: bool = False,
+) -> "Iterator[Answer]":
+    """Run one SQL query over topics; its rows come for as long as the block lasts. `options` are those of the data source."""
+    with _spark("query", with_sql=True) as start_spark:
+        from archiver.spark.query import ask  # noqa: PLC0415 - an extra that a backup does not need
+
+        store, prefix = open_store(storage)
+        topics = topic_names(store, Layout(prefix))
+        spark = _wait_for(start_spark, notice)
+        notice("looking for damage" if skips_damage else "planning")
+        yield ask(spark, storage, topics, sql, options, skips_damage=skips_damage)

@@ -14,18 +14,25 @@ import yaml
 
 from archiver.errors import UsageError
 
-_VARIABLE: Final = re.compile(r"\$(\$?)\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_VARIABLE: Final = re.compile(r"\$(\$?)\{(?:(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\})?")
+_MOST_VALUES: Final = 100_000  # aliases of aliases make billions of a few lines
 _LARGEST_SECRET: Final = 64 * 1024
+_LARGEST_FILE: Final = 4 * 1024 * 1024
+_QUOTES: Final = "a text with any of { } [ ] , & * # ? | - < > = ! % @ \\ in it goes between quotes"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that may stand in the file. A mapping's own keys are all that begin with it; a section has no value."""
+    """A key that may stand in the file. A mapping's own keys are all that begin with it; a section has no value.
+
+    What a key of a mapping is, is known of some: they come before the mapping, and must have a value.
+    """
 
     dotted: str
     path: tuple[str, ...]
     is_mapping: bool
     is_section: bool
+    is_known_of_mapping: bool = False
 
 
 @dataclass(slots=True)
@@ -41,15 +48,19 @@ class KeyFile:
     def read(self) -> None:
         """UsageError names every wrong line at once."""
         try:
-            root = yaml.compose(self.path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+            root = yaml.compose(self._text(), Loader=yaml.SafeLoader)
+            values = self._count(root, set(), {})
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{self.path}: cannot be read: {error}") from error
         except RecursionError as error:
             raise UsageError(f"{self.path}: is nested too deep") from error
+        except yaml.MarkedYAMLError as error:
+            place = f"{self.path}:{error.problem_mark.line + 1}" if error.problem_mark is not None else str(self.path)
+            raise UsageError(f"{place}: not YAML: {_told(error.problem or 'it cannot be parsed')}") from None
         except yaml.YAMLError as error:
-            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-            place = f"{self.path}:{mark.line + 1}" if mark is not None else str(self.path)
-            raise UsageError(f"{place}: not YAML: {problem or error}") from error
+            raise UsageError(f"{self.path}: not YAML: {error}") from error
+        if values > _MOST_VALUES:
+            raise UsageError(f"{self.path}: with its aliases (*) it holds more than {_MOST_VALUES:,} values")
         if isinstance(root, yaml.MappingNode):
             self._add_all(root)
         elif root is not None:
@@ -57,14 +68,44 @@ class KeyFile:
         if self._problems:
             raise UsageError("\n".join(self._problems))
 
+    def _text(self) -> str:
+        with self.path.open(encoding="utf-8") as file:
+            text = file.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise UsageError(f"{self.path}: is larger than {_LARGEST_FILE:,} characters; is it a configuration?")
+        return text
+
+    def _count(self, node: yaml.Node | None, above: set[int], known: dict[int, int]) -> int:
+        """Count what stands in a node, an alias as all that it stands for. Raises UsageError for one that has no end.
+
+        And for a tag: without quotes, a password that begins with ! is one, and its value would be empty.
+        """
+        if node is not None and node.tag.startswith("!"):
+            raise UsageError(f"{self.path}:{node.start_mark.line + 1}: a tag (!) is not taken; {_QUOTES}")
+        if not isinstance(node, yaml.CollectionNode) or id(node) in known:
+            return known.get(id(node), 1)
+        if id(node) in above:
+            raise UsageError(f"{self.path}:{node.start_mark.line + 1}: an alias (*) stands within what it stands for")
+        below = node.value if isinstance(node, yaml.SequenceNode) else [one for pair in node.value for one in pair]
+        known[id(node)] = 1 + sum(self._count(one, above | {id(node)}, known) for one in below)
+        return known[id(node)]
+
     def _add_all(self, node: yaml.MappingNode, prefix: str = "") -> None:
         for name, value in node.value:
-            self._add(f"{prefix}{name.value}", value, name.start_mark.line + 1)
+            line = name.start_mark.line + 1
+            if name.tag == "tag:yaml.org,2002:merge":
+                self._problem(line, "merge keys (<<) are not taken; write the keys out")
+            elif isinstance(name, yaml.ScalarNode):
+                self._add(f"{prefix}{name.value}", value, line, prefix.removesuffix("."))
+            else:
+                self._problem(
+                    line, f"{prefix.removesuffix('.') or 'the file'}: a key is a text, not a list or a mapping"
+                )
 
-    def _add(self, dotted: str, node: yaml.Node, line: int) -> None:
+    def _add(self, dotted: str, node: yaml.Node, line: int, parent: str) -> None:
         key = self._find(dotted)
         if isinstance(node, yaml.MappingNode) and node.value:
-            self._add_all(node, f"{dotted}.")
+            self._add_below(dotted, node, key, line)
         elif dotted in self._leaves:
             self._problem(line, f"{dotted} is given a second time (first in line {self._leaves[dotted][1]})")
         elif key is None:
@@ -72,15 +113,43 @@ class KeyFile:
         elif not _is_empty(node) and (key.is_section or (key.is_mapping and key.dotted == dotted)):
             self._problem(line, f"{dotted} holds keys, not a value")
         elif key.is_mapping and _is_empty(node) and key.dotted != dotted:
+            # Not the key: a password with a { or a comma, and without quotes, is one.
+            self._problem(line, f"{key.dotted}: a key has no value; {_QUOTES}")
+        elif key.is_mapping and parent not in {"", key.dotted} and self._knows_keys_of(key):
+            self._problem(line, f"unknown key below {parent}{self._suggestion(dotted)}")
+        elif key.is_known_of_mapping and _is_empty(node):
             self._problem(line, f"{dotted} has no value")
         elif not (key.is_section or (key.is_mapping and _is_empty(node))):
             self._leaves[dotted] = (self._value_of(dotted, node, line), line)
+
+    def _add_below(self, dotted: str, node: yaml.MappingNode, key: Key | None, line: int) -> None:
+        if self._takes_value(key):
+            self._problem(line, f"{dotted} takes a value, not keys; {_QUOTES}")
+        elif self._takes_keys(dotted, key):
+            self._add_all(node, f"{dotted}.")
+        else:  # what stands below is not named: without its quotes, a password may look like keys
+            self._problem(line, f"unknown key {dotted}{self._suggestion(dotted, may_be_section=True)}")
 
     def _find(self, dotted: str) -> Key | None:
         for key in self.keys:
             if dotted == key.dotted or (key.is_mapping and dotted.startswith(f"{key.dotted}.")):
                 return key
         return None
+
+    def _takes_value(self, key: Key | None) -> bool:
+        """And nothing else: backup.codec also has keys below it."""
+        if key is None or key.is_section or key.is_mapping:
+            return False
+        return not any(other.dotted.startswith(f"{key.dotted}.") for other in self.keys)
+
+    def _takes_keys(self, dotted: str, key: Key | None) -> bool:
+        if any(other.dotted.startswith(f"{dotted}.") for other in self.keys):
+            return True
+        return key is not None and key.is_mapping and not self._knows_keys_of(key)
+
+    def _knows_keys_of(self, mapping: Key) -> bool:
+        """Tell whether it is known what its keys may be: what else is called a key there may be a password."""
+        return any(one.is_known_of_mapping and one.dotted.startswith(f"{mapping.dotted}.") for one in self.keys)
 
     def _value_of(self, dotted: str, node: yaml.Node, line: int) -> object:
         if isinstance(node, yaml.SequenceNode):
@@ -99,6 +168,9 @@ class KeyFile:
             return found[0][1:]
         if path is not None:
             return self._content_of(path, dotted, line)
+        if name is None:  # what stands there may be a password
+            self._problem(line, f"{dotted}: a ${{ that is neither ${{NAME}} nor ${{file:PATH}}; the text ${{ is $${{")
+            return ""
         if name not in self.variables:
             self._problem(line, f"{dotted}: the environment has no {name}")
         return self.variables.get(name, "")
@@ -118,8 +190,10 @@ class KeyFile:
     def _problem(self, line: int, text: str) -> None:
         self._problems.append(f"{self.path}:{line}: {text}")
 
-    def _suggestion(self, dotted: str) -> str:
-        close = difflib.get_close_matches(dotted, [key.dotted for key in self.keys if not key.is_section], n=1)
+    def _suggestion(self, dotted: str, *, may_be_section: bool = False) -> str:
+        # Stricter than difflib by itself: that the section is right says little.
+        keys = [key.dotted for key in self.keys if may_be_section or not key.is_section]
+        close = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.75)
         return f"; did you mean {close[0]}?" if close else ""
 
     def tree(self) -> dict[str, object]:
@@ -139,6 +213,12 @@ class KeyFile:
         """`file:line: key`, for messages."""
         line = self._leaves[dotted][1] if dotted in self._leaves else None
         return f"{self.path}:{line}: {dotted}" if line else f"{self.path}: {dotted}"
+
+
+def _told(problem: str) -> str:
+    """Of what PyYAML says, that which is not out of the file: it may be a password. `'<...>'` is its name for a token."""
+    said = re.match(r"(?:[^'\"]|'(?:<[a-z ]+>|.)')*", problem)
+    return f"{said[0].strip() if said else problem}; {_QUOTES}"
 
 
 def _is_null(node: yaml.Node) -> bool:

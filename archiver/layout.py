@@ -15,7 +15,14 @@ _TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]*))?"
 _PARTITION_DIRECTORY = re.compile(rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})", re.ASCII)
 _OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data", re.ASCII)
 _SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*", re.ASCII)
+_CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets$", re.ASCII)
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
+_RESTORE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
+_OFFSET_MAP = re.compile(
+    rf"(?P<restore_id>{_RESTORE_ID})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
+    re.ASCII,
+)
 _INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
 _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.ASCII)
 
@@ -24,6 +31,11 @@ _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.A
 def is_topic_name(text: str) -> bool:
     """Tell whether Kafka takes this as a topic's name."""
     return re.fullmatch(_TOPIC, text, re.ASCII) is not None and text not in {".", ".."}
+
+
+def is_restore_id(text: str) -> bool:
+    """Tell whether this can be the id of a restore: it stands in keys."""
+    return re.fullmatch(_RESTORE_ID, text, re.ASCII) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,22 @@ class SegmentKey:
             raise ValueError(f"not a range of offsets: {self.base}..{self.next}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetMapKey:
+    """What the key of an offset map says: which restore filled which partition of which target topic."""
+
+    restore_id: str
+    topic: str
+    partition: int
+    topic_id: str
+
+    def __post_init__(self) -> None:
+        if not is_restore_id(self.restore_id) or re.fullmatch(_TOPIC_ID, self.topic_id, re.ASCII) is None:
+            raise ValueError(f"not the id of a restore, or not that of a topic: {self}")
+        if not is_topic_name(self.topic) or self.partition < 0:
+            raise ValueError(f"not a partition: {self.topic!r}, {self.partition}")
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Keys below a prefix; the prefix is empty, or ends without a slash."""
@@ -57,6 +85,15 @@ class Layout:
 
     def _under(self, path: str) -> str:
         return f"{self.prefix}/{path}" if self.prefix else path
+
+    @property
+    def root(self) -> str:
+        """With which all keys begin."""
+        return self._under("")
+
+    def is_ours(self, directory: str) -> bool:
+        """Tell whether a directory right under the prefix is one of the archive's, by its name alone."""
+        return f"{self.root}{directory}/" in {self.topics_prefix, self.control_root}
 
     # --- segments
 
@@ -134,13 +171,45 @@ class Layout:
 
     def is_fact(self, key: str) -> bool:
         """Tell whether a key is one of a fact, of whatever stream."""
-        return key.startswith(self.control_root) and _FACT.fullmatch(key.rpartition("/")[2]) is not None
+        return self.split_fact(key) is not None
 
     def parse_fact(self, stream: str, key: str) -> int | None:
         """Return the number of a fact of this stream; None for anything else."""
         prefix = self.control_prefix(stream)
         match = _FACT.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
         return int(match["number"]) if match else None
+
+    def split_fact(self, key: str) -> tuple[str, int] | None:
+        """Return the stream and the number of a fact; None for anything else."""
+        stream, _, name = key.removeprefix(self.control_root).rpartition("/")
+        match = _FACT.fullmatch(name) if key.startswith(self.control_root) and stream else None
+        return (stream, int(match["number"])) if match else None
+
+    def chosen_key(self, restore_id: str, topic: str, partition: int, digest: str) -> str:
+        """Spell the key of what a restore has chosen of an object."""
+        return f"{self.control_prefix(f'restores/{restore_id}/{topic}/{partition}/chosen')}{digest}.offsets"
+
+    def is_chosen(self, key: str) -> bool:
+        return key.startswith(self.control_prefix("restores")) and _CHOSEN.search(key) is not None
+
+    # --- offset maps
+
+    def offset_map_key(self, found: OffsetMapKey) -> str:
+        prefix = self.control_prefix(f"restores/{found.restore_id}/{found.topic}/{found.partition}")
+        return f"{prefix}offsets/{found.topic_id}.avro"
+
+    def parse_offset_map(self, key: str) -> OffsetMapKey | None:
+        """Parse a key; None for anything that offset_map_key would not spell exactly so."""
+        prefix = self.control_prefix("restores")
+        match = _OFFSET_MAP.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
+        if match is None or not is_topic_name(match["topic"]):
+            return None
+        return OffsetMapKey(
+            restore_id=match["restore_id"],
+            topic=match["topic"],
+            partition=int(match["partition"]),
+            topic_id=match["topic_id"],
+        )
 
     # --- index
 

@@ -20,6 +20,8 @@ _FEW_DIRECTORIES = 32
 _MANY_KEYS = 25
 _LOOKED_INTO = 4
 _PAGE = 1_000
+_MOST_BESIDE = 100  # strangers beside the archive, which cost a request each where they are directories
+_LAST = "\U0010ffff"  # no key goes on with it
 
 
 class ListedSegment(NamedTuple):
@@ -76,6 +78,28 @@ def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bo
         for found in pool.map(lambda span: list(_list(store, span)), spans):
             items += found
     return _parse(layout, items)
+
+
+def list_beside(store: ObjectStore, layout: Layout) -> list[str]:
+    """List what lies under the prefix and is not the archive's: keys, and directories without what is in them, not too many."""
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None and len(found) < _MOST_BESIDE:
+        after = _look_beside(store, layout, after, found)
+    return found
+
+
+def _look_beside(store: ObjectStore, layout: Layout, after: str, found: list[str]) -> str | None:
+    """Go on behind a key, up to the first one in a directory. Returns what sorts behind all in that; None at the end."""
+    for item in store.list(layout.root, after):
+        name, slash, _ = item.key.removeprefix(layout.root).partition("/")
+        if not slash or not layout.is_ours(name):
+            found.append(f"{layout.root}{name}{slash}")
+        if slash:
+            return f"{layout.root}{name}/{_LAST}"
+        if len(found) == _MOST_BESIDE:
+            break
+    return None
 
 
 def list_newest(

@@ -1,12 +1,16 @@
 """A partition's committed records out of Kafka, in order, up to an end: to compare with what is known of them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from archiver.codec import batch_kernels as k
 from archiver.codec.batch import Scratch, decode_batches, first_step, position_after, whole_batches
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
-from archiver.frame import Column, Frame
+from archiver.frame import Column, Frame, Longs
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 
@@ -37,8 +41,39 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
     What comes next is fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
     after half a minute without progress.
     """
+    await read_log_and_writers(client, wanted, lambda frame, _: take(frame))
+
+
+async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Callable[[Frame, Longs], None]) -> None:
+    """Hand over also who wrote them: (last offset, producer id) of each batch, in order; -1: one without an id."""
     scratch = Scratch()
+
+    def decode(answer: Fetched, _: Longs, whole_bytes: int, position: int) -> None:
+        _hand_over(answer.records[:whole_bytes], answer.aborted, position, wanted.end, scratch, take)
+
+    await _walk(client, wanted, decode)
+
+
+async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]:
+    """Return how many records of a range each producer wrote, by its id. Whole batches: by their headers alone."""
+    counts: Counter[int] = Counter()
+
+    def count(_: Fetched, batches: Longs, __: int, ___: int) -> None:
+        offsets = batches[k.BASE_OFFSET]
+        inside = batches[:, (offsets >= wanted.start) & (offsets < wanted.end)]
+        producers, places = np.unique(inside[k.PRODUCER_ID], return_inverse=True)
+        for producer, records in zip(producers.tolist(), np.bincount(places, inside[k.COUNT]).tolist(), strict=True):
+            counts[producer] += int(records)
+
+    await _walk(client, wanted, count)
+    return dict(counts)
+
+
+async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, Longs, int, int], None]) -> None:
+    """Let `work`, in a thread, have each answer: its whole batches, how many bytes those are, and where it was fetched."""
     position, empty = wanted.start, 0
+    if position >= wanted.end:
+        return
     ahead = asyncio.ensure_future(_fetch_at(client, wanted, position))
     try:
         while position < wanted.end:
@@ -55,9 +90,8 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
                 return  # compaction has left nothing up to the end
             if after < wanted.end:
                 ahead = asyncio.ensure_future(_fetch_at(client, wanted, after))
-            records = answer.records[: len(whole)]
             try:
-                await asyncio.to_thread(_hand_over, records, answer.aborted, position, wanted.end, scratch, take)
+                await asyncio.to_thread(work, answer, batches, len(whole), position)
             except CorruptBatchError as error:
                 raise CorruptBatchError(f"{wanted.topic}-{wanted.partition}: {error}") from error
             position = after
@@ -68,20 +102,27 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
             ahead.exception()  # seen; else asyncio complains that nobody did
 
 
+async def producer_at(client: KafkaClient, wanted: LogRange) -> int:
+    """Return the id of the producer that wrote what stands at the start of a range; -1: one without an id."""
+    answer = await _fetch_at(client, wanted, wanted.start)
+    batches, _ = whole_batches(answer.records, wanted.start)
+    return int(batches[k.PRODUCER_ID, 0]) if batches.shape[1] else -1
+
+
 def _hand_over(
     rest: memoryview,
     aborted: Sequence[tuple[int, int]],
     position: int,
     end: int,
     scratch: Scratch,
-    take: Callable[[Frame], None],
+    take: Callable[[Frame, Longs], None],
 ) -> None:
     while len(rest) and position < end:
         decoded = decode_batches(first_step(rest), position, aborted, scratch=scratch)
         frame = decoded.frame
         if len(frame) and frame.table[Column.OFFSET, -1] >= end:
             frame = frame.rows(0, int(frame.column(Column.OFFSET).searchsorted(end)))
-        take(frame)
+        take(frame, decoded.writers)
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
 
 

@@ -3,13 +3,16 @@
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from archiver.defects import write_down
+from archiver.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -31,8 +34,8 @@ class LogField(StrEnum):
     SECONDS = "seconds"
 
 
-def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False) -> None:
-    """All logs go to stderr. Ours of level INFO only when verbose; progress always. A second call replaces the first."""
+def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False, quiet: bool = False) -> None:
+    """All logs go to stderr. Ours of level INFO only when verbose; progress unless quiet. A second call replaces the first."""
     handler = _StderrHandler()
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     root = logging.getLogger()
@@ -40,9 +43,7 @@ def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False) -> Non
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("archiver").setLevel(logging.INFO if verbose else logging.WARNING)
-    progress_log.setLevel(logging.INFO)
-    # It tells each failed connection, many a second; what matters of them comes back to us as an exception.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    progress_log.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 def writes_json() -> bool:
@@ -57,8 +58,13 @@ class _StderrHandler(logging.Handler):
         try:
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
-        except Exception:  # noqa: BLE001 - a log line that cannot be written must not end the run
-            self.handleError(record)
+        except OSError:  # it cannot be written; the run goes on
+            return
+        except Exception as error:  # noqa: BLE001 - nor can it be spelled, which is a defect of ours
+            with suppress(OSError):
+                sys.stderr.write(
+                    f"archiver: a line of the log could not be spelled; please report it, with {write_down(error)}\n"
+                )
 
 
 class _TextFormatter(logging.Formatter):
@@ -66,7 +72,7 @@ class _TextFormatter(logging.Formatter):
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         traceback = _traceback(record)
         fields += f" traceback={traceback}" if traceback else ""
-        return f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
+        return printable(f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}")
 
 
 class _JsonFormatter(logging.Formatter):
@@ -74,7 +80,7 @@ class _JsonFormatter(logging.Formatter):
         entry: dict[str, object] = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
         traceback = _traceback(record)
         entry |= {"message": record.getMessage()} | ({"traceback": traceback} if traceback else {})
-        return json.dumps(entry | _fields(record), default=str, ensure_ascii=False)
+        return printable_json(json.dumps(entry | _fields(record), default=str, ensure_ascii=False))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
@@ -94,7 +100,8 @@ def _traceback(record: logging.LogRecord) -> str:
 class Progress:
     """How far a long activity is: a line that changes on a terminal, a log line every few seconds elsewhere.
 
-    `tell` may be called as often as one likes, from one thread. `close` also shows the last line that was told.
+    `tell` may be called as often as one likes, from one thread. Elsewhere than on a terminal, what is told before a long silence
+    is logged when it is due. `close` also shows the last line that was told.
     """
 
     def __init__(
@@ -111,6 +118,8 @@ class Progress:
         self._clock = clock
         self._started = self._logged = clock()
         self._untold = ""
+        self._due: threading.Timer | None = None
+        self._logging = threading.Lock()
         self._status: Status | None = None
         self._on_terminal = not quiet and sys.stderr.isatty()
 
@@ -121,31 +130,49 @@ class Progress:
         if self._on_terminal:
             self._show(text)
             return
-        self._untold = text
-        if self._clock() - self._logged >= self._every_s:
-            self._log()
+        with self._logging:
+            self._untold = text
+            left_s = self._every_s - (self._clock() - self._logged)
+            if left_s <= 0:
+                self._log()
+            elif self._due is None:
+                self._due = threading.Timer(left_s, self._log_rest)
+                self._due.daemon = True
+                self._due.start()
 
     def close(self) -> None:
         """May be repeated."""
         if self._status is not None:
             self._status.stop()
             self._status = None
-        if self._untold:
-            self._log()
+        self._log_rest()
+
+    def _log_rest(self) -> None:
+        with self._logging:
+            if self._untold:
+                self._log()
 
     def _show(self, text: str) -> None:
         from rich.text import Text  # noqa: PLC0415 - 50 ms, and on terminals only
 
-        line = Text(f"{self._activity} {self._seconds():.0f} s: {text}")
+        line = Text(printable(f"{self._activity} {self._seconds():.0f} s: {text}"))
         if self._status is not None:
             self._status.update(line)
             return
         from rich.console import Console  # noqa: PLC0415
 
-        self._status = Console(stderr=True).status(line)
+        console = Console(stderr=True)
+        if console.is_dumb_terminal:  # rich shows nothing there
+            self._on_terminal = False
+            self.tell(text)
+            return
+        self._status = console.status(line)
         self._status.start()
 
     def _log(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         fields: dict[str, object] = {LogField.ACTIVITY: self._activity, LogField.SECONDS: round(self._seconds(), 1)}
         progress_log.info("%s", self._untold, extra=fields)
         self._logged, self._untold = self._clock(), ""
@@ -170,9 +197,9 @@ class Pace:
         if taken_s < 1 or made <= 0:
             return share
         rate = made / taken_s
-        left_s = max(0, total - done) / rate
+        left = f"{spell_seconds((total - done) / rate)} left" if done < total else ""
         speed = f"{rate:,.0f}/s" if rate >= 10 else ""
-        return ", ".join(part for part in (share, speed, f"{spell_seconds(left_s)} left") if part)
+        return ", ".join(part for part in (share, speed, left) if part)
 
 
 def spell_seconds(seconds: float) -> str:

@@ -1,15 +1,29 @@
 """Results as text and as rows for JSON: lines that archiver.cli prints."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
+
+from archiver.facts import SegmentFacts
 
 if TYPE_CHECKING:
     from archiver.feed import PartitionReport
     from archiver.holdings import Holding, SegmentRow
     from archiver.inspection import Inspection
-    from archiver.job import RestoreResult, VerifyResult
+    from archiver.job import RestorePreview, RestoreResult, VerifyResult
     from archiver.spark.restore import TopicReport
+    from archiver.spark.task import TaskReport
+    from archiver.spark_env import PackedEnvironment
+
+# Of what an object says of itself: ours say less, and what is longer nobody reads on a terminal. JSON has all of it.
+_MOST_ROWS: Final = 1000
+_MOST_CHARACTERS: Final = 300
+
+
+_ROWS_MEASURED = 1000
+_WIDEST = 60  # characters that a column is filled up to
 
 
 def backup_row(report: "PartitionReport") -> dict[str, Any]:
@@ -61,24 +75,25 @@ def holding_row(holding: "Holding") -> dict[str, Any]:
 
 
 def segment_row(row: "SegmentRow") -> dict[str, Any]:
-    segment, facts = row.segment, row.segment.facts
+    segment, bounds = row.segment, row.segment.facts
+    facts = bounds if isinstance(bounds, SegmentFacts) else None
     return {
         "key": segment.object_key,
         "topic": segment.key.topic,
         "life": segment.key.life,
         "partition": segment.key.partition,
-        "base": facts.base,
-        "first": facts.first,
-        "last": facts.last,
-        "next": facts.next,
-        "records": facts.records,
-        "tombstones": facts.tombstones,
-        "bytes": facts.bytes,
+        "base": bounds.base,
+        "first": bounds.first,
+        "last": bounds.last,
+        "next": bounds.next,
+        "records": facts and facts.records,
+        "tombstones": facts and facts.tombstones,
+        "bytes": facts and facts.bytes,
         "stored_bytes": segment.size,
-        "min_timestamp": facts.min_timestamp,
-        "max_timestamp": facts.max_timestamp,
+        "min_timestamp": facts and facts.min_timestamp,
+        "max_timestamp": facts and facts.max_timestamp,
         "put": None if segment.put_at is None else _put_moment(segment.put_at),
-        "holes": [str(hole) for hole in facts.holes],
+        "holes": [str(hole) for hole in facts.holes] if facts else [],
         "shadowed": row.is_shadowed,
     }
 
@@ -87,12 +102,15 @@ def segment_lines(rows: Sequence["SegmentRow"]) -> Iterator[str]:
     lines = []
     for row in rows:
         segment, facts = row.segment, row.segment.facts
-        times = " .. ".join(_moment(moment) for moment in (facts.min_timestamp, facts.max_timestamp))
-        remarks = [*(f"hole {hole}" for hole in facts.holes), *(["shadowed"] if row.is_shadowed else [])]
+        records, size, times, remarks = "?", "?", "?", ["v1.0"]
+        if isinstance(facts, SegmentFacts):
+            records, size = f"{facts.records:,}", _size(facts.bytes)
+            times = " .. ".join(_moment(moment) for moment in (facts.min_timestamp, facts.max_timestamp))
+            remarks = [f"hole {hole}" for hole in facts.holes]
         put = "" if segment.put_at is None else _put_moment(segment.put_at)
         lines.append((
-            str(segment.key.partition), f"{facts.base}..{facts.next}", f"{facts.records:,}", _size(facts.bytes),
-            _size(segment.size), times, put, segment.object_key, ", ".join(remarks),
+            str(segment.key.partition), f"{facts.base}..{facts.next}", records, size, _size(segment.size), times, put,
+            segment.object_key, ", ".join([*remarks, *(["shadowed"] if row.is_shadowed else [])]),
         ))  # fmt: skip
     yield from _table(("partition", "offsets", "records", "bytes", "stored", "time", "put", "object", ""), lines)
 
@@ -103,8 +121,8 @@ def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
             one.topic + (f"@{one.life}" if one.life else ""),
             str(one.partitions if one.partition is None else one.partition),
             f"{one.first_offset}..{one.next_offset}",
-            f"{one.records:,}",
-            _size(one.payload_bytes),
+            _counted(one, f"{one.records:,}"),
+            _counted(one, _size(one.payload_bytes)),
             _size(one.stored_bytes),
             str(one.segments),
             " .. ".join(_moment(moment) for moment in (one.min_timestamp, one.max_timestamp) if moment is not None),
@@ -119,6 +137,12 @@ def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
     )
 
 
+def _counted(holding: "Holding", known: str) -> str:
+    if not holding.uncounted:
+        return known
+    return "?" if holding.uncounted == holding.segments else f"{known} + ?"
+
+
 def _remarks(holding: "Holding") -> str:
     if holding.is_empty:
         return "empty"
@@ -127,6 +151,7 @@ def _remarks(holding: "Holding") -> str:
         (holding.gaps, "gap" if holding.gaps == 1 else "gaps"),
         (holding.shadowed, "shadowed"),
         (holding.damaged, "damaged"),
+        (holding.uncounted, "of v1.0"),
     ]
     return ", ".join(f"{count} {name}" for count, name in counted if count)
 
@@ -139,30 +164,54 @@ def inspection_row(found: "Inspection") -> dict[str, Any]:
         "records": found.records,
         "header": found.header,
         "metadata": found.metadata,
+        "block_count": found.block_count,
         "blocks": [
             {"end": block.end, "records": block.records, "stored_bytes": block.stored_bytes} for block in found.blocks
         ],
-        "checks": {check.what: check.problem or "ok" for check in found.checks},
+        "text": found.text,
+        "checks": {check.what: check.problem or check.outcome for check in found.checks},
     }
 
 
 def inspection_lines(found: "Inspection") -> Iterator[str]:
-    yield f"{_size(found.size)}, {found.schema or 'no schema that is known'}, {found.codec or 'no codec that is known'}"
-    names = sorted({name[len("archiver-") :] for name in (*found.header, *found.metadata)})
-    rows = [
-        (name, found.metadata.get(f"archiver-{name}", "-"), found.header.get(f"archiver.{name}", "-")) for name in names
-    ]
-    yield from _table(
-        ("fact", "metadata", "header"), [(name, one, "same" if one == other else other) for name, one, other in rows]
-    )
-    yield f"{len(found.blocks):,} blocks, {found.records:,} records"
-    blocks = [
-        (str(number), f"{one.end:,}", f"{one.records:,}", _size(one.stored_bytes))
-        for number, one in enumerate(found.blocks)
-    ]
-    yield from _table(("block", "ends at", "records", "stored"), blocks)
+    if found.schema:
+        yield f"{_size(found.size)}, {found.schema}, {found.codec}"
+    else:
+        yield f"{_size(found.size)}, not an object of records that can be read"
+    yield from _shortened([_cut(line) for line in found.text.splitlines()], "lines")
+    if found.schema or found.metadata:
+        names = sorted({name[len("archiver-") :] for name in (*found.header, *found.metadata)})
+        rows = [
+            (name, found.metadata.get(f"archiver-{name}", "-"), found.header.get(f"archiver.{name}", "-"))
+            for name in names[:_MOST_ROWS]
+        ]
+        table = [(_cut(name), _cut(one), "same" if one == other else _cut(other)) for name, one, other in rows]
+        yield from _table(("fact", "metadata", "header"), table)
+        yield from _left_out(len(names) - len(rows), "facts")
+    if found.schema:
+        yield f"{found.block_count:,} blocks, {found.records:,} records"
+        blocks = [
+            (str(number), f"{one.end:,}", f"{one.records:,}", _size(one.stored_bytes))
+            for number, one in enumerate(found.blocks)
+        ]
+        yield from _table(("block", "ends at", "records", "stored"), blocks)
+        yield from _left_out(found.block_count - len(blocks), "blocks")
     for check in found.checks:
-        yield f"{check.what}: {'DAMAGED' if check.problem else 'ok'}"
+        yield f"{check.what}: {check.outcome}"
+
+
+def _shortened(lines: Sequence[str], what: str) -> Iterator[str]:
+    yield from lines[:_MOST_ROWS]
+    yield from _left_out(len(lines) - _MOST_ROWS, what)
+
+
+def _left_out(count: int, what: str) -> Iterator[str]:
+    if count > 0:
+        yield f"... and {count:,} more {what}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}... ({len(text):,} characters)"
 
 
 def verify_row(result: "VerifyResult") -> dict[str, Any]:
@@ -194,18 +243,99 @@ def verify_lines(result: "VerifyResult") -> Iterator[str]:
     )
     if result.compared is not None:
         yield f"{result.compared:,} records that Kafka still has were compared"
-    yield "whole" if result.is_whole else f"NOT WHOLE: {len(result.problems) + len(result.errors)} findings"
+    count = len(result.problems) + len(result.errors)
+    yield "whole" if result.is_whole else f"NOT WHOLE: {count} finding{'' if count == 1 else 's'}"
+
+
+def preview_row(preview: "RestorePreview") -> dict[str, Any]:
+    return {
+        "id": preview.restore_id,
+        "topics": [
+            {
+                "source": topic.source,
+                "life": topic.life,
+                "target": topic.target,
+                "state": _state(preview, topic.target),
+                "records": topic.records,
+                "repartition": topic.repartition,
+                "stored_bytes": topic.stored_bytes,
+                "partitions": [
+                    {
+                        "partition": one.partition,
+                        "records": one.records,
+                        "objects": len(one.parts),
+                        "stored_bytes": one.stored_bytes,
+                        "missing": one.missing,
+                        "problem": one.problem,
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in preview.topics
+        ],
+        "refused": preview.refused,
+        "may_be_refused": preview.doubts,
+        "effort": {name: getattr(preview.effort, name) for name in preview.effort.__slots__},
+    }
+
+
+def preview_lines(preview: "RestorePreview") -> Iterator[str]:
+    rows = [
+        (
+            topic.source,
+            str(topic.life),
+            topic.target,
+            str(len(topic.partitions)) + ("" if topic.repartition is None else f" into {topic.repartition}"),
+            f"{topic.records:,}",
+            _size(topic.stored_bytes),
+            _state(preview, topic.target),
+        )
+        for topic in preview.topics
+    ]
+    yield from _table(("topic", "life", "target", "partitions", "records at most", "stored", "target is"), rows)
+    effort = preview.effort
+    yield (
+        f"restore {preview.restore_id}: {sum(topic.records for topic in preview.topics):,} records at most,"
+        f" {effort.gets:,} objects to get, {effort.batches:,} batches to send, {effort.puts:,} small puts; about"
+        f" {effort.seconds:.0f} s on this machine, if brokers and store keep up"
+    )
+    yield from (f"may be refused, by what is chosen of these records: {doubt}" for doubt in preview.doubts)
+    yield "nothing was changed"
+
+
+_THERE = {"empty": "there already", "append": "there already, and kept", "purge": "there already, and purged"}
+
+
+def _state(preview: "RestorePreview", target: str) -> str:
+    if target in preview.begun:
+        return "begun with"
+    return _THERE[preview.policy] if target in preview.existing else "new"
 
 
 def topic_row(topic: "TopicReport") -> dict[str, Any]:
     return {
         "source": topic.source,
+        "life": topic.life,
         "target": topic.target,
         "records": topic.records,
+        "is_finished": topic.is_finished,
+        "refusal": None if topic.refusal is None else str(topic.refusal),
         "retention_command": topic.retention_command,
         "left_out_configs": topic.left_out_configs,
-        "partitions": [{name: getattr(one, name) for name in one.__slots__} for one in topic.partitions],
+        "appends": topic.appends,
+        "retention": topic.retention,
+        "expiring": None if topic.expiring is None else topic.expiring._asdict(),
+        "oversized": topic.oversized,
+        "partitions": [_task_row(one) for one in topic.partitions],
+        "repartition": topic.repartition,
+        "target_partitions": [_task_row(one) for one in topic.target_partitions],
     }
+
+
+def _task_row(report: "TaskReport") -> dict[str, Any]:
+    """Digests as text: they do not fit the numbers that most readers of JSON have."""
+    row = {name: getattr(report, name) for name in report.__slots__}
+    return row | {name: None if row[name] is None else f"{row[name]:016x}" for name in ("digest", "target_digest")}
 
 
 def restore_lines(result: "RestoreResult") -> Iterator[str]:
@@ -218,25 +348,93 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
             f"{one.records:,}",
             f"{one.already_there:,}",
             f"{one.digest:016x}",
-            "FAILED" if one.error else "verified",
+            "FAILED" if one.error else "verified, not whole" if one.missing else "verified",
         )
         for topic in topics
         for one in topic.partitions
     ]
     yield from _table(("topic", "target", "partition", "records", "already there", "digest", ""), rows)
-    records = sum(topic.records for topic in topics)
+    dealt = [
+        (
+            topic.target,
+            str(one.partition),
+            f"{one.records:,}",
+            f"{one.digest:016x}",
+            "FAILED" if one.error else "verified",
+        )
+        for topic in topics
+        for one in topic.target_partitions
+    ]
+    if dealt:
+        yield from _table(("dealt by key into", "partition", "records", "digest", ""), dealt)
+    rate = "" if result.records_a_second is None else f", {result.records_a_second:,.0f} a second"
+    size = "" if result.bytes is None else f" of {_size(result.bytes)}"
     yield (
-        f"restore {result.restore_id}: {records:,} records filled and read back in {result.filling_seconds:.1f} s,"
+        f"restore {result.restore_id}: {result.records:,} records{size},"
+        f" {result.filled:,} of them filled and read back in {result.filling_seconds:.1f} s{rate};"
         f" {result.seconds:.1f} s with Spark's start"
     )
     for topic in topics:
-        if not topic.is_finished:
+        if topic.refusal is not None:
+            yield f"{topic.target}: all of it is there; its configs are still those of the filling, and nothing in it expires"
+        elif not topic.is_finished and topic.appends:
+            yield f"{topic.target}: not whole; what was there before is still there, and its configs are its own"
+        elif not topic.is_finished:
             yield f"{topic.target}: not whole; its configs are still those of the filling, and nothing in it expires"
         if topic.left_out_configs:
             yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
         if topic.retention_command:
             yield f"{topic.target}: retention is unlimited, so that nothing restored expires. To set what was archived:"
             yield f"  {topic.retention_command}"
+        if topic.expiring is not None:
+            older = f"the brokers delete {topic.expiring} of the restored records, which are older"
+            yield f"{topic.target}: {topic.retention} is set, as was archived; {older if topic.expiring else 'no restored record is older'}"
+        if topic.oversized:
+            yield f"{topic.target}: {topic.oversized} partitions may be larger than that; the brokers then delete their oldest records"
+
+
+def packed_row(packed: "PackedEnvironment") -> dict[str, Any]:
+    return {name: getattr(packed, name) for name in packed.__slots__} | {"path": str(packed.path)}
+
+
+def packed_lines(packed: "PackedEnvironment") -> Iterator[str]:
+    yield (
+        f"{packed.path}: {_size(packed.stored_bytes)}, {_size(packed.unpacked_bytes)} unpacked, {packed.files:,} files,"
+        f" {len(packed.packages)} packages, {packed.kernels} compiled kernels"
+    )
+    yield f"archiver {packed.edition} for {packed.python}, sha256 {packed.sha256}"
+    yield (
+        f"give it to executors: spark-submit --archives {packed.path}#env"
+        ' --conf spark.pyspark.python=./env/bin/python ... "$(archiver spark-env entry)" restore ...'
+    )
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Rows of a query as they come, as wide as the first of them need; what is wider later stands out."""
+    lines = ([_cell(value) for value in row] for row in rows)
+    seen = [[_line(name) for name in columns], *islice(lines, _ROWS_MEASURED)]
+    widths = [min(_WIDEST, max(map(len, cells))) for cells in zip(*seen, strict=True)]
+    for line in chain(seen, lines):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - any that JSON can hold
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return _line(value)
+        case {"utf8": str(text), **others} if not others:
+            return _line(text)
+        case {"base64": str(text), **others} if not others:
+            return f"base64 {text}"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _line(text: str) -> str:
+    """Keep a text on its line, and a terminal from being told what to do."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text) if not text.isprintable() else text
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -1,58 +1,140 @@
 """A partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
-from archiver.errors import CorruptSegmentError
+import numpy as np
+
+from archiver.chosen import read_chosen
+from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import facts_from_metadata
-from archiver.frame import Frame
+from archiver.frame import Column, Frame, Longs
 from archiver.inventory import Reading
-from archiver.segment import read_segment
-from archiver.store import ObjectStore
+from archiver.selection import EVERYTHING, NO_TIMESTAMP, Selection
+from archiver.store import ObjectStore, Room
 
-FoundObject = tuple[bytes, Mapping[str, str]]
+FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
+Rooms = tuple[Room, Room]  # of the object that is being worked on, and of the next
+Skip = Callable[["ObjectPart", NotWholeError], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ObjectPart:
     """The records of one object at or above an offset, and below another if there is one."""
 
     object_key: str
     from_offset: int
     until_offset: int | None = None
+    next_offset: int | None = None  # where the object's coverage ends, if that is known
+    chosen_key: str | None = None  # where it stands which of its records are wanted; None: all
 
     @classmethod
     def of(cls, reading: Reading) -> "ObjectPart":
         return cls(
-            object_key=reading.segment.object_key, from_offset=reading.from_offset, until_offset=reading.until_offset
+            object_key=reading.segment.object_key,
+            from_offset=reading.from_offset,
+            until_offset=reading.until_offset,
+            next_offset=reading.segment.facts.next,
         )
 
+    @property
+    def end_offset(self) -> int | None:
+        """Where reading ends; None where only the object itself tells."""
+        return min((end for end in (self.until_offset, self.next_offset) if end is not None), default=None)
 
-def read_parts(store: ObjectStore, topic: str, partition: int, parts: Sequence[ObjectPart]) -> Iterator[Frame]:
-    """Read frames of all parts, checked; the next object is fetched while one is decoded."""
-    for part, found in fetch_parts(store, parts):
-        content, metadata = found_or_gone(part, found)
-        yield from read_segment(
-            content,
-            facts_from_metadata(metadata, part.object_key),
-            topic=topic,
-            partition=partition,
-            key=part.object_key,
-            from_offset=part.from_offset,
-            until_offset=part.until_offset,
-        )
+    def __str__(self) -> str:
+        end = self.end_offset
+        return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
 
 
-def fetch_parts(store: ObjectStore, parts: Sequence[ObjectPart]) -> Iterator[tuple[ObjectPart, FoundObject | None]]:
-    """Fetch the objects, one ahead of the one that is being worked on; None for one that is gone."""
+def read_parts(
+    store: ObjectStore,
+    topic: str,
+    partition: int,
+    parts: Sequence[ObjectPart],
+    *,
+    selection: Selection = EVERYTHING,
+    skip: Skip | None = None,
+    rooms: Rooms | None = None,
+) -> Iterator[Frame]:
+    """Read frames of all parts, checked; the next object is fetched while one is decoded.
+
+    Of times, only those that are selected. Damage raises NotWholeError, or is given to `skip`, and the object is left out.
+    With `rooms`, a frame holds until the next one is asked for.
+    """
+    for part, found in fetch_parts(store, parts, rooms):
+        frames = _read_part(part, found, topic, partition)
+        try:
+            if skip is not None and _has_no_facts(part, found):  # then its last block may tell, and that is too late
+                for _ in _read_part(part, found, topic, partition):
+                    pass
+            first = next(frames, None)  # what an object's facts tell of damage, they tell before that
+        except NotWholeError as error:
+            if skip is None:
+                raise
+            skip(part, error)
+            continue
+        if first is not None:
+            chosen = None if part.chosen_key is None else read_chosen(store, part.chosen_key)
+            for frame in chain([first], frames):
+                wanted = _within_times(frame, selection) if chosen is None else _among(frame, chosen)
+                if len(wanted):
+                    yield wanted
+
+
+def _read_part(part: ObjectPart, found: FoundObject | None, topic: str, partition: int) -> Iterator[Frame]:
+    from archiver.segment import read_segment  # noqa: PLC0415 - kernels, which nobody needs who only plans
+
+    content, metadata = found_or_gone(part, found)
+    yield from read_segment(
+        content,
+        facts_from_metadata(metadata, part.object_key),
+        topic=topic,
+        partition=partition,
+        key=part.object_key,
+        from_offset=part.from_offset,
+        until_offset=part.until_offset,
+    )
+
+
+def _has_no_facts(part: ObjectPart, found: FoundObject | None) -> bool:
+    return found is not None and facts_from_metadata(found[1], part.object_key) is None
+
+
+def _among(frame: Frame, chosen: Longs) -> Frame:
+    offsets = frame.column(Column.OFFSET)
+    places = np.minimum(np.searchsorted(chosen, offsets), len(chosen) - 1)
+    return frame.only(chosen[places] == offsets)
+
+
+def _within_times(frame: Frame, selection: Selection) -> Frame:
+    if not selection.has_times:
+        return frame
+    times = frame.column(Column.TIMESTAMP)
+    return frame.only((times != NO_TIMESTAMP) & (times >= selection.from_ms) & (times <= selection.until_ms))
+
+
+def fetch_parts(
+    store: ObjectStore, parts: Sequence[ObjectPart], rooms: Rooms | None = None
+) -> Iterator[tuple[ObjectPart, FoundObject | None]]:
+    """Fetch the objects, one ahead of the one that is being worked on; None for one that is gone.
+
+    With `rooms`, an object holds until the next one is asked for.
+    """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
-        ahead = pool.submit(store.get, parts[0].object_key) if parts else None
+
+        def fetch(index: int) -> FoundObject | None:
+            key = parts[index].object_key
+            return store.get(key) if rooms is None else store.get_into(rooms[index % 2], key)
+
+        ahead = pool.submit(fetch, 0) if parts else None
         for index, part in enumerate(parts):
             if ahead is None:
                 break
             found = ahead.result()
-            ahead = pool.submit(store.get, parts[index + 1].object_key) if index + 1 < len(parts) else None
+            ahead = pool.submit(fetch, index + 1) if index + 1 < len(parts) else None
             yield part, found
 
 

@@ -2,18 +2,17 @@
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from archiver.archived import ArchivedTopic, part_within, problems_within, wanted_readings
 from archiver.browse import Tell, find_topic
 from archiver.codec.rows import frame_rows
 from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Frame
-from archiver.inventory import EMPTY, Reading, problems_of
+from archiver.inventory import EMPTY
 from archiver.layout import Layout
-from archiver.reader import ObjectPart, read_parts
-from archiver.restore import ArchivedTopic
-from archiver.selection import EVERYTHING, LAST_LONG, Selection
+from archiver.reader import read_parts
+from archiver.selection import EVERYTHING, Selection
 from archiver.store import ObjectStore
 
 
@@ -37,8 +36,9 @@ def read_records(
             tell(problem)
         for reading in wanted_readings(topic.partitions.get(number, EMPTY).readable, wanted):
             try:
-                for frame in read_parts(store, topic.topic, number, [_part(reading, wanted)]):
-                    yield from (row for row in frame_to_values(frame, number) if wanted.has(row["timestamp"]))
+                parts = [part_within(reading, wanted)]
+                for frame in read_parts(store, topic.topic, number, parts, selection=wanted):
+                    yield from frame_to_values(frame, number)
             except NotWholeError as error:
                 tell(f"{topic.topic}-{number}: {error}")
 
@@ -89,39 +89,6 @@ def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
             f"{topic.topic} has no partition {partition} in the archive; it has {', '.join(map(str, have)) or 'none'}"
         )
     return have if partition is None else [partition]
-
-
-def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
-    """Tell what is missing of what is wanted. Where a damaged object lies is not known: it counts as wanted."""
-    inventory = topic.partitions.get(number, EMPTY)
-    gaps = tuple(
-        gap
-        for gap in inventory.gaps
-        if gap.first_offset <= selection.last_offset and gap.last_offset >= selection.first_offset
-    )
-    return problems_of(topic.topic, number, replace(inventory, gaps=gaps), topic.damaged.get(number, ()))
-
-
-def wanted_readings(readable: Sequence[Reading], selection: Selection) -> list[Reading]:
-    """Leave out objects that cannot hold a selected record, by their facts."""
-    return [reading for reading in readable if _may_hold(reading, selection)]
-
-
-def _may_hold(reading: Reading, selection: Selection) -> bool:
-    facts = reading.segment.facts
-    last = facts.last if reading.until_offset is None else min(facts.last, reading.until_offset - 1)
-    first = max(facts.first, reading.from_offset)
-    return first <= last and selection.may_hold(
-        first_offset=first, last_offset=last, min_timestamp=facts.min_timestamp, max_timestamp=facts.max_timestamp
-    )
-
-
-def _part(reading: Reading, selection: Selection) -> ObjectPart:
-    part = ObjectPart.of(reading)
-    wanted_end = None if selection.last_offset == LAST_LONG else selection.last_offset + 1
-    ends = [end for end in (part.until_offset, wanted_end) if end is not None]
-    first = max(part.from_offset, selection.first_offset)
-    return replace(part, from_offset=first, until_offset=min(ends, default=None))
 
 
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:

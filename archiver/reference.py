@@ -1,8 +1,9 @@
 """Every key of the configuration, told from the model itself: what it takes, what it is without, what it means; and what holds now."""
 
+import json
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,10 +20,15 @@ from archiver.config import (
     section_of,
     spell_duration,
     spell_size,
+    spell_time,
 )
+from archiver.kafka_keys import KAFKA_KEYS, shown
 
-MASK: Final = "********"
-_SECRET = re.compile(r"password|secret|\.key\.pem$|oauthbearer\.extensions$")
+_SPELLED: Final[Mapping[object, Callable[[int], str]]] = {
+    parse_size_bytes: spell_size,
+    parse_duration_ms: spell_duration,
+    parse_start: spell_time,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +91,11 @@ def _kind_of(annotation: Any) -> str:  # noqa: ANN401 - a type is any object
 
 def spell(info: FieldInfo, value: object) -> str:
     """Write a value as it could stand in the file."""
-    parsers = _parsers(info)
     if value is None:
         return ""
-    if parse_size_bytes in parsers and isinstance(value, int):
-        return spell_size(value)
-    if parse_duration_ms in parsers and isinstance(value, int):
-        return spell_duration(value)
+    if isinstance(value, int):
+        parsers = _parsers(info)
+        return next((write for parse, write in _SPELLED.items() if parse in parsers), str)(value)
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]" if value else ""
     if isinstance(value, Mapping):
@@ -99,7 +103,7 @@ def spell(info: FieldInfo, value: object) -> str:
     return str(value)
 
 
-def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str]]:
+def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | list[str]]]:
     """Tell every key with the value that holds, secrets masked; without those that have none."""
     for name, info in type(config).model_fields.items():
         dotted = f"{parent}{info.validation_alias or name}"
@@ -108,50 +112,26 @@ def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str]]:
             yield from effective(value, f"{dotted}.")
         elif isinstance(value, Mapping):
             for key, text in value.items():
-                yield f"{dotted}.{key}", MASK if _SECRET.search(key) else text
+                yield f"{dotted}.{key}", shown(key, text)
+        elif isinstance(value, tuple):
+            yield dotted, list(map(str, value))
         elif value is not None:
             yield dotted, spell(info, value)
 
 
-KAFKA_KEYS: Final[Sequence[tuple[str, str, str]]] = (
-    ("bootstrap.servers", "", "host:port, several with commas between; required"),
-    ("client.id", "archiver", "how brokers' logs and quotas name us"),
-    ("client.rack", "none", "reads from followers in this rack, where brokers allow it"),
-    ("socket.timeout.ms", "30000", "of one request; `request.timeout.ms` is the same"),
-    ("metadata.max.age.ms", "300000", "brokers are looked for again after so long at the latest"),
-    ("retry.backoff.ms", "100", "the first pause before another try"),
-    ("connections.max.idle.ms", "540000", "0: never closed"),
-    ("security.protocol", "plaintext", "plaintext, ssl, sasl_plaintext or sasl_ssl"),
-    ("ssl.ca.location", "the system's", "file (or folder) with the certificates of who signed the brokers'"),
-    ("ssl.ca.pem", "none", "the same as text"),
-    ("ssl.certificate.location", "none", "file with our certificate, and its chain (mTLS)"),
-    ("ssl.certificate.pem", "none", "the same as text"),
-    ("ssl.key.location", "none", "file with our private key"),
-    ("ssl.key.pem", "none", "the same as text; a secret"),
-    ("ssl.key.password", "none", "of the private key; a secret"),
-    ("ssl.endpoint.identification.algorithm", "https", "none: the name in a broker's certificate does not matter"),
-    ("enable.ssl.certificate.verification", "true", "false: any certificate will do; for tests alone"),
-    ("sasl.mechanism", "none", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI where both libraries have it"),
-    ("sasl.username", "none", "of PLAIN and SCRAM"),
-    ("sasl.password", "none", "of PLAIN and SCRAM; a secret"),
-    ("sasl.kerberos.service.name", "kafka", "of GSSAPI; the ticket is the one that `kinit` got"),
-    ("token_provider", "none", "of OAUTHBEARER: `module:function`, which returns a token, and when it expires (ms since 1970)"),
-    ("sasl.oauthbearer.method", "oidc", "of OAUTHBEARER, without token_provider: an OpenID provider"),
-    ("sasl.oauthbearer.client.id", "none", "at the provider"),
-    ("sasl.oauthbearer.client.secret", "none", "at the provider; a secret"),
-    ("sasl.oauthbearer.token.endpoint.url", "none", "of the provider"),
-    ("sasl.oauthbearer.scope", "none", "asked of the provider"),
-    ("sasl.oauthbearer.extensions", "none", "name=value, several with commas between, for the broker"),
-    ("https.ca.location", "the system's", "file with the certificates of who signed the provider's"),
-)  # fmt: skip
+def yaml_lines(found: Mapping[str, str | list[str]]) -> Iterator[str]:
+    """Write what `effective` tells as a configuration: but for what is masked, it means the same again."""
+    for key, value in found.items():
+        name = key if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
+        yield f"{name}: {json.dumps(value, ensure_ascii=False).replace('${', '$${')}"
 
 
 def reference_page() -> str:
     """docs/configuration.md, whole."""
     rows = [f"| `{row.key}` | {row.kind} | {_default(row)} | {row.meaning} |" for row in keys() if row.key != "kafka.*"]
     kafka = [
-        f"| `kafka.{key}` | {'`' + default + '`' if default else 'required'} | {meaning} |"
-        for key, default, meaning in KAFKA_KEYS
+        f"| `kafka.{key.name}` | {key.takes} | {'`' + key.default + '`' if key.default else 'required'} | {key.describe()} |"
+        for key in KAFKA_KEYS
     ]
     return "\n".join([
         "# Configuration",
@@ -160,7 +140,7 @@ def reference_page() -> str:
         "",
         "- Dotted and nested spelling of a key are the same. A key that is not known is an error, with the line and a suggestion.",
         "- A size is like `64MiB` or `1.5GB`, a duration like `5min`, `45s` or `7d`, a time like `2026-11-20T14:00:00Z`.",
-        "- `${NAME}` in a value is the environment variable NAME, `${file:PATH}` the content of a file without the line ends behind it; `$${` is the text `${`.",
+        "- `${NAME}` in a value is the environment variable NAME, `${file:PATH}` the content of a file without the line ends behind it; `$${` is the text `${`, and any other `${` is an error. Aliases (`&`, `*`) are taken, merge keys (`<<`) are not.",
         "- `archiver config show` prints what holds, with secrets masked.",
         "",
         "| key | takes | default | |",
@@ -171,8 +151,8 @@ def reference_page() -> str:
         "",
         "The names are librdkafka's. A key that one of the two Kafka clients cannot honour is refused. A secret is never shown.",
         "",
-        "| key | default | |",
-        "| --- | --- | --- |",
+        "| key | takes | default | |",
+        "| --- | --- | --- | --- |",
         *kafka,
         "",
     ])  # fmt: skip

@@ -1,26 +1,24 @@
 """What a restore will do: a plan is a value, made without effects."""
 
 import hashlib
-import json
-import re
-from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass, replace
 
-from archiver.control import TopicFact
+from archiver.archived import ArchivedTopic, part_within, problems_within, wanted_readings
 from archiver.errors import UsageError
-from archiver.inventory import EMPTY, PartitionInventory, Reading, problems_of
-from archiver.layout import is_topic_name
+from archiver.facts import Bounds, PartFacts
+from archiver.inventory import EMPTY, Reading
 from archiver.reader import ObjectPart
+from archiver.restore_request import RestoreRequest
+from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
 
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
 RETENTION_KEYS = ("retention.ms", "retention.bytes")
-_FIRST_TOPICS = 16  # enough to keep the cores busy while the others are planned
 _LARGEST_MESSAGE = str(2**31 - 1)  # what the source once took, the target takes; no fact tells how large headers are
 
 # They keep the broker's hands off while records of any age are filled in. Names that a broker lacks are left out later.
-_FILL_CONFIGS = {
+FILL_CONFIGS = {
     "cleanup.policy": "delete",
     **dict.fromkeys(RETENTION_KEYS, UNLIMITED),
     "message.timestamp.type": "CreateTime",
@@ -29,6 +27,7 @@ _FILL_CONFIGS = {
     "message.timestamp.difference.max.ms": _LONGEST,
     "max.message.bytes": _LARGEST_MESSAGE,
     "segment.bytes": str(2**30),  # Kafka's default; a batch must fit a segment
+    "segment.ms": _LONGEST,  # counted from record to record: old ones would begin a new file again and again
 }
 
 
@@ -39,9 +38,14 @@ class PartitionPlan:
     partition: int
     parts: tuple[ObjectPart, ...]
     stored_bytes: int
-    records: int  # as the facts have it; an upper bound when a part begins or ends inside its object
+    records: (
+        int  # as the facts have it; an upper bound where only some of an object's records are wanted, or it is v1.0
+    )
+    selection: Selection  # of the parts' records
     selection_digest: str
     problem: str = ""  # why this partition is not restored; the others are
+    missing: tuple[str, ...] = ()  # what is not in the archive, and was to be skipped
+    facts: tuple[PartFacts, ...] = ()  # of the parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +56,44 @@ class TopicPlan:
     life: int
     target: str
     partitions: tuple[PartitionPlan, ...]
-    fill_configs: Mapping[str, str]
     final_configs: Mapping[str, str]
     archived_retention: Mapping[str, str]
+    appends: bool = False  # the target was there, with records of others: those and its configs are left alone
+    repartition: int | None = None  # into so many partitions, by key; None: each into its own
+
+    @property
+    def target_partitions(self) -> int:
+        return self.repartition or len(self.partitions)
 
     @property
     def records(self) -> int:
         return sum(partition.records for partition in self.partitions)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(partition.stored_bytes for partition in self.partitions)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is known which records a predicate, or the last of each key, leaves: the facts are of those."""
+        return any(part.chosen_key is not None for partition in self.partitions for part in partition.parts)
+
+    @property
+    def has_problems(self) -> bool:
+        return any(partition.problem for partition in self.partitions)
+
+    @property
+    def may_be_mended(self) -> bool:
+        """Whether partitions that were refused can still come back: nothing was written of them, or for them."""
+        return self.has_problems and self.repartition is None
+
+    def mended_by(self, later: "TopicPlan") -> "TopicPlan":
+        """Take from a later plan what this one had to refuse; all else stays, for it may be half done."""
+        if not self.may_be_mended or (later.source, later.life) != (self.source, self.life):
+            return self
+        fresh = {partition.partition: partition for partition in later.partitions}
+        partitions = (fresh.get(one.partition, one) if one.problem else one for one in self.partitions)
+        return replace(self, partitions=tuple(partitions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,95 +104,106 @@ class RestorePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedTopic:
-    """What the archive has of a topic in one life, joined with those that it goes on from; `fact` None: its shape is not known."""
+class Effort:
+    """What a plan takes, roughly."""
 
-    topic: str
-    life: int
-    fact: TopicFact | None
-    partitions: Mapping[int, PartitionInventory]
-    damaged: Mapping[int, Sequence[str]]  # partition -> what is wrong with its objects
-    other_lives: tuple[int, ...]  # that have records, and of which nothing is joined here
+    gets: int  # of objects
+    puts: int  # of small ones: claims, maps, notes
+    batches: int  # one produce request each
+    seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreRequest:
-    """What a restore was asked for; the same request is the same restore, whatever it finds."""
+# What two cores did with a broker and a store beside them (docs/benchmarks.md), for one.
+_RECORDS_A_SECOND = 750_000
+_BYTES_A_SECOND = 120_000_000
+_PARTITION_S = 0.085  # its claim, map and note, and its log's first and last steps, however little is in it
+_BATCH_S = 0.0007
+_START_S = 7.0
+_PUTS_A_PARTITION = 3  # what is claimed, its map, that it was read back
+_PUTS_A_TOPIC = 2  # its plan, that it is finished
+_PUTS_A_DEALT_TOPIC = 4  # and one claim on all its partitions, that they were read back
 
-    topics: str | None = None  # a regular expression; None: all
-    renames: Mapping[str, str] = field(default_factory=dict)
-    life: int | None = None  # None: the newest of each topic
-
-    @classmethod
-    def parse(cls, topics: str | None, renames: Iterable[str], life: int | None = None) -> "RestoreRequest":
-        """Make one of what stands on the command line: `renames` are `OLD=NEW`. Raises UsageError."""
-        return cls(topics=topics, renames=_parse_renames(renames), life=life)
-
-    def targets(self, names: Iterable[str]) -> dict[str, str]:
-        """Choose among the topics of an archive; returns into which topic each is restored. Raises UsageError."""
-        targets = {name: self.renames.get(name, name) for name in sorted(names) if is_wanted(name, self.topics)}
-        if not targets:
-            raise UsageError(
-                f"no archived topic matches {self.topics or 'anything'}; `archiver ls` shows what there is"
-            )
-        absent = self.renames.keys() - targets
-        if absent:
-            raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
-        doubled = sorted(name for name, count in Counter(targets.values()).items() if count > 1)
-        if doubled:
-            raise UsageError(f"two topics would be restored into {', '.join(doubled)}; rename one of them")
-        return targets
-
-    def waves(self, targets: Mapping[str, str], existing: Container[str]) -> list[dict[str, str]]:
-        """Share targets out: the first wave is small, and is filled while the others are planned and created.
-
-        What may be refused is in the first one, before anything is changed: targets that exist already, and all of
-        them when a life was asked for that they may not have.
-        """
-        new = [source for source, target in targets.items() if target not in existing]
-        later = new[_FIRST_TOPICS:] if self.life is None else []
-        first = targets.keys() - later
-        waves = ({name: targets[name] for name in sorted(names)} for names in (first, later))
-        return [wave for wave in waves if wave]
-
-    def default_id(self, archive_url: str, target_cluster_id: str) -> str:
-        """Return the same id for the same command, so that running it again resumes."""
-        renames = [f"{old}={new}" for old, new in sorted(self.renames.items())]
-        request = [archive_url, target_cluster_id, self.topics, renames, self.life]
-        return hashlib.sha256(json.dumps(request).encode()).hexdigest()[:16]
+_OPEN_BATCHES_BYTES = 32 * 1024 * 1024  # of all partitions together that a source is dealt out to
+_LEAST_BATCH_BYTES = 16 * 1024  # each; below this the broker's work per batch shows
 
 
-def _parse_renames(texts: Iterable[str]) -> dict[str, str]:
-    """Parse `old=new` pairs."""
-    renames: dict[str, str] = {}
-    for text in texts:
-        old, equals, new = text.partition("=")
-        if not (equals and old and new) or old in renames:
-            raise UsageError(f"--rename {text}: must be OLD=NEW, each OLD once")
-        if not is_topic_name(new):
-            raise UsageError(f"--rename {text}: {new} cannot be a topic's name (1 to 249 of a-z A-Z 0-9 . _ -)")
-        renames[old] = new
-    return renames
+def dealt_batch_bytes(batch_bytes: int, partitions: int) -> int:
+    """Return how large a batch may be where so many are open at once."""
+    return min(batch_bytes, max(_LEAST_BATCH_BYTES, _OPEN_BATCHES_BYTES // partitions))
 
 
-def is_wanted(topic: str, topics_regex: str | None) -> bool:
-    """Tell whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
-    if topic.startswith("__"):
-        return topics_regex is not None and topic in topics_regex.split("|")
-    try:
-        return topics_regex is None or re.fullmatch(topics_regex, topic) is not None
-    except re.error as error:
-        raise UsageError(f"--topics {topics_regex}: not a regular expression: {error}") from error
-
-
-def plan_restore(archive: Iterable[ArchivedTopic], targets: Mapping[str, str]) -> RestorePlan:
-    """Plan each topic of an archive that has a target."""
-    return RestorePlan(
-        topics=tuple(_plan_topic(topic, targets[topic.topic]) for topic in archive if topic.topic in targets)
+def effort_of(topics: Collection[TopicPlan], request: RestoreRequest, cores: int) -> Effort:
+    """Estimate from facts: how many requests, and how long on so many cores, unless brokers or store are slower."""
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    parts = [part for partition in partitions for part in partition.parts]
+    to_choose = sum(part.chosen_key is None for part in parts) if request.is_chosen else 0
+    lists = len(parts) if request.is_chosen else 0  # of which records were chosen
+    batches = sum(_batches(topic, request.batch_bytes) for topic in topics)
+    work_s = _work_s(partitions)
+    seconds = max(work_s, batches * _BATCH_S) + (work_s if to_choose else 0)  # all is read before any of it is filled
+    seconds = (seconds + len(partitions) * _PARTITION_S) / max(1, cores)
+    if request.rate_bytes:
+        seconds = max(seconds, sum(one.stored_bytes for one in partitions) / request.rate_bytes)
+    return Effort(
+        gets=len(parts) + to_choose + lists,
+        puts=sum(map(_puts, topics)) + to_choose,
+        batches=batches,
+        seconds=_START_S + seconds,
     )
 
 
-def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
+def _work_s(partitions: Iterable[PartitionPlan]) -> float:
+    """Return what one core takes for records and bytes."""
+    counts = [(one.records, _size(one)) for one in partitions]
+    return max(
+        sum(records for records, _ in counts) / _RECORDS_A_SECOND, sum(size for _, size in counts) / _BYTES_A_SECOND
+    )
+
+
+def _size(partition: PartitionPlan) -> int:
+    return sum(facts.bytes for facts in partition.facts)
+
+
+def _puts(topic: TopicPlan) -> int:
+    filled = sum(not partition.problem for partition in topic.partitions)
+    return _PUTS_A_DEALT_TOPIC if topic.repartition else _PUTS_A_TOPIC + _PUTS_A_PARTITION * filled
+
+
+def _batches(topic: TopicPlan, batch_bytes: int) -> int:
+    """Estimate how many are sent: the last one to each partition is not full."""
+    targets = topic.repartition or 1  # that a partition is dealt out to
+    most_bytes = dealt_batch_bytes(batch_bytes, targets) if topic.repartition else batch_bytes
+    return sum(_size(one) // most_bytes + min(one.records, targets) for one in topic.partitions if not one.problem)
+
+
+def with_mended(begun: Iterable[TopicPlan], new: Iterable[TopicPlan]) -> list[TopicPlan]:
+    """Put together what earlier runs have planned, and what is planned now, also of what those had to refuse."""
+    later = {topic.target: topic for topic in new}
+    mended = [topic.mended_by(later.pop(topic.target, topic)) for topic in begun]
+    return [*mended, *later.values()]
+
+
+def plan_restore(
+    archive: Iterable[ArchivedTopic], targets: Mapping[str, str], request: RestoreRequest | None = None
+) -> RestorePlan:
+    """Plan each topic of an archive that has a target."""
+    asked = request or RestoreRequest()
+    return RestorePlan(
+        topics=tuple(_plan_topic(topic, targets[topic.topic], asked) for topic in archive if topic.topic in targets)
+    )
+
+
+def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> None:
+    """Refuse what would bring back nothing: partitions that none of the topics has. Raises UsageError."""
+    known = max((len(topic.partitions) for topic in topics), default=0)
+    for option, asked in (("--partitions", request.wanted.partitions), ("--offsets", request.wanted.offsets)):
+        absent = sorted(number for number in asked or () if number >= known)
+        if absent and known:
+            names = ", ".join(map(str, absent[:5]))
+            raise UsageError(f"{option}: no topic that is restored has partition {names}; they have 0 to {known - 1}")
+
+
+def _plan_topic(topic: ArchivedTopic, target: str, request: RestoreRequest) -> TopicPlan:
     known = topic.fact.partitions if topic.fact is not None else 0
     count = max(known, *(number + 1 for number in (*topic.partitions, *topic.damaged)), 1)
     configs = dict(topic.fact.configs) if topic.fact is not None else {}
@@ -165,37 +211,56 @@ def _plan_topic(topic: ArchivedTopic, target: str) -> TopicPlan:
         source=topic.topic,
         life=topic.life,
         target=target,
-        partitions=tuple(_plan_partition(topic, number) for number in range(count)),
-        fill_configs=_FILL_CONFIGS,
+        partitions=tuple(_plan_partition(topic, number, request) for number in range(count)),
         final_configs={name: value for name, value in configs.items() if name not in RETENTION_KEYS},
         archived_retention={name: configs[name] for name in RETENTION_KEYS if name in configs},
+        repartition=request.repartition,
     )
 
 
-def _plan_partition(topic: ArchivedTopic, number: int) -> PartitionPlan:
-    inventory = topic.partitions.get(number, EMPTY)
-    readings = inventory.readable
+def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) -> PartitionPlan:
+    selection = request.wanted.of(number)
+    if selection is None:
+        selection, readings, problems = EVERYTHING, [], []
+    else:
+        readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        problems = problems_within(topic, number, selection)
+    parts = tuple(part_within(reading, selection) for reading in readings)
     return PartitionPlan(
         partition=number,
-        parts=tuple(ObjectPart.of(reading) for reading in readings),
+        parts=parts,
         stored_bytes=sum(reading.segment.size for reading in readings),
-        records=sum(reading.segment.facts.records for reading in readings),
-        selection_digest=_selection_digest(readings),
-        problem="; ".join(problems_of(topic.topic, number, inventory, topic.damaged.get(number, ()))),
+        records=sum(reading.segment.most_records for reading in readings),
+        selection=selection,
+        selection_digest=_selection_digest(readings, selection),
+        problem="" if request.skips_damage else "; ".join(problems),
+        missing=tuple(problems) if request.skips_damage else (),
+        facts=tuple(_facts_of(part, reading) for part, reading in zip(parts, readings, strict=True)),
     )
 
 
-def _selection_digest(readings: Iterable[Reading]) -> str:
-    lines = (
-        f"{reading.segment.object_key} {reading.from_offset} {reading.segment.facts.sha256}"
+def _facts_of(part: ObjectPart, reading: Reading) -> PartFacts:
+    facts = reading.segment.facts
+    if isinstance(facts, Bounds):  # nobody knows how large its records are: what is known is how large it is itself
+        size = reading.segment.size
+        return PartFacts(False, reading.segment.most_records, FIRST_LONG, LAST_LONG, size, size, 0)
+    return PartFacts(
+        is_exact=part.from_offset <= facts.first and (part.until_offset is None or part.until_offset > facts.last),
+        records=facts.records,
+        min_timestamp=facts.min_timestamp,
+        max_timestamp=facts.max_timestamp,
+        bytes=facts.bytes,
+        source_bytes=facts.source_bytes,
+        largest_record=facts.largest_record,
+    )
+
+
+def _selection_digest(readings: Iterable[Reading], selection: Selection) -> str:
+    lines = [
+        f"{reading.segment.object_key} {reading.from_offset} {reading.segment.content_id}"
         + ("" if reading.until_offset is None else f" {reading.until_offset}")
         for reading in readings
-    )
+    ]
+    if selection != EVERYTHING:
+        lines.append(" ".join(map(str, astuple(selection))))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def check_restore_id(restore_id: str) -> str:
-    """Return an id that can stand in a key."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", restore_id, re.ASCII) is None:
-        raise UsageError(f"--id {restore_id}: must be 1 to 64 of a-z A-Z 0-9 . _ -, and begin with a letter or a digit")
-    return restore_id

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from archiver.class_archive import options_to_read, options_to_write
 from archiver.errors import ArchiverError, TemporaryError
 
 OLDEST_JAVA: Final = 17  # what Kafka 4 brokers need
@@ -112,6 +113,20 @@ def fetch_kafka(version: str, cache_dir: Path) -> Path:
     return target
 
 
+def keep_classes(jars: Path) -> None:
+    """Have brokers with these jars start with half the CPU from now on: one is started and stopped, which takes five seconds."""
+    classes = _classes_of(jars)
+    classes.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kafka-") as folder, options_to_write(classes) as options:
+        broker = KafkaBroker(jars, Path(folder), java_options=(*JAVA_OPTIONS, *options))
+        broker.start()
+        broker.stop()
+
+
+def _classes_of(jars: Path) -> Path:
+    return jars.parent / f"{jars.name}.jsa"
+
+
 def _find_ivy() -> Path:
     """PySpark carries Ivy. It is found without an import, which would be another layer and two seconds."""
     spec = importlib.util.find_spec("pyspark")
@@ -137,11 +152,18 @@ def _retrieve(java: str, ivy: Path, version: str, staging: Path) -> None:
         raise TemporaryError(
             f"could not fetch Kafka {version} from the Maven registry; check the network, a proxy "
             f"(java -Dhttps.proxyHost), or name a mirror in {settings}. Ivy said:\n{said}"
-        )
+        ).in_lines()
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)  # noqa: S603
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # noqa: S603
+        try:
+            printed, _ = process.communicate()
+        except BaseException:  # on Ctrl-C subprocess.run would leave it alone while it still writes
+            process.kill()
+            process.wait()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, printed)
 
 
 def _last_lines(text: str, count: int) -> list[str]:
@@ -182,7 +204,7 @@ class KafkaBroker:
         self.log_path = data_dir / "broker.log"
         self.port, controller_port = free_ports(2)
         self.controller: str = f"127.0.0.1:{controller_port}" if joins is None else joins.controller
-        self.cluster_id: str = _cluster_id() if joins is None else joins.cluster_id
+        self.cluster_id: str = _random_id() if joins is None else joins.cluster_id
         self._is_controller = joins is None
         self._properties = dict(properties or {})
         self._java_options = java_options
@@ -212,7 +234,7 @@ class KafkaBroker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         settings = self._write_properties()
         if not (self.data_dir / "log" / "meta.properties").exists():
-            self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
+            self._format(java, settings)
         command = ["/bin/sh", "-c", WATCHED_EXEC, "sh", *self._java(java), "kafka.Kafka", str(settings)]
         with self.log_path.open("ab") as log:
             # Its own session: a Ctrl-C at the terminal reaches us alone, and we stop the broker in our order.
@@ -255,7 +277,8 @@ class KafkaBroker:
         self.stop()
 
     def _java(self, java: str) -> list[str]:
-        return [java, *self._java_options, *LOGGING_OPTIONS, "-cp", f"{self.jars}/*"]
+        options = [*options_to_read(_classes_of(self.jars)), *self._java_options]
+        return [java, *options, *LOGGING_OPTIONS, "-cp", f"{self.jars}/*"]
 
     def _write_properties(self) -> Path:
         listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
@@ -271,11 +294,25 @@ class KafkaBroker:
         path.write_text("".join(f"{name}={text}\n" for name, text in properties.items()), encoding="utf-8")
         return path
 
+    def _format(self, java: str, settings: Path) -> None:
+        """Kafka's own tool does it, and is another JVM: for all but the first broker what it wrote is copied, with other names."""
+        folder = self.data_dir / "log"
+        features = _FORMATTED.get(self.jars)
+        if features is None:
+            self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
+            _FORMATTED[self.jars] = (folder / "bootstrap.checkpoint").read_bytes()
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "bootstrap.checkpoint").write_bytes(features)
+        node_id = {**BROKER_PROPERTIES, **self._properties}["node.id"]
+        names = {"version": "1", "cluster.id": self.cluster_id, "node.id": node_id, "directory.id": _random_id()}
+        (folder / "meta.properties").write_text("".join(f"{name}={text}\n" for name, text in names.items()))
+
     def _run_to_end(self, java: str, *arguments: str) -> None:
         done = _run([*self._java(java), *arguments])
         if done.returncode != 0:
             said = "\n".join(_last_lines(done.stdout, 15))
-            raise ArchiverError(f"{arguments[0]} failed with {done.returncode} in {self.data_dir}:\n{said}")
+            raise ArchiverError(f"{arguments[0]} failed with {done.returncode} in {self.data_dir}:\n{said}").in_lines()
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         while not _answers(self.port):
@@ -286,7 +323,7 @@ class KafkaBroker:
 
     def _start_error(self, what: str) -> ArchiverError:
         said = self.last_log_lines()
-        return ArchiverError(f"the broker at {self.bootstrap} {what}; the end of {self.log_path}:\n{said}")
+        return ArchiverError(f"the broker at {self.bootstrap} {what}; the end of {self.log_path}:\n{said}").in_lines()
 
     def _end(self, number: signal.Signals, timeout: float) -> None:
         process, self._process = self._process, None
@@ -306,7 +343,11 @@ class KafkaBroker:
                 process.stdin.close()
 
 
-def _cluster_id() -> str:
+# By the folder with its jars: the features of a version, which hold for each cluster that begins with it.
+_FORMATTED: Final[dict[Path, bytes]] = {}
+
+
+def _random_id() -> str:
     """22 characters, as Kafka writes 16 random bytes; never with a leading dash, which its tool reads as an option."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     source = random.SystemRandom()

@@ -3,9 +3,7 @@
 import hashlib
 import io
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -27,6 +25,7 @@ from archiver.errors import CorruptSegmentError, TemporaryError
 from archiver.facts import Hole, SegmentFacts, facts_from_header
 from archiver.frame import Column, Frame
 from archiver.room import BlockRoom
+from archiver.spool import Spool, in_spool
 from archiver.tally import Tally
 
 # What the facts hold of holes must leave room for the rest under 2 KB.
@@ -64,17 +63,22 @@ class FinishedSegment:
     source: PartitionSource
     facts: SegmentFacts
     header: bytes
+    spool: Spool
     blocks: Path
     size: int
 
     def open_body(self) -> "SegmentBody":
         """Open the whole object for reading; the caller closes it."""
-        with _in_spool(self.blocks):
+        with in_spool(self.blocks):
             return SegmentBody(self.header, self.blocks)
 
     def discard(self) -> None:
-        """Delete the local file: the object is durable, or will be cut again."""
+        """Delete the local file: the object will be cut again. Whoever still reads it, keeps it."""
         self.blocks.unlink(missing_ok=True)
+
+    def recycle(self) -> None:
+        """Give the local file back to be written over: the object is durable, and no put reads the file any more."""
+        self.spool.give_back(self.blocks)
 
 
 class SegmentBody(io.RawIOBase):
@@ -134,17 +138,6 @@ class _Coverage:
     holes: list[Hole] = field(default_factory=list)
 
 
-@contextmanager
-def _in_spool(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TemporaryError(
-            f"{path}: {error.strerror or error}; make room, or name another directory in backup.spool.dir. Kafka still has"
-            " the records"
-        ) from error
-
-
 class OpenSegment:
     """Rows of one partition on their way into one object.
 
@@ -153,7 +146,7 @@ class OpenSegment:
     """
 
     def __init__(
-        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Path, room: BlockRoom | None = None
+        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Spool, room: BlockRoom | None = None
     ) -> None:
         self.source = source
         self._limits = limits
@@ -161,13 +154,12 @@ class OpenSegment:
         self._blocks = BlockEncoder(
             topic=source.topic, partition=source.partition, codec=limits.codec, level=limits.level, sync=self._sync
         )
-        with _in_spool(spool):  # without the topic's name: it may be as long as a file's name may be
-            handle, name = tempfile.mkstemp(prefix=f"{source.partition}-{base}-", suffix=".blocks", dir=spool)
-            os.close(handle)
+        self._spool = spool
+        # Without the topic's name: it may be as long as a file's name may be.
+        self._file = spool.new_file(f"{source.partition}-{base}")
         self._room = room or BlockRoom()
         self._room.enter()
         self._holds_room = True
-        self._file = Path(name)
         self._file_bytes = 0
         self._uncompressed = 0
         self._sha256 = hashlib.sha256()
@@ -247,9 +239,12 @@ class OpenSegment:
         block = self._blocks.flush()
         self._sha256.update(block)
         with (
-            _in_spool(self._file),
-            self._file.open("ab") as file,
+            in_spool(self._file),
+            self._file.open("r+b") as file,
         ):  # buffered: a raw write may take a part and not say so
+            if file.seek(0, io.SEEK_END) < self._file_bytes:
+                raise self._touched()
+            file.seek(self._file_bytes)
             file.write(block)
         self._file_bytes += len(block)
 
@@ -259,15 +254,23 @@ class OpenSegment:
             raise ValueError(f"{self.source}: there is no segment without a record")
         self._flush_block()
         self._leave_room()
-        with _in_spool(self._file):
-            written_bytes = self._file.stat().st_size
-        if written_bytes != self._file_bytes:
-            raise TemporaryError(f"{self._file}: is not what was written to it; Kafka still has the records")
+        with in_spool(self._file):
+            if self._file.stat().st_size < self._file_bytes:
+                raise self._touched()
+            os.truncate(self._file, self._file_bytes)
         facts = self._facts()
         header = encode_header(self._limits.codec, self._sync, facts.to_header())
         return FinishedSegment(
-            source=self.source, facts=facts, header=header, blocks=self._file, size=len(header) + self._file_bytes
+            source=self.source,
+            facts=facts,
+            header=header,
+            spool=self._spool,
+            blocks=self._file,
+            size=len(header) + self._file_bytes,
         )
+
+    def _touched(self) -> TemporaryError:
+        return TemporaryError(f"{self._file}: is not what was written to it; Kafka still has the records")
 
     def _facts(self) -> SegmentFacts:
         coverage = self._coverage
@@ -296,7 +299,7 @@ class OpenSegment:
 
 
 def read_segment(
-    content: bytes,
+    content: bytes | memoryview,
     facts: SegmentFacts | None,
     *,
     topic: str,

@@ -1,10 +1,15 @@
-"""Which records of a partition a reader wants: a range of offsets and a range of times."""
+"""Which records a reader wants: of a topic some partitions, of a partition a range of offsets and a range of times."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 FIRST_LONG = -(2**63)
 LAST_LONG = 2**63 - 1
 NO_TIMESTAMP = -1  # docs/format.md §3.1
+_MOST_PARTITIONS = 100_000
+
+Ranges = Mapping[int, tuple[int, int]]  # partition -> first and last offset, both inclusive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +54,56 @@ class Selection:
 
 
 EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSelection:
+    """Some of a topic's partitions, and of those a range of offsets each and one range of times."""
+
+    partitions: frozenset[int] | None = None  # None: all
+    offsets: Ranges | None = None  # None: all, of all partitions; a partition that is not named has none
+    from_ms: int = FIRST_LONG
+    until_ms: int = LAST_LONG
+
+    @property
+    def names_partitions(self) -> bool:
+        return self.partitions is not None or self.offsets is not None
+
+    def of(self, partition: int) -> Selection | None:
+        """Return what is wanted of a partition; None: nothing."""
+        if self.partitions is not None and partition not in self.partitions:
+            return None
+        if self.offsets is not None and partition not in self.offsets:
+            return None
+        first, last = (0, LAST_LONG) if self.offsets is None else self.offsets[partition]
+        return Selection(first_offset=first, last_offset=last, from_ms=self.from_ms, until_ms=self.until_ms)
+
+
+WHOLE = TopicSelection()
+
+
+def parse_partitions(text: str) -> frozenset[int]:
+    """Parse `0,3-5`. Raises ValueError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part, re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < first + _MOST_PARTITIONS:
+            raise ValueError(f"{part!r} is not like 3 or 3-5")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def parse_offsets(text: str) -> Ranges:
+    """Parse `0:100-200,1:50-`: partition, first and last offset. Raises ValueError."""
+    found: dict[int, tuple[int, int]] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9}):(\d{1,18})(?:(-)(\d{1,18})?)?\s*", part, re.ASCII)
+        if match is None:
+            raise ValueError(f"{part!r} is not like 0:100-200, 0:100- or 0:100")
+        partition, first = int(match[1]), int(match[2])
+        last = LAST_LONG if match[3] and not match[4] else int(match[4] or first)
+        if first > last or partition in found:
+            raise ValueError(f"{part!r}: each partition once, the lower offset first")
+        found[partition] = (first, last)
+    return found

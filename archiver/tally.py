@@ -46,6 +46,11 @@ class Tally:
         self._found[MAX_TIMESTAMP] = np.iinfo(np.int64).min
 
     @property
+    def payload_bytes(self) -> int:
+        """Of keys and values."""
+        return int(self._found[PAYLOAD_BYTES])
+
+    @property
     def digest(self) -> int:
         return int(self._found[DIGEST])
 

@@ -1,23 +1,37 @@
 """Is the archive whole? What is looked at, level by level, and what is found."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
-from archiver.codec.avro import encode_header, says_the_same, split_blocks
-from archiver.control import decode_fact, encode_fact, topic_stream
+from archiver.chosen import CHOSEN_DIGEST, decode_chosen
+from archiver.codec.avro import (
+    RECORD_SCHEMAS,
+    ContainerHeader,
+    decode_header,
+    encode_header,
+    says_the_same,
+    split_blocks,
+)
+from archiver.control import RESTORES, TOPICS, TopicFact, decode_fact, encode_fact, read_cluster, topic_stream
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import SegmentFacts, facts_from_metadata
+from archiver.facts import PREFIX_IN_HEADER, Bounds, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.holdings import look, problems_in
-from archiver.index import check_index_file, read_index
+from archiver.index import SHA256, Index, check_index_file, read_index
 from archiver.inventory import Inventory, Segment
 from archiver.layout import Layout, SegmentKey
+from archiver.listing import list_beside
+from archiver.offset_map import HOW_TO_MEND, check_offset_map
 from archiver.segment import check_header, read_segment
 from archiver.store import PROBE, ObjectStore
 from archiver.tally import Tally
 
 _READS_AT_ONCE = 16
+_MEND_INDEX = (
+    "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
+)
 
 
 class Level(StrEnum):
@@ -39,45 +53,158 @@ class Listing:
     notes: Sequence[str]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that could be whole, and nothing tells that there ever was."""
+        return not self.topics and not self.problems
+
+    @property
     def records(self) -> int:
-        return sum(segment.facts.records for segment in self.segments)
+        """As many as are counted: those of v1.0 objects are not."""
+        return sum(one.facts.records for one in self.segments if isinstance(one.facts, SegmentFacts))
 
 
-def check_listing(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
-    """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there."""
-    reach = read_index(store, layout).reach()  # before the listing: what is put meanwhile is no loss
-    inventory, known, unreadable = look(store, layout, wanted, reads_all=True)
+def check_listing(
+    store: ObjectStore,
+    layout: Layout,
+    wanted: Callable[[str], bool] | None = None,
+    tell: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Listing:
+    """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there.
+
+    `tell` is told now and then how many objects were asked for their facts, and of how many.
+    """
+    index = read_index(store, layout)  # before the listing: what is put meanwhile is no loss
+    inventory, known, facts, unreadable = look(store, layout, wanted, asks_all=True, tell=tell)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
         for number, found in numbered.items()
     }
     segments = [segment for found in partitions.values() for segment in (*found.segments, *found.shadowed)]
-    gone = [*_lost_ends(reach, inventory, wanted), *_lost_facts(store, layout, inventory, known)]
+    remembered = {topic: number for topic, number in index.newest_facts.items() if wanted is None or wanted(topic)}
+    others = [problem for segment in segments if (problem := _other_facts(segment, index))]
+    others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
+    others += _contradictions(store, layout, segments, facts)
+    gone = [*_lost_ends(index.reach(), inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
+    gone += _lost_beside(store, layout) if wanted is None else ()
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
         segments=segments,
-        problems=[*unreadable, *problems_in(inventory), *gone],
-        notes=list(_notes(inventory)),
+        problems=[*unreadable, *problems_in(inventory), *others, *gone],
+        notes=[
+            *_notes(inventory),
+            *(f"{key}: is not one of ours" for key in (list_beside(store, layout) if wanted is None else ())),
+            *_unremembered(layout, index, segments),
+        ],
     )
 
 
+def _other_facts(segment: Segment, index: Index) -> str:
+    """Tell when the index remembers other facts under this key: nobody changes an object, and no ETag is of the metadata."""
+    remembered = index.remembered(segment.key)
+    if remembered is None or remembered == segment.facts or not isinstance(segment.facts, SegmentFacts):
+        return ""
+    ours, theirs = segment.facts.to_header(), remembered.to_header()
+    differing = ", ".join(name.removeprefix(PREFIX_IN_HEADER) for name, text in theirs.items() if ours[name] != text)
+    is_same = index.find(segment.key, segment.size, segment.etag) is not None
+    what = "its metadata is not as it was written" if is_same else "is not the object that was put there"
+    return f"{segment.object_key}: {what}: the index has other {differing}; bring its older version back"
+
+
+def _contradictions(
+    store: ObjectStore, layout: Layout, segments: Sequence[Segment], facts: Mapping[str, TopicFact]
+) -> Iterator[str]:
+    """Tell where objects, topics' control facts and the cluster's are not of one topic id, or of one cluster."""
+    where = layout.fact_key("cluster", 0)
+    try:
+        owner = read_cluster(store, layout)
+    except NotWholeError as error:
+        yield str(error)
+        owner = None
+    for topic, fact in sorted(facts.items()):
+        if owner not in {None, fact.cluster_id}:
+            yield f"{_newest(layout, topic)}: is of cluster {fact.cluster_id}, and {where} of {owner}; bring back what was changed"
+    alike = Counter(
+        (one.key.topic, one.key.life, one.facts.topic_id, one.facts.cluster_id)
+        for one in segments
+        if isinstance(one.facts, SegmentFacts)  # v1.0 tells neither
+    )
+    for (topic, life, topic_id, cluster_id), count in sorted(alike.items()):
+        name = f"{topic}@{life}" if life else topic
+        known = facts.get(topic)
+        lives = () if known is None else known.lives
+        if owner not in {None, cluster_id}:
+            yield f"{name}: {count} objects are of cluster {cluster_id}, and {where} of {owner}; bring back what was changed"
+        if known is not None and life >= len(lives):
+            yield f"{name}: {count} objects are of a life that {_newest(layout, topic)} does not have; bring it back"
+        elif lives and len({topic_id, lives[life].topic_id} - {""}) > 1:  # brokers before 2.8 have none
+            yield (
+                f"{name}: {count} objects are of topic id {topic_id}, and {_newest(layout, topic)} has"
+                f" {lives[life].topic_id} there; bring back what was changed"
+            )
+
+
+def _newest(layout: Layout, topic: str) -> str:
+    return f"the newest fact in {layout.control_prefix(topic_stream(topic))}"
+
+
 def _lost_facts(
-    store: ObjectStore, layout: Layout, inventory: Inventory, known: Mapping[str, Sequence[int]]
+    store: ObjectStore,
+    layout: Layout,
+    inventory: Inventory,
+    known: Mapping[str, Sequence[int]],
+    remembered: Mapping[str, int],
 ) -> Iterator[str]:
     """Tell of control facts that must be there: the cluster's, each topic's, and those before one that is there.
 
-    That a topic's newest fact is gone nothing tells.
+    That a topic's newest fact is gone only the index remembers.
     """
-    topics = {topic for topic, _ in inventory.partitions}
+    topics = {
+        topic
+        for (topic, _), numbered in inventory.partitions.items()
+        for found in numbered.values()
+        if any(isinstance(one.facts, SegmentFacts) for one in (*found.segments, *found.shadowed))
+    }  # writers of v1.0 keep nothing beside the objects
     if topics and store.head(layout.fact_key("cluster", 0)) is None:
         yield f"{layout.fact_key('cluster', 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
     with_facts = {topic for topic, found in known.items() if found}
-    for topic in sorted(topics | with_facts):
+    for topic in sorted(topics | with_facts | remembered.keys()):
         found = known.get(topic, ())
-        for number in sorted(set(range(max(found, default=0) + 1)) - set(found)):
+        newest = max(*found, remembered.get(topic, 0), 0)
+        for number in sorted(set(range(newest + 1)) - set(found)):
             yield f"{layout.fact_key(topic_stream(topic), number)}: is gone; bring it back from the bucket's versions"
+
+
+def _lost_beside(store: ObjectStore, layout: Layout) -> Iterator[str]:
+    """Tell what must be there by what else is: facts before the newest of a stream, and what a restore has written."""
+    numbers: dict[str, set[int]] = {}
+    mapped: set[str] = set()
+    for item in store.list(layout.control_root):
+        found = layout.split_fact(item.key)
+        if found is not None:
+            numbers.setdefault(found[0], set()).add(found[1])
+        elif (offset_map := layout.parse_offset_map(item.key)) is not None:
+            mapped.add(f"{RESTORES}/{offset_map.restore_id}/{offset_map.topic}/{offset_map.partition}")
+    for stream, there in sorted(numbers.items()):
+        if not stream.startswith(f"{TOPICS}/"):  # of these the index knows more
+            for number in sorted(set(range(max(there))) - there):
+                yield f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions"
+    for stream in sorted(one for one in numbers.keys() - mapped if one.startswith(f"{RESTORES}/")):
+        yield from _lost_of_restore(store, layout, stream, numbers)
+
+
+def _lost_of_restore(
+    store: ObjectStore, layout: Layout, stream: str, numbers: Mapping[str, Collection[int]]
+) -> Iterator[str]:
+    """Tell of a target, or of a partition of one that has no offset map, what was written before it."""
+    target, _, last = stream.rpartition("/")
+    if last == "finished" and f"{target}/plan" not in numbers:
+        yield f"{layout.fact_key(f'{target}/plan', 0)}: is gone; bring it back from the bucket's versions"
+    place = f"{layout.control_prefix(stream)}offsets/"
+    is_finished = last.isdecimal() and f"{target}/finished" in numbers
+    if is_finished and next(store.list(place), None) is None:  # the restore may have gone on while we listed
+        yield f"{place}: the offset map is gone; run that restore again: it is made anew"
 
 
 def _lost_ends(
@@ -97,12 +224,34 @@ def _lost_ends(
             )
 
 
+def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> Iterator[str]:
+    # Objects of v1.0 are in no index.
+    has_facts = any(isinstance(one.facts, SegmentFacts) for one in segments)
+    if has_facts and not index.files and not index.unreadable:
+        yield (
+            f"{layout.index_prefix}: there is no index, which remembers where partitions ended: whether their last objects"
+            " are gone, only --against-kafka can tell"
+        )
+    if index.lost_files:
+        yield (
+            f"{layout.index_prefix}: {index.lost_files} files of the index are gone, and what they remembered of where"
+            " partitions ended"
+        )
+
+
 def _notes(inventory: Inventory) -> Iterator[str]:
     for (topic, life), numbered in inventory.partitions.items():
         name = f"{topic}@{life}" if life else topic
         for number, found in numbered.items():
-            for hole in (hole for segment in found.segments for hole in segment.facts.holes):
+            facts = [segment.facts for segment in found.segments]
+            for hole in (hole for one in facts if isinstance(one, SegmentFacts) for hole in one.holes):
                 yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} were not there to be read ({hole.cause})"
+            bare = [one for one in facts if isinstance(one, Bounds)]
+            if bare:
+                yield (
+                    f"{name}-{number}: {len(bare)} objects are of v1.0, from offset {bare[0].base} on: they tell neither how"
+                    " many records they had, nor what they were; what was below the first object nothing tells"
+                )
             for segment in found.shadowed:
                 yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
     for key in inventory.strangers:
@@ -110,63 +259,102 @@ def _notes(inventory: Inventory) -> Iterator[str]:
 
 
 def check_control(store: ObjectStore, layout: Layout) -> list[str]:
-    """Read all that is beside the records: facts, the index, the probe. Returns what is not as it was written."""
+    """Read all that is beside the records: facts, offset maps, the index, the probe. Returns what is not as it was written."""
     keys = [item.key for item in store.list(layout.control_root)]
 
-    def look(key: str) -> str:
+    def problem_of(key: str) -> str:
         found = store.get(key)
-        try:
-            return "" if found is None else _control_problem(layout, key, *found)
-        except NotWholeError as error:
-            return str(error)
+        return "" if found is None else control_problem(layout, key, *found)
 
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="control") as pool:
-        return [problem for problem in pool.map(look, keys) if problem]
+        return [problem for problem in pool.map(problem_of, keys) if problem]
+
+
+def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
+    """Tell what is wrong with an object beside the records, or nothing."""
+    try:
+        return _control_problem(layout, key, content, metadata)
+    except NotWholeError as error:
+        return str(error)
+    except RecursionError:
+        return f"{key}: is not as it was written: nested too deep"
 
 
 def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
+    offset_map = layout.parse_offset_map(key)
     if key.startswith(layout.index_prefix):
-        try:
-            check_index_file(content, metadata, key)
-        except NotWholeError as error:
-            return f"{error}; delete it: the index is a cache, and does without"
-        return ""
+        return _problem_in(lambda: check_index_file(content, metadata, key), _MEND_INDEX) or _without_digest(
+            metadata, key
+        )
+    if offset_map is not None:
+        return _problem_in(
+            lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
+        ) or _without_digest(metadata, key)
     if key == layout.probe_key:
         return "" if content == PROBE else f"{key}: is not what a writer puts there; delete it"
-    if layout.is_fact(key):
+    if layout.is_chosen(key):
+        decode_chosen(content, metadata.get(CHOSEN_DIGEST), key)
+    elif layout.is_fact(key):
         same = encode_fact(decode_fact(content, key)) == content
         return "" if same else f"{key}: is not as it was written; bring its older version back"
-    return f"{key}: is not one of ours"
+    else:
+        return f"{key}: is not one of ours"
+    return ""
+
+
+def _without_digest(metadata: Mapping[str, str], key: str) -> str:
+    """Readers do without; but then some bits of its container could be others, and nobody would see it."""
+    return "" if SHA256 in metadata else f"{key}: has no {SHA256} metadata; copy it again, with its metadata"
+
+
+def _problem_in(check: Callable[[], None], mend: str) -> str:
+    try:
+        check()
+    except NotWholeError as error:
+        return f"{error}; {mend}"
+    return ""
 
 
 def put_since(segments: Sequence[Segment], since_ms: int) -> list[Segment]:
-    """Leave out what an earlier run may have read."""
-    return [one for one in segments if one.put_at is None or one.put_at.timestamp() * 1000 >= since_ms]
+    """Leave out what an earlier run may have read. A store tells no more than the second of a put."""
+    since_s = since_ms // 1000
+    return [one for one in segments if one.put_at is None or one.put_at.timestamp() >= since_s]
 
 
-def check_content(content: bytes, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level) -> None:
-    """Compare an object with what its metadata says of it. Raises NotWholeError, which names the object."""
-    facts = facts_from_metadata(metadata, name)
-    if level is Level.RECORDS:
-        _check_records(content, facts, key, name)
+def check_object(
+    content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
+) -> None:
+    """Look at an object as it lies in the archive: unlike a copy of its bytes, it must have its facts as metadata."""
+    header = decode_header(memoryview(content), name)
+    is_of_ours = RECORD_SCHEMAS[header.schema].second_version or facts_from_header(header.metadata, name) is not None
+    if is_of_ours and facts_from_metadata(metadata, name) is None:
+        raise CorruptSegmentError(f"{name}: has no archiver-* metadata; copy it again, with its metadata")
+    check_content(content, metadata, key, name, level)
+
+
+def check_content(
+    content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
+) -> None:
+    """Compare an object with its facts: those of its metadata and of its header, of the header alone where there is no other.
+
+    An object of v1.0 has none: then it must be readable. Raises NotWholeError, which names the object.
+    """
+    view = memoryview(content)
+    header, facts = check_header(view, facts_from_metadata(metadata, name), name)
+    if level is Level.COUNTS:
+        counted = sum(block.count for block in split_blocks(view, header, name))
+        if facts is not None and counted != facts.records:
+            raise CorruptSegmentError(f"{name}: {counted} records in its blocks, {facts.records} in its facts")
     else:
-        _check_counts(content, facts, name)
+        _check_records(content, header, facts, key, name)
 
 
-def _check_counts(content: bytes, facts: SegmentFacts | None, name: str) -> None:
-    view = memoryview(content)
-    header, facts = check_header(view, facts, name)
-    counted = sum(block.count for block in split_blocks(view, header, name))
-    if facts is not None and counted != facts.records:
-        raise CorruptSegmentError(f"{name}: {counted} records in its blocks, {facts.records} in its facts")
-
-
-def _check_records(content: bytes, facts: SegmentFacts | None, key: SegmentKey, name: str) -> None:
-    view = memoryview(content)
-    header, known = check_header(view, facts, name)
+def _check_records(
+    content: bytes | memoryview, header: ContainerHeader, facts: SegmentFacts | None, key: SegmentKey, name: str
+) -> None:
     # The SHA-256 begins behind the header, and a reader overlooks what nothing depends on.
-    if known is not None and not says_the_same(
-        bytes(view[: header.size]), encode_header(header.codec, header.sync, known.to_header())
+    if facts is not None and not says_the_same(
+        bytes(content[: header.size]), encode_header(header.codec, header.sync, facts.to_header())
     ):
         raise CorruptSegmentError(f"{name}: its header is not as it was written")
     tally = Tally()

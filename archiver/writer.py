@@ -5,7 +5,6 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from archiver.codec.batch import (
     MOST_DECOMPRESSED_BYTES,
@@ -29,6 +28,7 @@ from archiver.layout import Layout, SegmentKey
 from archiver.observe import Ledger
 from archiver.room import BlockRoom
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
+from archiver.spool import Spool
 from archiver.store import ObjectStore
 from archiver.vigil import Vigil
 
@@ -73,7 +73,7 @@ class Archive:
     layout: Layout
     limits: SegmentLimits
     age_s: float
-    spool: Path
+    spool: Spool
     clock: Callable[[], float]
     vigil: Vigil
     ledger: Ledger
@@ -203,7 +203,8 @@ class PartitionWriter:
             try:
                 taken = self._take_some(rest, aborted)
             except CorruptBatchError as error:
-                rest, broken = rest[: error.good_bytes], error
+                # Another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb.
+                rest, broken = rest[: error.good_bytes], type(error)(str(error))
                 continue
             if taken is None:
                 return
@@ -329,7 +330,8 @@ class PartitionWriter:
             end = self._taken_over() or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
         except StoreTemporaryError as error:
             raise self._later(error) from error
-        self.discard()
+        closed.recycle()
+        self._closed = self.oldest_held_ms = None
         reach("segment.put")
         ours = end.next == closed.facts.next
         self._base = end.next  # 3. only now the position counts

@@ -94,10 +94,7 @@ class Scenes:
         try:
             yield instance
         except BaseException:
-            print(
-                instance.log[-2000:],
-                sum(value for (name, _), value in instance.metrics().items() if name == "archiver_lag_offsets"),
-            )
+            print(instance.log[-2000:], instance.total("archiver_lag_offsets"))
             raise
         finally:
             instance.kill()

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from archiver.codec.warm import compile_kernels
 from archiver.sandbox import KafkaBroker
 from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
-from benchmarks.measure import Usage, run_measured
+from benchmarks.measure import Usage, read_all, run_measured
 from benchmarks.report import beside, machine_facts, ratios, results, summarise, write_page
 from benchmarks.servers import environment_for, own_broker, own_minio
 from tests.support.brokers import KAFKA_41
@@ -32,6 +33,7 @@ LEVEL = 1
 # What a run of few records takes is the start of the program, and is subtracted where a figure says "without start".
 TINY_RECORDS = 400
 Row = dict[str, Any]
+Filled = tuple[str, Produced]  # a topic, and what is in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Plan:
     starts: int
     seed: int = 1
     with_stages: bool = True
+    baseline_part: int = 1  # of the records, that the baseline takes: its rate does not depend on how many there are
 
 
 FULL = Plan(records={100: 4_000_000, 800: 1_000_000}, repetitions=5, starts=2)
@@ -64,6 +67,10 @@ class Bench:
         self._environment = environment_for(minio)
 
     def measured(self, command: list[str], landing: Landing | None = None) -> tuple[Usage, Any]:
+        """Measure a command on files that are in memory, and no others under way to a disk, whoever ran before it."""
+        for folder in (self._folder, self.minio.drive):  # the first is the broker's, too
+            read_all(folder)
+        os.sync()
         usage, printed = run_measured(command, self._folder / "usage.json", self._environment, landing)
         return usage, json.loads(printed)
 
@@ -144,13 +151,13 @@ class Bench:
         finally:
             consumer.close()
 
-    def clean(self, topic: str) -> None:
+    def clean(self, *, baseline: str, ours: str) -> None:
         """Remove what both backups wrote: a repetition must not find it, and disks are finite."""
-        for path in (self._folder / topic).iterdir():
+        for path in (self._folder / baseline).iterdir():
             path.unlink()
-        for key in self._keys(topic):
-            self._s3.delete_object(Bucket=_bucket(topic), Key=key)
-        self._s3.delete_bucket(Bucket=_bucket(topic))
+        for key in self._keys(ours):
+            self._s3.delete_object(Bucket=_bucket(ours), Key=key)
+        self._s3.delete_bucket(Bucket=_bucket(ours))
 
     def stages(self, topic: str) -> Row:
         """Where the CPU of a backup goes, stage by stage (benchmarks/stages.py)."""
@@ -211,34 +218,38 @@ def measure(bench: Bench, plan: Plan, tell: Callable[[str], None]) -> Row:
     """Everything, in an order that alternates who comes first."""
     runs: list[Row] = []
 
-    def repeat(topic: str, size: int, produced: Produced, repetition: int, kind: str) -> None:
+    def fill(topic: str, size: int, records: int) -> Filled:
+        produced = fill_topic(bench.bootstrap, topic, size=size, records=records, seed=plan.seed)
+        _agree("the topic", {"records": bench.records_in(topic)}, produced)
+        return topic, produced
+
+    def repeat(size: int, filled: Filled, few: Filled, repetition: int, kind: str) -> None:
         pairs = [
-            ("backup", [("baseline", bench.baseline_backup), ("ours", bench.our_backup)]),
-            ("restore", [("baseline", bench.baseline_restore), ("ours", bench.our_restore)]),
+            ("backup", [("baseline", bench.baseline_backup, few), ("ours", bench.our_backup, filled)]),
+            ("restore", [("baseline", bench.baseline_restore, few), ("ours", bench.our_restore, filled)]),
         ]
         for operation, sides in pairs:
-            for tool, run in sides if repetition % 2 == 0 else sides[::-1]:
-                row = run(topic, produced)
+            for tool, run, source in sides if repetition % 2 == 0 else sides[::-1]:
+                row = run(*source)
                 runs.append({"kind": kind, "size": size, "operation": operation, "tool": tool, **row})
                 rate = row["records"] / row["seconds"]
                 tell(f"{kind} {size} B {operation} {tool}: {row['seconds']:.2f} s, {rate:,.0f} records/s, "
                      f"CPU {row['cpu_seconds']:.2f} s, {row['peak_memory_bytes'] / 2**20:.0f} MiB")  # fmt: skip
-        bench.clean(topic)
+        bench.clean(baseline=few[0], ours=filled[0])
 
-    tiny = fill_topic(bench.bootstrap, "tiny", size=100, records=TINY_RECORDS, seed=plan.seed)
+    tiny = fill("tiny", 100, TINY_RECORDS)
     for repetition in range(plan.starts):
-        repeat("tiny", 100, tiny, repetition, "start")
+        repeat(100, tiny, tiny, repetition, "start")
     produced_of: dict[str, Row] = {}
     stages: dict[str, Row] = {}
     for size, records in plan.records.items():
-        topic = f"json-{size}"
-        produced = fill_topic(bench.bootstrap, topic, size=size, records=records, seed=plan.seed)
-        _agree("the topic", {"records": bench.records_in(topic)}, produced)
+        filled = topic, produced = fill(f"json-{size}", size, records)
+        few = fill(f"json-{size}-few", size, records // plan.baseline_part) if plan.baseline_part > 1 else filled
         mean = produced.payload_bytes / produced.records
         produced_of[str(size)] = {"records": records, "bytes_a_record": mean, "seconds": produced.seconds}
         tell(f"{records:,} records of {mean:.1f} B produced in {produced.seconds:.1f} s")
         for repetition in range(plan.repetitions):
-            repeat(topic, size, produced, repetition, "run")
+            repeat(size, filled, few, repetition, "run")
         if plan.with_stages:
             stages[str(size)] = bench.stages(topic)
             tell(f"stages {size} B: {json.dumps(stages[str(size)])}")
@@ -264,18 +275,35 @@ def main() -> None:
     parser.add_argument(
         "--records", action="append", default=[], metavar="SIZE=COUNT", help="100=20000000, 800=4000000"
     )
+    parser.add_argument(
+        "--baseline-part",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the baseline takes an Nth of the records: a run of twenty million takes it minutes",
+    )
     parser.add_argument("--level", type=int, default=LEVEL, help="of zstandard, for both (default %(default)s)")
     given = parser.parse_args()
     plan = QUICK if given.quick else FULL
     chosen = {int(size): int(count) for size, _, count in (text.partition("=") for text in given.records)}
-    plan = replace(plan, records=chosen or plan.records, repetitions=given.repetitions or plan.repetitions)
+    plan = replace(
+        plan,
+        records=chosen or plan.records,
+        repetitions=given.repetitions or plan.repetitions,
+        baseline_part=given.baseline_part,
+    )
     started_s = time.monotonic()
     compile_kernels()
     with servers(given.level) as bench:
         found = measure(bench, plan, lambda text: print(f"{time.monotonic() - started_s:6.1f} s  {text}", flush=True))
     found |= {
         "machine": machine_facts(KAFKA_41),
-        "settings": {"level": given.level, "repetitions": plan.repetitions, "seed": plan.seed},
+        "settings": {
+            "level": given.level,
+            "repetitions": plan.repetitions,
+            "seed": plan.seed,
+            "baseline_part": plan.baseline_part,
+        },
     }
     found["summary"] = summarise(found["runs"])
     if given.quick:

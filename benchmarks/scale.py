@@ -33,8 +33,10 @@ from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_newest
 from archiver.memory import settle_memory
 from archiver.opening import OPENERS
-from archiver.restore import RestoreRequest, plan_restore
+from archiver.restore import plan_restore
+from archiver.restore_request import RestoreRequest
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
+from archiver.spool import Spool
 from archiver.store import ObjectStore, open_store
 from benchmarks.growth import table, write_page
 from benchmarks.landing import Landing
@@ -122,7 +124,7 @@ def segments_of(shape: Shape, spool: Path) -> Iterator[tuple[str, bytes, dict[st
 
 def _segment(topic: str, partition: int, base: int, layout: Layout, spool: Path) -> tuple[str, bytes, dict[str, str]]:
     source = PartitionSource(topic=topic, partition=partition, life=0, topic_id=f"id-{topic}", cluster_id=CLUSTER)
-    segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0), spool)
+    segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0), Spool(spool))
     segment.append(frame_of([Rec(base, 1_700_000_000_000 + base, 0, b"key", b"value %d" % base)]), 0)
     finished = segment.finish()
     with finished.open_body() as body:
@@ -220,7 +222,7 @@ def measure_first_record(minio: S3, shape: Shape, topics: Sequence[str]) -> floa
     with own_broker() as (broker, folder):
         target = folder / "target.yaml"
         target.write_text(json.dumps({"kafka": {"bootstrap.servers": broker.bootstrap}}))
-        command = [sys.executable, "-m", "archiver.cli", "restore", "--url", f"s3://{shape.bucket}"]
+        command = [sys.executable, "-m", "archiver", "restore", "--url", f"s3://{shape.bucket}"]
         command += ["--target", str(target), "--topics", "|".join(topics)]
         landing = Landing(broker.data_dir / "log", topics[0])
         landing.begin()
@@ -244,7 +246,7 @@ def measure_first_record(minio: S3, shape: Shape, topics: Sequence[str]) -> floa
 def measure(minio: S3, shape: Shape, task: str) -> Figure:
     command = [sys.executable, "-m", "benchmarks.scale", "--task", task, "--objects", str(shape.objects)]
     if task in COMMANDS:
-        command = [sys.executable, "-m", "archiver.cli", *COMMANDS[task](shape), "--url", f"s3://{shape.bucket}"]
+        command = [sys.executable, "-m", "archiver", *COMMANDS[task](shape), "--url", f"s3://{shape.bucket}"]
     before, started_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, env=environment_for(minio), stdout=subprocess.DEVNULL, check=True)
     seconds, after = time.monotonic() - started_s, resource.getrusage(resource.RUSAGE_CHILDREN)

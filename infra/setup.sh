@@ -25,3 +25,7 @@ else
 fi
 echo "compiling kernels"
 .venv/bin/python -m archiver.codec.warm
+if [ "$purpose" = test ]; then
+  echo "keeping the classes of Spark for quicker starts"
+  .venv/bin/python -m archiver.spark.warm || echo "Spark starts as before"
+fi

@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import boto3
 import pytest
 from hypothesis import settings
 
 from archiver.errors import ArchiverError
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket, GivenBroker, GivenS3, StartBroker
+from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.minio import minio_or_skip
 
@@ -49,13 +49,26 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: replay with --hypothesis-seed={config.stash[SEED]}"
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--long"):
-        return
-    held = [item for item in items if item.get_closest_marker("long")]
+    held = [] if config.getoption("--long") else [item for item in items if item.get_closest_marker("long")]
     if held:
         config.hook.pytest_deselected(items=held)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item not in held:
+            files.setdefault(item.path, []).append(item)
+    items[:] = [item for file in sorted(files.values(), key=_weight, reverse=True) for item in file]
+
+
+def _weight(file: list[pytest.Item]) -> tuple[float, bool, int]:
+    """Files are handed out in this order: one that takes minutes must not be begun when all the others are done.
+
+    Those are the ones whose tests are given more time than others; then whatever starts something.
+    """
+    timeouts = [mark.args[0] for item in file for mark in item.iter_markers("timeout")]
+    starts = any(item.get_closest_marker(name) for item in file for name in ("kafka", "s3", "spark", "e2e"))
+    return max(timeouts, default=0.0), starts, len(file)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -178,14 +191,6 @@ def minio(pytestconfig: pytest.Config) -> Iterator[S3]:
 @pytest.fixture
 def bucket(minio: S3) -> Bucket:
     """A new bucket. It stays, with what is in it, for as long as MinIO does."""
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=minio.endpoint,
-        aws_access_key_id=minio.access_key,
-        aws_secret_access_key=minio.secret_key,
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket=name)
-    client.close()
-    return Bucket(minio, name)
+    made = Bucket(minio, f"test-{uuid.uuid4().hex[:12]}")
+    s3_client(made).create_bucket(Bucket=made.name)
+    return made

@@ -10,13 +10,14 @@ import pyarrow as pa
 from archiver.codec.avro import (
     MOST_DECOMPRESSED_BYTES,
     PROBLEMS,
+    RECORD_SCHEMAS,
     Block,
     ContainerHeader,
     RecordSchema,
     check_count,
     split_blocks,
 )
-from archiver.codec.avro_decode import ALL_READ
+from archiver.codec.avro_decode import ALL_READ, BYTES_LEFT
 from archiver.codec.compression import BlockArena, DecompressionError
 from archiver.codec.scan_kernels import (
     COUNTED,
@@ -41,6 +42,8 @@ from archiver.selection import Selection
 # Uncompressed, of the blocks that become one batch. At 100 B 0.46 us a record with 512 KiB, 0.42 with 1 MiB, 0.40 with 2,
 # 0.48 with 4; at 800 B 1.65, 1.60, 1.76, 1.97: what is larger leaves the cache before it is sent.
 BATCH_BYTES = 1024 * 1024
+# Of a batch: more than blocks of ours hold in so many bytes; others may expand to very many of the smallest records.
+MOST_ROWS = 256 * 1024
 
 _HEADER = pa.struct(
     [
@@ -91,26 +94,49 @@ class Scanner:
             [selection.first_offset, selection.last_offset, selection.from_ms, selection.until_ms, selection.has_times],
             np.int64,
         )
-        counted, last_offset = 0, -1
+        schema = RECORD_SCHEMAS[header.schema]
+        totals = 0, -1  # records counted, offset of the last
         for blocks in self._groups(content, header, key):
-            rows = _Rows(self._columns, sum(block.count for block, _, _ in blocks), blocks[-1][2])
-            rows.totals[COUNTED] = counted
-            rows.totals[LAST_OFFSET] = last_offset
-            for block, start, end in blocks:
-                self._decode(rows, block, start, end, header.schema, selected)
-            counted, last_offset = int(rows.totals[COUNTED]), int(rows.totals[LAST_OFFSET])
-            batch = rows.finish(self._schema, self._constants)
-            yield Scanned(counted=counted, last_offset=last_offset, batch=batch)
+            for rows in self._filled(blocks, schema, selected, totals):
+                counted, last_offset = totals = rows.met
+                batch = rows.finish(self._schema, self._constants)
+                yield Scanned(counted=counted, last_offset=last_offset, batch=batch)
+
+    def _filled(
+        self, blocks: Sequence[tuple[Block, int, int]], schema: RecordSchema, selected: Longs, met: tuple[int, int]
+    ) -> Iterator["_Rows"]:
+        """Decode a group: once as a rule, in several parts where its blocks hold very many records."""
+        left = sum(block.count for block, _, _ in blocks)
+        rows = self._new_rows(left, blocks, met)
+        for block, start, end in blocks:
+            position, done = start, 0
+            while True:
+                count = min(block.count - done, rows.left)
+                position = self._decode(rows, block, position, end, (done, count), schema, selected)
+                done, left = done + count, left - count
+                if done == block.count:
+                    break
+                yield rows
+                rows = self._new_rows(left, blocks, rows.met)
+        yield rows
+
+    def _new_rows(self, count: int, blocks: Sequence[tuple[Block, int, int]], met: tuple[int, int]) -> "_Rows":
+        return _Rows(self._columns, min(count, MOST_ROWS), blocks[-1][2], met)
 
     def _groups(self, content: memoryview, header: ContainerHeader, key: str) -> Iterator[list[tuple[Block, int, int]]]:
         """Decompress block after block into the arena; each group of about a batch's size uses it anew."""
         group: list[tuple[Block, int, int]] = []
+        schema = RECORD_SCHEMAS[header.schema]
         for block in split_blocks(content, header, key):
+            if block.is_empty:
+                continue
             try:
                 start, end = self._arena.add(header.codec, block.payload)
             except DecompressionError as error:
                 raise CorruptSegmentError(f"{block.where}: {error}") from error
-            check_count(block.count, end - start, self._topic, block.where)
+            check_count(block.count, end - start, schema, self._topic, block.where)
+            if not block.count and start == end:
+                continue
             group.append((block, start, end))
             if end >= self._batch_bytes:
                 yield group
@@ -120,13 +146,24 @@ class Scanner:
             yield group
             self._arena.clear()
 
-    def _decode(self, rows: "_Rows", block: Block, start: int, end: int, schema: RecordSchema, selected: Longs) -> None:
+    def _decode(
+        self,
+        rows: "_Rows",
+        block: Block,
+        start: int,
+        end: int,
+        part: tuple[int, int],
+        schema: RecordSchema,
+        selected: Longs,
+    ) -> int:
+        """Decode a part of a block's records: how many are done, and how many come now. Returns where the next begins."""
+        done, count = part
         before = int(rows.totals[COUNTED])
-        problem = scan_rows(
+        position, problem = scan_rows(
             self._arena.body,
             start,
             end,
-            block.count,
+            count,
             schema.nullable_value,
             schema.second_version,
             self._name,
@@ -146,21 +183,25 @@ class Scanner:
             rows.raw_keys,
             rows.totals,
         )
+        rows.left -= count
+        if problem == ALL_READ and done + count == block.count and position != end:
+            problem = BYTES_LEFT
         if problem != ALL_READ:
-            at = int(rows.totals[COUNTED]) - before
+            at = done + int(rows.totals[COUNTED]) - before
             raise CorruptSegmentError(f"{block.where}, record {at}: {_PROBLEMS[problem]}")
+        return int(position)
 
 
 class _Rows:
     """The arrays of one batch while it fills. np.empty takes memory only where something is written."""
 
-    def __init__(self, columns: Sequence[str], room: int, body_bytes: int) -> None:
+    def __init__(self, columns: Sequence[str], room: int, body_bytes: int, met: tuple[int, int]) -> None:
         def sized(column: str, size: int) -> int:
             return size if column in columns else 0
 
         # A header takes two bytes at least: an empty key and an empty value.
         headers = sized("headers", body_bytes // 2 + 1)
-        self.room = room
+        self.room = self.left = room
         self.offsets = np.empty(sized("offset", room), np.int64)
         self.milliseconds = np.empty(sized("timestampMs", room), np.int64)
         self.microseconds = np.empty(sized("timestamp", room), np.int64)
@@ -174,6 +215,12 @@ class _Rows:
         self.header_values = _blob(headers, body_bytes)
         self.raw_keys = _blob(headers, body_bytes)
         self.totals = np.zeros(TOTALS_SIZE, np.int64)
+        self.totals[COUNTED], self.totals[LAST_OFFSET] = met
+
+    @property
+    def met(self) -> tuple[int, int]:
+        """How many records of the object were met so far, selected or not, and the last one's offset."""
+        return int(self.totals[COUNTED]), int(self.totals[LAST_OFFSET])
 
     def finish(self, schema: pa.Schema, constants: "_Constants") -> pa.RecordBatch:
         """Wrap the arrays, without a copy."""

@@ -1,17 +1,17 @@
-"""Avro object container files of AvroKafkaRecord <-> Frame. fastavro owns the container's header."""
+"""Avro object container files: of AvroKafkaRecord <-> Frame; header and blocks of any. fastavro owns the container's header."""
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import cast
 
 import fastavro
 import numpy as np
 from fastavro.read import HEADER_SCHEMA
 
-from archiver.avsc import load_schema
+from archiver.avsc import RECORD, RECORD_V1, RECORD_V1_NULLABLE, load_schema
 from archiver.codec.avro_decode import (
     ALL_READ,
     BRANCH_UNKNOWN,
@@ -24,19 +24,23 @@ from archiver.codec.avro_decode import (
 )
 from archiver.codec.avro_encode import HEADERS_BROKEN, NEEDS_ROOM, ROW_OUTSIDE, encode_rows
 from archiver.codec.compression import BlockCodec, DecompressionError, compress_block, decompress_block
-from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, read_varint, write_varint
+from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, encode_long, read_long
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.frame import Bytes, Column, Frame
 
 SYNC_BYTES = 16
+_MAGIC = b"Obj\x01"
 BLOCK_BYTES = 512 * 1024
 _ROOM_BYTES = 64 * 1024  # that a block's buffer has beyond the block, for the record that fills it
 # What we write must be readable: the largest record batch that we decode may be one record that is all headers, and
 # these take five times their size when their keys are not UTF-8.
 MOST_DECOMPRESSED_BYTES = 6 * 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024 * 1024  # of a container: ours is 4 KB
-# Fewest bytes that a v1.0 record takes beside its topic: seven fields, one byte each.
-_SMALLEST_RECORD = 7
+# Fewest bytes that a record takes beside its topic's name: its fields, one byte each.
+_SMALLEST_RECORD, _SMALLEST_RECORD_V1 = 9, 7
+# Of a frame. Our own blocks hold fewer; in others a row of the table may be ten times larger than its record, and a block
+# that expands to very many of the smallest records must not.
+MOST_ROWS = 64 * 1024
 
 PROBLEMS = {
     FIELD_CUT: "a field runs past the block",
@@ -50,36 +54,40 @@ PROBLEMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSchema:
-    """Which of the known schemas a file was written with."""
+    """How records of one of the known schemas are spelled."""
 
-    name: str
     nullable_value: bool
     second_version: bool
 
+    @property
+    def smallest_record(self) -> int:
+        """Fewest bytes of a record, without its topic's name."""
+        return _SMALLEST_RECORD if self.second_version else _SMALLEST_RECORD_V1
 
-_KNOWN = (
-    RecordSchema(name="AvroKafkaRecord-v2.0", nullable_value=True, second_version=True),
-    RecordSchema(name="AvroKafkaRecord-v1.0", nullable_value=False, second_version=False),
-    RecordSchema(name="AvroKafkaRecord-v1.0-nullable", nullable_value=True, second_version=False),
-)
+
+RECORD_SCHEMAS: Mapping[str, RecordSchema] = {
+    RECORD: RecordSchema(nullable_value=True, second_version=True),
+    RECORD_V1: RecordSchema(nullable_value=False, second_version=False),
+    RECORD_V1_NULLABLE: RecordSchema(nullable_value=True, second_version=False),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHeader:
     """The header of a container file, and where its first block begins."""
 
-    schema: RecordSchema
+    schema: str  # its name, as archiver.avsc has it
     codec: BlockCodec
     sync: bytes
     metadata: Mapping[str, str]
     size: int
 
 
-def encode_header(codec: BlockCodec, sync: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Write the header of a v2.0 container file."""
+def encode_header(codec: BlockCodec, sync: bytes, metadata: Mapping[str, str], schema: str = RECORD) -> bytes:
+    """Write the header of a container file."""
     target = io.BytesIO()
-    schema = fastavro.parse_schema(json.loads(load_schema(_KNOWN[0].name)))
-    fastavro.writer(target, schema, [], codec=codec.value, metadata=dict(metadata), sync_marker=sync)
+    parsed = fastavro.parse_schema(json.loads(load_schema(schema)))
+    fastavro.writer(target, parsed, [], codec=codec.value, metadata=dict(metadata), sync_marker=sync)
     return target.getvalue()
 
 
@@ -100,8 +108,12 @@ def _spelled_evenly(header: bytes) -> bytes:
     return repr((found["magic"], sorted(texts.items()), found["sync"])).encode()
 
 
-def decode_header(content: bytes | memoryview, key: str) -> ContainerHeader:
-    """Read the header at the start of `content`; errors name the key."""
+def decode_header(
+    content: bytes | memoryview, key: str, schemas: Collection[str] = RECORD_SCHEMAS.keys()
+) -> ContainerHeader:
+    """Read the header at the start of `content`, of a file of one of these schemas; errors name the key."""
+    if content[: len(_MAGIC)] != _MAGIC:
+        raise CorruptSegmentError(f"{key}: not an Avro object container file")
     source = io.BytesIO(content[:_MOST_HEADER_BYTES])
     try:
         header = cast("dict[str, object]", fastavro.schemaless_reader(source, HEADER_SCHEMA, None))
@@ -113,17 +125,12 @@ def decode_header(content: bytes | memoryview, key: str) -> ContainerHeader:
     except Exception as error:  # fastavro promises nothing about what it raises for garbage
         raise CorruptSegmentError(f"{key}: not an Avro object container file of a known codec: {error!r}") from error
     sync = cast("bytes", header["sync"])
-    if header["magic"] != b"Obj\x01" or len(sync) != SYNC_BYTES:
+    if len(sync) != SYNC_BYTES:
         raise CorruptSegmentError(f"{key}: not an Avro object container file")
-    schema = _known_schemas().get(canonical)
+    schema = next((name for name in schemas if _canonical(load_schema(name)) == canonical), None)
     if schema is None:
         raise FormatTooNewError(f"{key}: written with a schema that this program does not know")
     return ContainerHeader(schema=schema, codec=codec, sync=sync, metadata=metadata, size=source.tell())
-
-
-@cache
-def _known_schemas() -> dict[str, RecordSchema]:
-    return {_canonical(load_schema(known.name)): known for known in _KNOWN}
 
 
 @lru_cache(maxsize=16)
@@ -187,8 +194,7 @@ class BlockEncoder:
         """Finish the block: count, size, compressed records, sync marker. Empty when there are no rows."""
         if not self._rows:
             return b""
-        packed = compress_block(self._codec, self._buffer[: self._used], self._level)
-        block = b"".join((encode_long(self._rows), encode_long(len(packed)), packed, self._sync))
+        block = encode_block(self._buffer[: self._used], self._rows, self._codec, self._level, self._sync)
         self._used = 0
         self._rows = 0
         if len(self._buffer) > self._kept_bytes:  # each of thousands of partitions would keep a large record's room
@@ -196,73 +202,144 @@ class BlockEncoder:
         return block
 
 
+def encode_block(body: Bytes, count: int, codec: BlockCodec, level: int, sync: bytes) -> bytes:
+    """Frame so many encoded records as a block."""
+    packed = compress_block(codec, body, level)
+    return b"".join((encode_long(count), encode_long(len(packed)), packed, sync))
+
+
 def _record_prefix(topic: str, partition: int) -> Bytes:
     name = topic.encode("ascii")
     return np.frombuffer(encode_long(len(name)) + name + encode_long(partition), np.uint8)
 
 
-def encode_long(value: int) -> bytes:
-    """Encode one Avro long."""
-    target = np.empty(MAX_VARINT_BYTES, np.uint8)
-    return target[: write_varint(target, 0, value)].tobytes()
-
-
 def decode_blocks(
     content: memoryview, header: ContainerHeader, *, topic: str, partition: int, key: str
 ) -> Iterator[Frame]:
-    """Read the blocks of a container file, one frame each, behind its header. Errors name the key and the block's position."""
+    """Read the blocks behind a container file's header, a frame each, or several of one with more than MOST_ROWS records.
+
+    Errors name the key and the block's position.
+    """
     for block in split_blocks(content, header, key):
-        try:
-            body = decompress_block(header.codec, block.payload, MOST_DECOMPRESSED_BYTES)
-        except DecompressionError as error:
-            raise CorruptSegmentError(f"{block.where}: {error}") from error
-        yield _decode_block(body, block.count, header.schema, topic, partition, block.where)
+        if not block.is_empty:
+            yield from decode_block(block, header, topic=topic, partition=partition)
+
+
+def decode_block(block: "Block", header: ContainerHeader, *, topic: str, partition: int) -> Iterator[Frame]:
+    """Read the records of one block."""
+    schema = RECORD_SCHEMAS[header.schema]
+    body = decode_payload(block, header.codec, MOST_DECOMPRESSED_BYTES)
+    check_count(block.count, len(body), schema, topic, block.where)
+    yield from _decode_block(body, block.count, schema, topic, partition, block.where)
+
+
+def decode_payload(block: "Block", codec: BlockCodec, most_bytes: int) -> Bytes:
+    """Decompress what lies in a block; no more than so many bytes, and errors name it."""
+    try:
+        return decompress_block(codec, block.payload, most_bytes)
+    except DecompressionError as error:
+        raise CorruptSegmentError(f"{block.where}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block of a container file; `where` names it in errors, `end` is the position behind it."""
+    """One block of a container file; `end` is the position behind it."""
 
     count: int
     payload: memoryview
     end: int
-    where: str
+    key: str
+
+    @property
+    def where(self) -> str:
+        """Its name in errors."""
+        return f"{self.key}: the block before byte {self.end}"
+
+    @property
+    def is_empty(self) -> bool:
+        """No writer of ours makes such a block; millions of them fit where a few hundred others do."""
+        return not self.count and not self.payload
 
 
 def split_blocks(content: memoryview, header: ContainerHeader, key: str) -> Iterator[Block]:
     """Read the blocks behind the header, compressed as they are."""
     position = header.size
     while position < len(content):
-        count, payload, position = _next_block(content, position, header.sync, key)
-        yield Block(count=count, payload=payload, end=position, where=f"{key}: the block before byte {position}")
+        block = _block_at(content, position, header.sync, key)
+        yield block
+        position = block.end
 
 
-def check_count(count: int, body_bytes: int, topic: str, where: str) -> None:
+def block_size(content: memoryview, position: int) -> int:
+    """Return how many bytes a block takes, as its beginning tells; 0 where that tells nothing."""
+    _, after_count = read_long(content, position)
+    size, start = read_long(content, max(after_count, 0))
+    return 0 if BROKEN in {after_count, start} or size < 0 else start + size + SYNC_BYTES - position
+
+
+def block_at(content: memoryview, position: int, header: ContainerHeader, key: str) -> Block:
+    """Read one block, compressed as it is."""
+    return _block_at(content, position, header.sync, key)
+
+
+def _block_at(content: memoryview, position: int, sync: bytes, key: str) -> Block:
+    count, start, end = _next_block(content, position, key)
+    if content[end : end + SYNC_BYTES].tobytes() != sync:
+        raise CorruptSegmentError(f"{key}: the block at byte {position} does not end with the file's sync marker")
+    return Block(count=count, payload=content[start:end], end=end + SYNC_BYTES, key=key)
+
+
+def last_block(content: memoryview, header: ContainerHeader, key: str) -> Block | None:
+    """Find the last block with a record in the end of a file; None when that begins before `content` does."""
+    text, end = bytes(content), len(content)
+    if not text.endswith(header.sync):
+        raise CorruptSegmentError(f"{key}: does not end with the file's sync marker: it was cut")
+    at = len(text) - SYNC_BYTES
+    while (at := text.rfind(header.sync, 0, at)) >= 0:
+        start = at + SYNC_BYTES
+        try:
+            block = _block_at(content[:end], start, header.sync, f"{key}, in its last {len(text)} bytes")
+        except CorruptSegmentError:
+            continue  # what looked like a marker was in a record
+        if block.end == end and block.count:
+            return block
+        if block.end == end:
+            end = start
+    return None
+
+
+def check_count(count: int, body_bytes: int, schema: RecordSchema, topic: str, where: str) -> None:
     """Refuse a count of records that cannot be true: it chooses how much is allocated."""
-    if count > body_bytes // (_SMALLEST_RECORD + len(topic)):
+    if count > body_bytes // (schema.smallest_record + len(topic)):
         raise CorruptSegmentError(f"{where}: {count} records cannot lie in {body_bytes} bytes")
 
 
-def _next_block(content: memoryview, position: int, sync: bytes, key: str) -> tuple[int, memoryview, int]:
-    source = np.frombuffer(content, np.uint8)
-    count, after_count = read_varint(source, position, len(source))
-    size, start = read_varint(source, max(after_count, 0), len(source))
+def _next_block(source: memoryview, position: int, key: str) -> tuple[int, int, int]:
+    """Read a block's count and size. Returns the count, and the range of its payload."""
+    count, after_count = read_long(source, position)
+    size, start = read_long(source, max(after_count, 0))
     if BROKEN in {after_count, start} or count < 0 or not 0 <= size <= len(source) - start - SYNC_BYTES:
         raise CorruptSegmentError(f"{key}: cut or broken in the block at byte {position} of {len(source)}")
-    end = int(start + size)
-    if content[end : end + SYNC_BYTES] != sync:
-        raise CorruptSegmentError(f"{key}: the block at byte {position} does not end with the file's sync marker")
-    return int(count), content[int(start) : end], end + SYNC_BYTES
+    return count, start, start + size
 
 
-def _decode_block(body: Bytes, count: int, schema: RecordSchema, topic: str, partition: int, where: str) -> Frame:
-    check_count(count, len(body), topic, where)
-    table = np.empty((len(Column), count), np.int64)
-    header_body = np.empty(len(body) + 2 * MAX_VARINT_BYTES, np.uint8)
+def _decode_block(
+    body: Bytes, count: int, schema: RecordSchema, topic: str, partition: int, where: str
+) -> Iterator[Frame]:
     name = np.frombuffer(topic.encode("ascii"), np.uint8)
-    row, header_bytes, problem = decode_rows(
-        body, count, schema.nullable_value, schema.second_version, name, partition, table, header_body
-    )
-    if problem != ALL_READ:
-        raise CorruptSegmentError(f"{where}, record {row}: {PROBLEMS[problem]}")
-    return Frame(body=body, header_body=header_body[:header_bytes], table=table)
+    done, position = 0, 0
+    while True:
+        rows = min(count - done, MOST_ROWS)
+        table = np.empty((len(Column), rows), np.int64)
+        header_body = np.empty(len(body) - position + 2 * MAX_VARINT_BYTES, np.uint8)
+        read, position, header_bytes, problem = decode_rows(
+            body, position, rows, schema.nullable_value, schema.second_version, name, partition, table, header_body
+        )
+        done += int(read)
+        if problem == ALL_READ and done == count and position != len(body):
+            problem = BYTES_LEFT
+        if problem != ALL_READ:
+            raise CorruptSegmentError(f"{where}, record {done}: {PROBLEMS[problem]}")
+        yield Frame(body=body, header_body=header_body[:header_bytes], table=table)
+        if done == count:
+            return

@@ -120,10 +120,13 @@ def _read_list(body: Bytes, position: int, end: int, target: Bytes, used: int) -
 
 
 @kernel(
-    types.UniTuple(LONG, 3)(READ_ONLY_BYTES, LONG, types.boolean, types.boolean, READ_ONLY_BYTES, LONG, TABLE, BYTES)
+    types.UniTuple(LONG, 4)(
+        READ_ONLY_BYTES, LONG, LONG, types.boolean, types.boolean, READ_ONLY_BYTES, LONG, TABLE, BYTES
+    )
 )
 def decode_rows(
     body: Bytes,
+    start: int,
     count: int,
     nullable_value: bool,
     second_version: bool,
@@ -131,66 +134,64 @@ def decode_rows(
     partition: int,
     table: Longs,
     header_target: Bytes,
-) -> tuple[int, int, int]:
-    """Fill the table with `count` Avro records that must take all of the body.
+) -> tuple[int, int, int, int]:
+    """Fill the table with the next `count` Avro records of the body, from byte `start` on.
 
-    Headers go to header_target as Kafka writes them. Returns (rows, bytes of headers, why it ended).
+    Headers go to header_target as Kafka writes them. Returns (rows, where the next record begins, bytes of headers, why it ended).
     """
-    position = np.int64(0)
+    position = np.int64(start)
     end = np.int64(len(body))
     used = np.int64(0)
     value_null = NULL if nullable_value else NO_UNION
-    if count < 0 or count > table.shape[1]:
-        return np.int64(0), used, FIELD_CUT
+    if count < 0 or count > table.shape[1] or not inside(position, 0, end):
+        return np.int64(0), position, used, FIELD_CUT
     for row in range(count):
         length, position = read_varint(body, position, end)
         if position < 0 or not inside(position, length, end):
-            return row, used, FIELD_CUT
+            return row, position, used, FIELD_CUT
         if length != len(topic):
-            return row, used, WRONG_TOPIC
+            return row, position, used, WRONG_TOPIC
         for index in range(length):
             if body[position + index] != topic[index]:
-                return row, used, WRONG_TOPIC
+                return row, position, used, WRONG_TOPIC
         found, position = read_varint(body, position + length, end)
         if position < 0:
-            return row, used, FIELD_CUT
+            return row, position, used, FIELD_CUT
         if found != partition:
-            return row, used, WRONG_TOPIC
+            return row, position, used, WRONG_TOPIC
         table[0, row], position = read_varint(body, position, end)
         if position < 0:
-            return row, used, FIELD_CUT
+            return row, position, used, FIELD_CUT
         table[1, row], position = read_varint(body, position, end)
         if position < 0:
-            return row, used, FIELD_CUT
+            return row, position, used, FIELD_CUT
         table[3, row], table[4, row], position, problem = read_bytes(body, position, end, NULL)
         if problem != ALL_READ:
-            return row, used, problem
+            return row, position, used, problem
         table[5, row], table[6, row], position, problem = read_bytes(body, position, end, value_null)
         if problem != ALL_READ:
-            return row, used, problem
+            return row, position, used, problem
         position, written, headers, problem = _read_map(body, position, end, header_target, used)
         if problem != ALL_READ:
-            return row, used, problem
+            return row, position, used, problem
         table[2, row] = -1
         if second_version:
             branch, position = read_varint(body, position, end)
             if position < 0:
-                return row, used, FIELD_CUT
+                return row, position, used, FIELD_CUT
             if branch == LIST:
                 position, written, headers, problem = _read_list(body, position, end, header_target, used)
                 if problem != ALL_READ:
-                    return row, used, problem
+                    return row, position, used, problem
             elif branch != NO_LIST:
-                return row, used, BRANCH_UNKNOWN
+                return row, position, used, BRANCH_UNKNOWN
             table[2, row], position = read_varint(body, position, end)
             if position < 0:
-                return row, used, FIELD_CUT
+                return row, position, used, FIELD_CUT
             if table[2, row] < -1 or table[2, row] > 1:
-                return row, used, TYPE_UNKNOWN
+                return row, position, used, TYPE_UNKNOWN
         table[7, row] = used
         table[8, row] = written - used
         table[9, row] = headers
         used = written
-    if position != end:
-        return count, used, BYTES_LEFT
-    return count, used, ALL_READ
+    return count, position, used, ALL_READ

@@ -43,7 +43,8 @@ _PROBLEMS = {
 class DecodedBatches:
     """The records of fetched batches, and where to go on.
 
-    `source_bytes` is how many bytes of the fetch these are; `aborted` is the list to decode the rest of them with.
+    `source_bytes` is how many bytes of the fetch these are; `aborted` is the list to decode the rest of them with;
+    `writers` has (last offset, producer id) of each batch, in order.
     """
 
     frame: Frame
@@ -51,6 +52,7 @@ class DecodedBatches:
     leader_epoch: int
     source_bytes: int
     aborted: tuple[tuple[int, int], ...]
+    writers: Longs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +171,7 @@ def decode_batches(
         leader_epoch=int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else _UNKNOWN_EPOCH,
         source_bytes=len(source),
         aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
+        writers=batches[[k.LAST_OFFSET, k.PRODUCER_ID]],
     )
 
 

@@ -29,6 +29,10 @@ _LZ4_UNCOMPRESSED = 0x8000_0000
 _LZ4_END = 0
 _ZSTD_BLOCK_HEADER = 3
 _ZSTD_CHECKSUM = 4
+# Above this size level 1 looks back twice as far, and what it looks back at leaves the core's cache: without that a block of
+# 512 KiB takes a tenth less time, for a few bytes in a thousand more (docs/decisions/0004).
+_LARGE_BYTES = 256 * 1024
+_LARGE_AT_LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, window_log=18)
 LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory for ever
 
 
@@ -90,7 +94,9 @@ class Arena:
             except (cramjam.DecompressionError, zstandard.ZstdError, ValueError) as error:
                 # Too small and broken are told apart by growing: their texts belong to the library.
                 if len(self._buffer) >= self._most:
-                    raise DecompressionError(f"not readable within {self._most} bytes: {error}") from error
+                    raise DecompressionError(
+                        f"not readable within {self._most} bytes: it expands to more, or is broken ({error})"
+                    ) from error
                 self._grow()
             else:
                 return
@@ -135,12 +141,19 @@ class _Zstd(threading.local):
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor()
-        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self._compressors: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
 
-    def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        if level not in self._compressors:
-            self._compressors[level] = zstandard.ZstdCompressor(level=level)
-        return self._compressors[level]
+    def compress(self, content: Bytes, level: int) -> bytes:
+        kind = level, level == 1 and len(content) > _LARGE_BYTES
+        if kind not in self._compressors:
+            self._compressors[kind] = _compressor(*kind)
+        return self._compressors[kind].compress(content.data)
+
+
+def _compressor(level: int, is_large_at_level_1: bool) -> zstandard.ZstdCompressor:
+    if is_large_at_level_1:
+        return zstandard.ZstdCompressor(compression_params=_LARGE_AT_LEVEL_1)
+    return zstandard.ZstdCompressor(level=level)
 
 
 _zstd = _Zstd()
@@ -198,7 +211,7 @@ def compress_payload(codec: BatchCodec, payload: Bytes, level: int, lead: int) -
         case BatchCodec.LZ4:
             return _lz4_frame(payload, lead)
         case BatchCodec.ZSTD:
-            return _behind(lead, np.frombuffer(_zstd.compressor(level).compress(payload.data), np.uint8))
+            return _behind(lead, np.frombuffer(_zstd.compress(payload, level), np.uint8))
         case BatchCodec.GZIP | BatchCodec.SNAPPY:
             raise ValueError(f"batches are not written with {codec.name}")
 
@@ -238,7 +251,7 @@ def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
         case BlockCodec.SNAPPY:
             return bytes(cramjam.snappy.compress_raw(block.data)) + struct.pack(">I", zlib.crc32(block.data))
         case BlockCodec.ZSTANDARD:
-            return _zstd.compressor(level).compress(block.data)
+            return _zstd.compress(block, level)
 
 
 def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> Bytes:

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +11,11 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import caching, cgutils
 from numba.extending import intrinsic
+
+from archiver.caches import cache_places, is_writable
+from archiver.observe import progress_log
 
 log = logging.getLogger(__name__)
 
@@ -25,51 +27,95 @@ LONG = types.int64
 
 _SETTINGS: Any = numba.config  # its attributes are set at run time
 _raw_memcpy: Callable[..., Any] = cgutils.raw_memcpy
+_HERE = Path(__file__).parent
 
 
 def cache_directory() -> Path | None:
-    """Return the first writable place for compiled kernels: beside the code, the user's cache, or none.
+    """Return the first place for compiled kernels: beside the code, the user's cache, or none.
 
-    Its name depends on all kernel sources: numba itself looks at one file only, and would keep a kernel whose callee changed.
+    One that has kernels need not be writable: an image made them as another user. Its name depends on all kernel
+    sources: numba itself looks at one file only, and would keep a kernel whose callee changed.
     """
-    here = Path(__file__).parent
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py")))).hexdigest()[:16]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:16]
     name = f"kernels-{numba.__version__}-{digest}" + ("-checked" if _SETTINGS.BOUNDSCHECK else "")
-    for parent in (here / "__pycache__", _home_cache()):
-        if parent is not None and _writable(parent / name):
-            return parent / name
-    return None
+    places = cache_places(_HERE, name)
+    return next((place for place in places if compiled_kernels(place) or is_writable(place)), None)
 
 
-def _home_cache() -> Path | None:
-    try:
-        return Path.home() / ".cache" / "kafka-archiver"
-    except RuntimeError:  # a user without a home
-        return None
-
-
-def _writable(directory: Path) -> bool:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            return True
-    except OSError:
-        return False
+def compiled_kernels(directory: Path) -> list[Path]:
+    """Return the files that numba has written there."""
+    return sorted(path for path in directory.glob("*.nb[ci]") if path.is_file())
 
 
 _CACHE = cache_directory()
+_IN_VAIN = "they are compiled again at every start (about 20 s)"
 if _CACHE is None:
-    log.warning("no writable place for compiled kernels: they are compiled again at every start (about 20 s)")
-else:
-    _SETTINGS.CACHE_DIR = str(_CACHE)
+    log.warning("no writable place for compiled kernels: %s", _IN_VAIN)
+_is_told = _CACHE is None  # that compiling takes its time
+
+
+class _KernelLocator(caching._CacheLocator):  # noqa: SLF001 - numba's own door for this
+    """Tells numba where our kernels are kept, and what they were made of.
+
+    Left alone it asks for the path of the package and the times of its files: in a copy that was packed here and unpacked
+    elsewhere (archiver.spark_env) it would compile anew. The name of the directory tells all sources. That a kernel was
+    made for another processor numba sees by itself.
+    """
+
+    def __init__(self, directory: Path, line: int) -> None:
+        self._directory = directory
+        self._line = line
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_KernelLocator | None":
+        if _CACHE is None or Path(py_file).parent != _HERE:
+            return None
+        return cls(_CACHE, py_func.__code__.co_firstlineno)
+
+    def get_cache_path(self) -> str:
+        return str(self._directory)
+
+    def get_source_stamp(self) -> str:
+        return self._directory.name
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+caching.CacheImpl._locator_classes.insert(0, _KernelLocator)  # noqa: SLF001 - as above
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401 - numba has no types
     """Compile a function that Python calls: no GIL, explicit signature, kept on disk."""
-    decorate: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
-        signature, nogil=True, cache=_CACHE is not None
-    )
-    return decorate
+
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        global _CACHE, _is_told  # noqa: PLW0603 - for the kernels that come after this one
+        if _CACHE is not None and not _is_told and not _is_kept(_CACHE, function):
+            _is_told = True
+            progress_log.info("compiling kernels, which takes about 20 s, once; they are kept in %s", _CACHE)
+        try:
+            return _compile(function, is_kept=_CACHE is not None)
+        except OSError as error:
+            log.warning("compiled kernels cannot be kept in %s (%s): %s", _CACHE, error.strerror, _IN_VAIN)
+            _CACHE = None
+            return _compile(function, is_kept=False)
+
+    def _compile(function: Callable[..., Any], *, is_kept: bool) -> Callable[..., Any]:
+        made: Callable[..., Any] = numba.njit(signature, nogil=True, cache=is_kept)(function)
+        return made
+
+    return compiled
+
+
+def _is_kept(directory: Path, function: Callable[..., Any]) -> bool:
+    """Tell whether numba has kept this kernel; that it was made for another processor only numba sees."""
+    module = function.__module__.rpartition(".")[2]
+    return any(directory.glob(f"{module}.{function.__qualname__}-*.nbi"))
+
+
+def kernel_cache() -> Path | None:
+    """Return where kernels of this process are kept."""
+    return _CACHE
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:

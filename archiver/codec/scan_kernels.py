@@ -7,7 +7,6 @@ from numba import types
 from archiver.codec.avro_decode import (
     ALL_READ,
     BRANCH_UNKNOWN,
-    BYTES_LEFT,
     FIELD_CUT,
     HEADER_NULL,
     LIST,
@@ -135,7 +134,7 @@ def _is_selected(offset: int, timestamp: int, selected: Longs) -> bool:
 
 
 @kernel(
-    LONG(
+    types.UniTuple(LONG, 2)(
         READ_ONLY_BYTES,
         LONG,
         LONG,
@@ -183,51 +182,51 @@ def scan_rows(
     header_values: Blob,
     raw_keys: Blob,
     totals: Longs,
-) -> int:
-    """Append the selected of `count` Avro records, which must take body[start:end], to the columns whose arrays have room.
+) -> tuple[int, int]:
+    """Append the selected of the next `count` Avro records in body[start:end] to the columns whose arrays have room.
 
-    A column whose array is empty is not wanted, and its bytes are stepped over. Returns why it ended; on anything but
-    ALL_READ the arrays mean nothing, and totals[COUNTED] is the record that it ended at.
+    A column whose array is empty is not wanted, and its bytes are stepped over. Returns (where the next record begins, why
+    it ended); on anything but ALL_READ the arrays mean nothing, and totals[COUNTED] is the record that it ended at.
     """
     position = np.int64(start)
     value_null = NULL if nullable_value else NO_UNION
     wants_headers = len(header_ends) > 0
     if not inside(start, end - start, len(body)):
-        return FIELD_CUT
+        return position, FIELD_CUT
     for _ in range(count):
         row = totals[ROWS]
         length, position = read_varint(body, position, end)
         if position < 0 or not inside(position, length, end):
-            return FIELD_CUT
+            return position, FIELD_CUT
         if length != len(topic):
-            return WRONG_TOPIC
+            return position, WRONG_TOPIC
         for index in range(length):
             if body[position + index] != topic[index]:
-                return WRONG_TOPIC
+                return position, WRONG_TOPIC
         found, position = read_varint(body, position + length, end)
         if position < 0:
-            return FIELD_CUT
+            return position, FIELD_CUT
         if found != partition:
-            return WRONG_TOPIC
+            return position, WRONG_TOPIC
         offset, position = read_varint(body, position, end)
         if position < 0:
-            return FIELD_CUT
+            return position, FIELD_CUT
         timestamp, position = read_varint(body, position, end)
         if position < 0:
-            return FIELD_CUT
+            return position, FIELD_CUT
         if offset <= totals[LAST_OFFSET]:
-            return OFFSETS_FALL
+            return position, OFFSETS_FALL
         totals[LAST_OFFSET] = offset
         wanted = _is_selected(offset, timestamp, selected)
         key_start, key_length, position, problem = read_bytes(body, position, end, NULL)
         if problem != ALL_READ:
-            return problem
+            return position, problem
         value_start, value_length, position, problem = read_bytes(body, position, end, value_null)
         if problem != ALL_READ:
-            return problem
+            return position, problem
         branch, position = read_varint(body, position, end)
         if position < 0:
-            return FIELD_CUT
+            return position, FIELD_CUT
         map_start = position
         has_map = branch == PRESENT
         if has_map:
@@ -235,37 +234,37 @@ def scan_rows(
                 body, position, end, False, False, header_keys, header_values, raw_keys, totals
             )
             if problem != ALL_READ:
-                return problem
+                return position, problem
         elif branch != NULL:
-            return BRANCH_UNKNOWN
+            return position, BRANCH_UNKNOWN
         kind = np.int64(-1)
         if second_version:
             branch, position = read_varint(body, position, end)
             if position < 0:
-                return FIELD_CUT
+                return position, FIELD_CUT
             if branch == LIST:
                 has_map = False  # the list is the truth
                 position, problem = _scan_headers(
                     body, position, end, True, wanted and wants_headers, header_keys, header_values, raw_keys, totals
                 )
                 if problem != ALL_READ:
-                    return problem
+                    return position, problem
             elif branch != NO_LIST:
-                return BRANCH_UNKNOWN
+                return position, BRANCH_UNKNOWN
             kind, position = read_varint(body, position, end)
             if position < 0:
-                return FIELD_CUT
+                return position, FIELD_CUT
             if kind < -1 or kind > 1:
-                return TYPE_UNKNOWN
+                return position, TYPE_UNKNOWN
         if has_map and wanted and wants_headers:
             _, problem = _scan_headers(body, map_start, end, False, True, header_keys, header_values, raw_keys, totals)
             if problem != ALL_READ:
-                return problem
+                return position, problem
         totals[COUNTED] += 1
         if not wanted:
             continue
         if row >= room:
-            return NO_ROOM
+            return position, NO_ROOM
         if len(offsets) > 0:
             offsets[row] = offset
         if len(milliseconds) > 0:
@@ -283,6 +282,6 @@ def scan_rows(
         if wants_headers:
             header_ends[row + 1] = totals[HEADERS]
         if totals[KEY_BYTES] < 0 or totals[VALUE_BYTES] < 0:
-            return NO_ROOM
+            return position, NO_ROOM
         totals[ROWS] = row + 1
-    return ALL_READ if position == end else BYTES_LEFT
+    return position, ALL_READ

@@ -69,3 +69,31 @@ def inside(start: int, length: int, size: int) -> bool:
 def holds(size: int, start: int, length: int) -> bool:
     """Tell whether a buffer of that size holds a key or value; where a null starts means nothing."""
     return length < 0 or inside(start, length, size)
+
+
+# --- outside of kernels, where a block has two of them: what only kernels call is compiled anew in each process that calls it
+
+
+def read_long(source: memoryview, position: int) -> tuple[int, int]:
+    """Return (value, position after it), as read_varint."""
+    raw = shift = 0
+    while position < len(source) and shift <= 63:
+        byte = source[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFF_FFFF_FFFF_FFFF
+            return (raw >> 1) ^ -(raw & 1), position
+        shift += 7
+    return 0, BROKEN
+
+
+def encode_long(value: int) -> bytes:
+    """Encode one Avro long."""
+    raw = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while raw > 0x7F:
+        encoded.append((raw & 0x7F) | 0x80)
+        raw >>= 7
+    encoded.append(raw)
+    return bytes(encoded)

@@ -8,8 +8,10 @@ KERNEL_MODULES = (
     "archiver.codec.digest",
     "archiver.codec.avro_encode",
     "archiver.codec.avro_decode",
+    "archiver.codec.partitioner",
     "archiver.codec.row_kernels",
     "archiver.codec.scan_kernels",
+    "archiver.codec.run_kernels",
 )
 
 

@@ -3,6 +3,8 @@
 import importlib.util
 import logging
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from archiver.caches import home_cache
 from archiver.demo.teller import Teller
 from archiver.errors import ArchiverError, UsageError
 from archiver.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, check_java, fetch_kafka
@@ -39,7 +42,7 @@ def cache_directory() -> Path:
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").exists():
         return checkout / ".cache"
-    return Path.home() / ".cache" / "kafka-archiver"
+    return home_cache()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,9 @@ def _run(command: list[str], folder: Path) -> str:
         process.communicate()
         raise
     if process.returncode != 0:
-        raise ArchiverError(f"that command failed with {process.returncode}:\n{printed}{complained}")
+        raise ArchiverError(
+            f"that command failed with {process.returncode}:\n{printed}{complained}".rstrip()
+        ).in_lines()
     return printed
 
 
@@ -123,7 +128,9 @@ def cleaned_up() -> Iterator[ExitStack]:
 def set_stage(stack: ExitStack, teller: Teller) -> Stage:
     """Start everything; the stack ends it."""
     jars = _kafka_jars(teller)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="archiver-demo-", ignore_cleanup_errors=True)))
+    folder = Path(tempfile.gettempdir()) / f"archiver-demo-{secrets.token_hex(6)}"
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: Ctrl-C may come as soon as there is a folder
+    folder.mkdir(mode=0o700)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else the S3 tells each request
     with teller.busy("starting Kafka and S3"):
         broker = KafkaBroker(jars, folder / "kafka", java_options=(*JAVA_OPTIONS, *_java_options(folder)))

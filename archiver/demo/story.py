@@ -65,7 +65,7 @@ print(records[2])
 }
 
 
-def run_demo(*, records: int, tell: Callable[[str], None]) -> None:
+def run_demo(*, records: int, tell: Callable[[str], object]) -> None:
     """Play the story with so many records, and tell it line by line. Leaves nothing behind, also when interrupted."""
     if records < FEWEST_RECORDS:
         raise UsageError(f"--records {records}: the demo needs {FEWEST_RECORDS:,} or more")
@@ -203,7 +203,7 @@ class _Story:
     def _archiver(self, *arguments: str) -> None:
         """Run a command of ours as a process, and tell what it prints."""
         self.teller.command(f"archiver {' '.join(arguments)}")
-        self._show_run(f"archiver {arguments[0]}", "-m", "archiver.cli", *arguments)
+        self._show_run(f"archiver {arguments[0]}", "-m", "archiver", *arguments)
 
     def _show_run(self, doing: str, *arguments: str) -> None:
         started_s = time.monotonic()

@@ -10,7 +10,7 @@ from rich.text import Text
 class Teller:
     """Hands lines to `tell`. What goes on meanwhile shows on a terminal's stderr alone."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell
         self._console = Console(highlight=False, soft_wrap=True)
         self._terminal = Console(stderr=True)

@@ -38,6 +38,7 @@ class Metadata:
 
     cluster_id: str
     brokers: frozenset[int]
+    controller: int  # takes changes to topics, or passes them on
     topics: list[TopicMetadata]
 
 
@@ -67,12 +68,12 @@ class MetadataCall(Call[Metadata]):
         self.throttle_ms = answer.int32()
         brokers = frozenset(answer.array(lambda: _read_broker(answer)))
         cluster_id = answer.text()
-        answer.int32()  # controller_id
+        controller = answer.int32()
         topics = answer.array(lambda: _read_topic(answer))
         if version <= 10:
             answer.int32()  # cluster_authorized_operations
         answer.tags()
-        return Metadata(cluster_id=cluster_id, brokers=brokers, topics=topics)
+        return Metadata(cluster_id=cluster_id, brokers=brokers, controller=controller, topics=topics)
 
 
 def _read_broker(answer: Reader) -> int:

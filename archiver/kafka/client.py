@@ -128,6 +128,10 @@ class KafkaClient:
     async def cluster_id(self) -> str:
         return (await self.send_any(calls.MetadataCall([]))).cluster_id
 
+    async def brokers(self) -> frozenset[int]:
+        """The brokers that are up."""
+        return (await self.send_any(calls.MetadataCall([]))).brokers
+
     async def describe_topics(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
         """Topics by name, all that this user may see for None; names that do not exist are left out. Always asks."""
         found, refused = await self.describe_known(names)

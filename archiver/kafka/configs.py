@@ -1,9 +1,11 @@
 """Configs of topics, as the brokers tell them."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from archiver.errors import KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import broker_error
@@ -11,6 +13,8 @@ from archiver.kafka.wire import Call, Reader, Writer
 
 _TOPIC = 2  # a resource's type
 _SET_ON_TOPIC = 1  # a value's source
+_LOOKS = 300  # for half a minute
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,47 @@ async def topic_configs_known(
     return {one.topic: _configs(one) for one in answers if not one.error_code}, refused
 
 
+async def until_told(
+    client: KafkaClient, changed: Mapping[str, Mapping[str, str | None]], nodes: Mapping[str, Collection[int]]
+) -> None:
+    """Return when each of a topic's nodes tells what was changed of its configs; None: nothing is set on the topic.
+
+    The controller agrees first, and brokers hear of it a little later.
+    """
+    left = {
+        node: {name: changes for name, changes in changed.items() if changes and node in nodes[name]}
+        for node in sorted({node for some in nodes.values() for node in some})
+    }
+    for _ in range(_LOOKS):
+        for node, topics in left.items():
+            left[node] = await _untold(client, node, topics)
+        if not any(left.values()):
+            return
+        await asyncio.sleep(_PAUSE_S)
+    node, topics = next((node, topics) for node, topics in left.items() if topics)
+    name, changes = next(iter(topics.items()))
+    wanted = ", ".join(f"{key}={value or '(default)'}" for key, value in changes.items())
+    raise KafkaTemporaryError(
+        f"broker {node} still has other configs of topic {name} than were set ({wanted}); look at its log, and run the"
+        " same command again"
+    )
+
+
+async def _untold(
+    client: KafkaClient, node: int, topics: Mapping[str, Mapping[str, str | None]]
+) -> dict[str, Mapping[str, str | None]]:
+    if not topics:
+        return {}
+    call = DescribeConfigsCall(topics, sorted({key for changes in topics.values() for key in changes}))
+    answers = await client.persist(lambda: client.send(node, call))
+    own = {one.topic: _configs(one).own for one in answers}
+    return {
+        name: changes
+        for name, changes in topics.items()
+        if any(own.get(name, {}).get(key) != value for key, value in changes.items())
+    }
+
+
 def _configs(described: "_Described") -> TopicConfigs:
     return TopicConfigs(
         effective={row.name: row.value for row in described.rows if row.value is not None},
@@ -69,21 +114,24 @@ class _Described(NamedTuple):
 
 
 class DescribeConfigsCall(Call[list[_Described]]):
-    """All configs of topics. v1 is the first that tells where a value comes from, and the oldest that Kafka 4 takes."""
+    """Some configs of topics, or all. v1 is the first that tells where a value comes from, and the oldest that Kafka 4 takes."""
 
     api_key = 32
     lowest = highest = 1
     flexible_from = 4
 
-    def __init__(self, topics: Iterable[str]) -> None:
+    def __init__(self, topics: Iterable[str], keys: Collection[str] | None = None) -> None:
         self._topics = list(topics)
+        self._keys = keys
 
     def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._topics))
         for topic in self._topics:
             out.int8(_TOPIC)
             out.text(topic)
-            out.count(-1)  # all configs
+            out.count(-1 if self._keys is None else len(self._keys))
+            for key in self._keys or ():
+                out.text(key)
         out.int8(0)  # no synonyms
 
     def read(self, answer: Reader, version: int) -> list[_Described]:  # noqa: ARG002 one version

@@ -6,6 +6,7 @@ have it in one piece; here a batch of records goes out from where it lies.
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
@@ -16,9 +17,13 @@ from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol, CloseReason
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.util import wait_for
 
+from archiver.failpoints import reach
 from archiver.kafka.wire import Call, PreparedCall
 
 watching: ContextVar["Refusals | None"] = ContextVar("watching", default=None)  # who wants to know of connections
+
+# It tells each failed connection, many a second, in Spark's workers as here; what matters of them comes back as an exception.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 _SIZE_BYTES = 4
 _MOST_BYTES = 1 << 31  # Kafka's sizes are signed
@@ -95,13 +100,15 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
         address = f"{self._host}:{self._port}"
         try:
             made = await super().connect()
-        except Exception as error:
-            if refusals is not None:
-                refusals.note(address, error)
+        except BaseException as error:  # also where nobody waits for it any more
+            # aiokafka has begun to close it; a TLS connection would linger for the other side's goodbye.
             if self._protocol is not None:
-                # aiokafka has begun to close it; a TLS connection would linger for the other side's goodbye.
                 self._protocol.abort()
-                await asyncio.wait([self._closed_fut], timeout=_GOODBYE_S)
+            if isinstance(error, Exception):
+                if refusals is not None:
+                    refusals.note(address, error)
+                if self._protocol is not None:
+                    await asyncio.wait([self._closed_fut], timeout=_GOODBYE_S)
             raise
         if refusals is not None:
             refusals.note(address, None)
@@ -125,6 +132,7 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
             raise KafkaConnectionError(f"Connection at {self._host}:{self._port} broken: {error}") from error
         answer = self._loop.create_future()
         self._requests.append((correlation_id, prepared, answer))
+        reach(request.when_sent)
         return wait_for(answer, self._request_timeout)
 
     @staticmethod

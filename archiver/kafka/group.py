@@ -1,5 +1,6 @@
 """A consumer group as the archiver uses it: who is in it, what is committed to it, who works on its partitions."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,17 @@ class Hint:
     partition: int
     offset: int
     base: int | None  # None: the commit's metadata does not tell
+
+    @property
+    def metadata(self) -> str:
+        """As it is committed with the offset."""
+        return "" if self.base is None else f"base={self.base}"
+
+
+def base_in(metadata: str) -> int | None:
+    """Return the base of the newest segment that a commit's metadata names."""
+    told = re.fullmatch(r"base=(\d{1,19})\0?", metadata, re.ASCII)  # librdkafka commits the zero that ends a text in C
+    return int(told[1]) if told else None
 
 
 class Owner(Protocol):

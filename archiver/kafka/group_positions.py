@@ -72,6 +72,24 @@ async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], di
     return found, refused
 
 
+async def positions_of(client: KafkaClient, group: str) -> Positions:
+    """What one group has committed; nothing when there is no such group."""
+
+    async def once() -> Positions:
+        for node_id in sorted(await client.brokers()):
+            code, positions = await client.send(node_id, OffsetFetchCall(group))
+            if code == Code.GROUP_ID_NOT_FOUND:
+                return {}
+            if code and code != Code.NOT_COORDINATOR:
+                what = f"the positions of group {group} could not be read"
+                raise broker_error(code, what, right=f"Describe on group {group}")
+            if not code:
+                return positions
+        return {}  # who would coordinate it, is nobody: no group has ever committed
+
+    return await client.persist(once)
+
+
 @dataclass(frozen=True, slots=True)
 class _Coordinators:
     """Whom to ask. Where this user may not see the offsets topic, who leads it is not known."""

@@ -1,7 +1,6 @@
 """Membership of a consumer group: which partitions are ours, and hints of where their archives end. No record comes through it."""
 
 import logging
-import re
 import threading
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from archiver.defects import as_ours
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.codes import Code, client_error
-from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner
+from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, base_in
 from archiver.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -317,7 +316,7 @@ class Membership:
 
     def _positions(self, hints: Iterable[Hint]) -> list[ClientPartition]:
         return [
-            ClientPartition(hint.topic, hint.partition, hint.offset, metadata=_metadata(hint.base))
+            ClientPartition(hint.topic, hint.partition, hint.offset, metadata=hint.metadata)
             for hint in hints
             if (hint.topic, hint.partition) in self._held
         ]
@@ -399,13 +398,9 @@ def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
     return [(row.topic, row.partition) for row in partitions]
 
 
-def _metadata(base: int | None) -> str:
-    return "" if base is None else f"base={base}"
-
-
 def _hint(row: ClientPartition) -> Hint:
-    told = re.fullmatch(r"base=(\d{1,19})", row.metadata or "", re.ASCII)
-    return Hint(topic=row.topic, partition=row.partition, offset=row.offset, base=int(told[1]) if told else None)
+    base = base_in(row.metadata or "")
+    return Hint(topic=row.topic, partition=row.partition, offset=row.offset, base=base)
 
 
 def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:

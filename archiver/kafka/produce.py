@@ -94,6 +94,7 @@ class ProduceCall(Call[_Produced]):
     """One batch to one partition. v8 is the last before the compact forms, and the first that says which record is wrong."""
 
     api_key = 0
+    when_sent = "batch.sent"
     lowest = highest = 8
     flexible_from = 9
 

@@ -20,6 +20,9 @@ def explain(settings: KafkaSettings, reasons: Mapping[str, BaseException]) -> Re
     final = [error for error in found if not error.retriable]
     if final:
         return final[0]
+    without_token = [error.__cause__ for error in reasons.values() if isinstance(error.__cause__, KafkaTemporaryError)]
+    if without_token:  # no broker was asked
+        return without_token[0]
     why = f" ({'; '.join(map(str, found))})" if found else ""
     return KafkaTemporaryError(
         f"no Kafka broker answers at kafka: bootstrap.servers {settings.bootstrap_servers}{why}; check the address, that the"
@@ -43,10 +46,17 @@ def explain_one(address: str, error: BaseException, security: Security) -> Refus
 def _why_never(cause: BaseException, security: Security) -> str:
     """Empty for what another try may heal."""
     match cause:
-        case SaslAuthenticationFailed() | IllegalSaslStateError():
-            why = f"does not let us in ({security.describe()}): {_text(cause)}; check user and password, or what gives the token"
+        case IllegalSaslStateError():
+            other = Protocol.SSL if security.protocol.has_tls else Protocol.PLAINTEXT
+            why = (
+                f"does not ask who we are ({security.describe()}); check the port, or set security.protocol to {other}"
+                " and leave sasl.* out"
+            )
+        case SaslAuthenticationFailed():
+            look_at = "what gives the token" if security.mechanism == "OAUTHBEARER" else "user and password"
+            why = f"does not let us in ({security.describe()}): {_text(cause)}; check {look_at}"
         case UnsupportedSaslMechanismError():
-            why = f"does not take sasl.mechanism {security.mechanism}: {_text(cause)}"
+            why = f"does not take sasl.mechanism {security.mechanism}; check the port, or what the listener has enabled"
         case ssl.SSLCertVerificationError():
             why = (
                 f"shows a certificate that is not accepted: {cause.verify_message}; check ssl.ca.location, and the"

@@ -1,7 +1,7 @@
 """Who we are to a broker, and how we know that it is the one it says: librdkafka's keys, for both clients."""
 
-import asyncio
 import importlib.util
+import logging
 import os
 import re
 import ssl
@@ -16,8 +16,11 @@ from typing import Final
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from archiver.errors import UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
+from archiver.kafka_keys import PROVIDER_URL, Group, names_of
+
+log = logging.getLogger(__name__)
 
 Where = Callable[[str], str]  # a key -> how a message names it
 
@@ -46,55 +49,22 @@ _IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
 _VERIFICATION: Final = "enable.ssl.certificate.verification"
 _PROVIDER: Final = "token_provider"
 _OIDC: Final = "sasl.oauthbearer."
-_TLS_KEYS: Final = (
-    "ssl.ca.location",
-    "ssl.ca.pem",
-    "ssl.certificate.location",
-    "ssl.certificate.pem",
-    "ssl.key.location",
-    "ssl.key.pem",
-    "ssl.key.password",
-    _IDENTIFICATION,
-    _VERIFICATION,
-)
-_PASSWORD_KEYS: Final = ("sasl.username", "sasl.password")
-_KERBEROS_KEYS: Final = ("sasl.kerberos.service.name",)
-_OIDC_NEEDED: Final = tuple(f"{_OIDC}{name}" for name in ("client.id", "client.secret", "token.endpoint.url"))
-_TOKEN_KEYS: Final = (
-    _PROVIDER,
-    f"{_OIDC}method",
-    *_OIDC_NEEDED,
-    f"{_OIDC}scope",
-    f"{_OIDC}extensions",
-    "https.ca.location",
-)
-_BY_MECHANISM: Final[Mapping[str, tuple[str, ...]]] = {
-    "PLAIN": _PASSWORD_KEYS,
-    "SCRAM-SHA-256": _PASSWORD_KEYS,
-    "SCRAM-SHA-512": _PASSWORD_KEYS,
-    "GSSAPI": _KERBEROS_KEYS,
-    "OAUTHBEARER": _TOKEN_KEYS,
+_TLS_KEYS: Final = names_of(Group.TLS)
+_TOKEN_KEYS: Final = names_of(Group.TOKEN)
+_PASSWORD_KEYS: Final = names_of(Group.PASSWORD)
+_KERBEROS_SERVICE: Final = "sasl.kerberos.service.name"
+_CLIENT_ID: Final = f"{_OIDC}client.id"
+_CLIENT_SECRET: Final = f"{_OIDC}client.secret"
+_OIDC_NEEDED: Final = (_CLIENT_ID, _CLIENT_SECRET, PROVIDER_URL)
+_BY_MECHANISM: Final[Mapping[str, Group]] = {
+    "PLAIN": Group.PASSWORD,
+    "SCRAM-SHA-256": Group.PASSWORD,
+    "SCRAM-SHA-512": Group.PASSWORD,
+    "GSSAPI": Group.KERBEROS,
+    "OAUTHBEARER": Group.TOKEN,
 }
-KEYS: Final = (
-    PROTOCOL,
-    *_TLS_KEYS,
-    MECHANISM,
-    _PLURAL,
-    *_PASSWORD_KEYS,
-    *_KERBEROS_KEYS,
-    *_TOKEN_KEYS,
-)
+_KEYS: Final = names_of(*(group for group in Group if group is not Group.CLIENT))  # beside PROTOCOL
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "none"), _VERIFICATION: ("true", "false")}
-# Values that must never be shown: in no log, message, or `config show`.
-SECRET_KEYS: Final = frozenset(
-    {
-        "ssl.key.pem",
-        "ssl.key.password",
-        "sasl.password",
-        f"{_OIDC}client.secret",
-        f"{_OIDC}extensions",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +79,11 @@ class Security:
     def parse(cls, properties: Mapping[str, object], where: Where) -> "Security":
         """Take what concerns us of a `kafka:` section. Raises UsageError, which names what cannot be honoured."""
         protocol = _protocol(properties, where)
-        given = {key: str(value) for key, value in properties.items() if key in KEYS and key not in (PROTOCOL, _PLURAL)}
+        given = {key: str(value) for key, value in properties.items() if key in _KEYS and key != _PLURAL}
         if _PLURAL in properties:
-            given[MECHANISM] = str(properties[_PLURAL])
+            plural = str(properties[_PLURAL])
+            if given.setdefault(MECHANISM, plural).upper() != plural.upper():
+                raise UsageError(f"{where(MECHANISM)} and {_PLURAL} mean the same and differ; keep one")
         for key in given:
             if key in _TLS_KEYS and not protocol.has_tls:
                 raise UsageError(f"{where(key)}: goes with {PROTOCOL} ssl or sasl_ssl, not with {protocol}")
@@ -130,7 +102,7 @@ class Security:
         )
 
     def for_confluent(self) -> dict[str, object]:
-        """Properties of a confluent-kafka client."""
+        """Properties of a confluent-kafka client. Raises KafkaError or KafkaTemporaryError when there is no token."""
         ours = (*_TOKEN_KEYS, MECHANISM)
         found: dict[str, object] = {key: text for key, text in self.properties.items() if key not in ours}
         found[PROTOCOL] = self.protocol.value
@@ -138,12 +110,8 @@ class Security:
             found[MECHANISM] = self.mechanism
         if self.mechanism == "OAUTHBEARER":
             tokens = self._tokens()
-
-            def show(_: str) -> tuple[str, float, str, dict[str, str]]:
-                token = tokens.current()
-                return token.text, token.expires_at_s, "", tokens.extensions
-
-            found["oauth_cb"] = show
+            tokens.current()  # why there is none is clear here; a client that is made without says nothing of it
+            found["oauth_cb"] = _ShownToLibrdkafka(tokens)
         return found
 
     def for_aiokafka(self) -> dict[str, object]:
@@ -155,7 +123,7 @@ class Security:
             found["sasl_mechanism"] = self.mechanism
         match self.mechanism:
             case "GSSAPI":
-                found["sasl_kerberos_service_name"] = self.properties.get(_KERBEROS_KEYS[0], "kafka")
+                found["sasl_kerberos_service_name"] = self.properties.get(_KERBEROS_SERVICE, "kafka")
             case "OAUTHBEARER":
                 found["sasl_oauth_token_provider"] = _ShownToAiokafka(self._tokens())
             case "":
@@ -203,7 +171,7 @@ class Security:
             if extra:
                 raise UsageError(f"{where(extra[0])}: goes with an OpenID provider, not with {_PROVIDER}")
             try:
-                FunctionSource(given[_PROVIDER]).find()
+                FunctionSource(given[_PROVIDER]).check()
             except UsageError as error:
                 raise UsageError(f"{where(_PROVIDER)}: {error}") from error
             return
@@ -212,8 +180,8 @@ class Security:
         for key in _OIDC_NEEDED:
             if not given.get(key):
                 raise UsageError(f"{where(key)}: is missing; OAUTHBEARER needs it, or a {_PROVIDER}: module:function")
-        if not re.match(r"https?://[^\s@]+$", given[_OIDC_NEEDED[2]]):
-            raise UsageError(f"{where(_OIDC_NEEDED[2])}: is not like https://host/path, without a user")
+        if not re.fullmatch(r"https?://[^\s@\x00-\x20\x7f]+", given[PROVIDER_URL]):
+            raise UsageError(f"{where(PROVIDER_URL)}: is not like https://host/path, without a user")
 
     def _tokens(self) -> Tokens:
         given = self.properties
@@ -225,11 +193,10 @@ class Security:
         given = self.properties
         if _PROVIDER in given:
             return FunctionSource(given[_PROVIDER])
-        client_id, secret, url = (given[key] for key in _OIDC_NEEDED)
         return OidcSource(
-            url=url,
-            client_id=client_id,
-            client_secret=secret,
+            url=given[PROVIDER_URL],
+            client_id=given[_CLIENT_ID],
+            client_secret=given[_CLIENT_SECRET],
             scope=given.get(f"{_OIDC}scope", ""),
             ca_location=given.get("https.ca.location", ""),
         )
@@ -248,11 +215,11 @@ def _mechanism(given: Mapping[str, str], where: Where) -> str:
     if mechanism not in _BY_MECHANISM:
         what = f"{given[MECHANISM]!r} is not one" if mechanism else "is missing; give one"
         raise UsageError(f"{where(MECHANISM)}: {what} of {', '.join(_BY_MECHANISM)}")
-    taken = _BY_MECHANISM[mechanism]
+    group = _BY_MECHANISM[mechanism]
     for key in given:
-        if key not in (*_TLS_KEYS, *taken, MECHANISM):
+        if key not in (*names_of(Group.TLS, group), MECHANISM):
             raise UsageError(f"{where(key)}: does not go with {MECHANISM} {mechanism}")
-    for key in _PASSWORD_KEYS if taken is _PASSWORD_KEYS else ():
+    for key in _PASSWORD_KEYS if group is Group.PASSWORD else ():
         if not given.get(key):
             raise UsageError(f"{where(key)}: is missing; {MECHANISM} {mechanism} needs it")
     return mechanism
@@ -312,6 +279,10 @@ def _blame(where: Where, *keys: str, given: Mapping[str, str]) -> Iterator[None]
         there = [key for key in keys if key in given]
         missing = [key for key in there if key.endswith(".location") and not os.access(given[key], os.R_OK)]
         key = (missing or there or [PROTOCOL])[0]
+        if key.endswith(".location") and "-----BEGIN" in given[key]:  # a private key, perhaps
+            raise UsageError(
+                f"{where(key)}: is the text of a PEM file, not its path; give it as {key.removesuffix('location')}pem"
+            ) from None
         path = f"{given[key]}: " if key.endswith(".location") else ""
         if missing:
             reason = "cannot be read" if Path(given[key]).exists() else "there is no such file"
@@ -320,18 +291,36 @@ def _blame(where: Where, *keys: str, given: Mapping[str, str]) -> Iterator[None]
         raise UsageError(f"{where(key)}: {path}{reason}") from error
 
 
+class _ShownToLibrdkafka:
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._told = False
+
+    def __call__(self, _: str) -> tuple[str, float, str, dict[str, str]]:
+        try:
+            token = self._tokens.current()
+        except (KafkaError, KafkaTemporaryError) as error:
+            # librdkafka says that a callback failed, not why; it asks again every ten seconds.
+            if not self._told:
+                log.warning("%s", error)
+            self._told = True
+            raise
+        self._told = False
+        return token.text, token.expires_at_s, "", self._tokens.extensions
+
+
 class _ShownToAiokafka(AbstractTokenProvider):  # type: ignore[misc] # aiokafka has no types
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
     async def token(self) -> str:
+        # aiokafka takes its own errors only.
         try:
-            return (await asyncio.to_thread(self._tokens.current)).text
-        except Exception as error:
-            if isinstance(error, OSError) and not isinstance(error, PermissionError):
-                raise KafkaConnectionError(f"there is no token: {error}") from None  # the provider is away
-            # Code of the user's: whatever it raises, there is no token. aiokafka takes its own errors only.
-            raise SaslAuthenticationFailed(f"there is no token: {error}") from error
+            return (await self._tokens.current_soon()).text
+        except KafkaTemporaryError as error:
+            raise KafkaConnectionError(str(error)) from error
+        except KafkaError as error:
+            raise SaslAuthenticationFailed(str(error)) from error
 
     def extensions(self) -> dict[str, str]:
         return self._tokens.extensions

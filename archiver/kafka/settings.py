@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from archiver.errors import UsageError
-from archiver.kafka import security
 from archiver.kafka.security import Security, Where
+from archiver.kafka_keys import Group, names_of
+from archiver.mask import without_user
 
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:\d{1,5})?")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
+_PORTS = range(1, 65536)
 _NUMBERS = {
     "socket.timeout.ms": "request_timeout_ms",
     "request.timeout.ms": "request_timeout_ms",  # the Java clients' name for the same thing
@@ -20,7 +22,7 @@ _NUMBERS = {
     "connections.max.idle.ms": "connections_max_idle_ms",
 }
 _TEXTS = {"client.id": "client_id", "client.rack": "client_rack"}
-_KEYS = ("bootstrap.servers", *_NUMBERS, *_TEXTS, *security.KEYS)
+_KEYS = names_of(*Group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +106,11 @@ def _addresses(properties: Mapping[str, object], where: Where) -> str:
     place = where("bootstrap.servers")
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{place} is missing; give host:port, several with commas between")
+    if "@" in value:  # a password may hold a comma, too
+        raise UsageError(f"{place}: {without_user(value)!r} is not host:port")
     addresses = [part.strip() for part in value.split(",")]
     for address in addresses:
-        if not _ADDRESS.fullmatch(address):
+        found = _ADDRESS.fullmatch(address)
+        if found is None or (found[2] is not None and int(found[2]) not in _PORTS):
             raise UsageError(f"{place}: {address!r} is not host:port")
     return ",".join(addresses)

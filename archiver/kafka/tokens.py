@@ -1,24 +1,37 @@
 """Tokens for SASL OAUTHBEARER: from an OpenID provider, or from a function of the user's; the same for both clients."""
 
+import asyncio
 import base64
+import http.client
 import importlib
 import json
+import math
+import re
 import ssl
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import cast
+from numbers import Real
+from typing import Any, Final, TypeVar, cast
 
-from archiver.errors import UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
+from archiver.mask import without_query
 
-_PATIENCE_S = 15.0
+Value = TypeVar("Value")
+
+PATIENCE_S: Final = 10.0  # for a token, or to import what gives it; a signal ends the program within 15 s
+_GIVE_UP_S = 300.0  # what hangs for so long is left alone, and another try is made beside it
 _SPARE_S = 60.0  # a token that expires sooner is not shown to anybody any more
+_LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # librdkafka counts the milliseconds until then
 _MOST_BYTES = 1 << 20
+_TEXT = re.compile(r"[\x21-\x7e]+")  # what librdkafka takes, and what has no end of its own within a SASL message
 
 # What a function of the user's returns: a token, and when it expires, in milliseconds since the epoch.
 Function = Callable[[], tuple[str, int]]
@@ -38,9 +51,26 @@ class FunctionSource:
 
     name: str
 
+    def __str__(self) -> str:
+        return self.name
+
     def fetch(self, _: float) -> Token:
-        text, expires_at_ms = self.find()()
-        return Token(text, expires_at_ms / 1000)
+        given: object = self.find()()
+        if isinstance(given, tuple) and len(given) == 2:
+            text, expires_at_ms = given
+            if isinstance(text, str) and isinstance(expires_at_ms, Real):
+                return Token(text, float(expires_at_ms) / 1000)
+        kinds = ", ".join(type(one).__name__ for one in given) if isinstance(given, tuple) else type(given).__name__
+        raise TypeError(
+            f"{self.name} returned ({kinds}), not a text and a number: a token, and when it expires (ms since 1970)"
+        )
+
+    def check(self) -> None:
+        """See that it can be called. Raises UsageError, also when the import hangs."""
+        try:
+            _aside(self.find).result(PATIENCE_S)
+        except TimeoutError:
+            raise UsageError(f"{self.name}: its import did not end within {PATIENCE_S:.0f} s; does it hang?") from None
 
     def find(self) -> Function:
         """Import it. Raises UsageError."""
@@ -49,10 +79,9 @@ class FunctionSource:
             raise UsageError(f"{self.name!r} is not like module:function")
         try:
             found = getattr(importlib.import_module(module), function)
-        except Exception as error:
-            reason = str(error) or type(error).__name__
+        except BaseException as error:  # also sys.exit() of a program that was meant to be started
             raise UsageError(
-                f"{self.name}: {reason}; is it installed beside the archiver, or on PYTHONPATH?"
+                f"{self.name}: {_told(error)}; is it installed beside the archiver, or on PYTHONPATH?"
             ) from error
         if not callable(found):
             raise UsageError(f"{self.name} is no function")
@@ -63,11 +92,14 @@ class FunctionSource:
 class OidcSource:
     """An OpenID provider's token endpoint, asked with client credentials."""
 
-    url: str
+    url: str = field(repr=False)
     client_id: str
     client_secret: str = field(repr=False)
     scope: str = ""
     ca_location: str = ""
+
+    def __str__(self) -> str:
+        return without_query(self.url)
 
     def fetch(self, now_s: float) -> Token:
         form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
@@ -79,25 +111,49 @@ class OidcSource:
             {"Authorization": f"Basic {credentials}", "Accept": "application/json"},
         )
         context = ssl.create_default_context(cafile=self.ca_location or None)
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE_S, context=context) as answer:  # noqa: S310
+            with opener.open(request, timeout=PATIENCE_S) as answer:
                 found = json.loads(answer.read(_MOST_BYTES))
             return Token(str(found["access_token"]), now_s + float(found.get("expires_in", 300)))
         except urllib.error.HTTPError as error:
             kind = PermissionError if error.code < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
             with error:  # it is the answer, and holds the connection
-                raise kind(f"{self.url} answered {error.code} {error.reason}") from None
+                raise kind(f"{self} answered {error.code} {error.reason}{_hint(error)}") from None
         except urllib.error.URLError as error:
-            raise OSError(f"{self.url}: {error.reason}") from error
+            raise OSError(f"{self}: {error.reason}") from error
+        except http.client.HTTPException as error:
+            raise OSError(f"{self} does not speak HTTP: {type(error).__name__}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise OSError(f"{self.url} answered no token: {error!r}") from error
+            raise OSError(f"{self} answered no token: {error!r}") from error
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The client's secret would go along, to whatever host an answer names."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - seven of urllib's
+        return None
+
+
+def _hint(error: urllib.error.HTTPError) -> str:
+    """Of a redirect; without its path, which may hold what nobody else should read."""
+    place = urllib.parse.urlsplit(error.headers.get("Location") or "")
+    if not HTTPStatus.MULTIPLE_CHOICES <= error.code < HTTPStatus.BAD_REQUEST:
+        return ""
+    host = f" to {place.hostname}" if place.hostname else ""
+    return (
+        f", a redirect{host}, which is not followed: the client secret is for this address alone; correct the address"
+    )
 
 
 Source = FunctionSource | OidcSource
 
 
 class Tokens:
-    """The token of a source, kept while it is good. Safe for many threads."""
+    """The token of a source, kept while it is good. Safe for many threads.
+
+    A source is code of somebody else's and may hang: it is asked in a thread that nobody has to wait for, one at a time.
+    """
 
     def __init__(
         self,
@@ -105,17 +161,112 @@ class Tokens:
         extensions: Mapping[str, str],
         *,
         clock: Callable[[], float] = lambda: datetime.now(UTC).timestamp(),
+        patience_s: float | None = None,
     ) -> None:
         self.extensions = dict(extensions)
         self._source = source
         self._clock = clock
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._lock = threading.Lock()
-        self._token: Token | None = None
+        self._asked: Future[Token] | None = None
+        self._asked_at_s = 0.0  # by the monotonic clock
 
     def current(self) -> Token:
-        """Raises whatever the source raises."""
+        """Raises KafkaError, or KafkaTemporaryError when the source is away, or hangs."""
+        asked, left_s = self._ask()
+        try:
+            return asked.result(left_s)
+        except TimeoutError:
+            raise self._hangs() from None
+
+    async def current_soon(self) -> Token:
+        """The same for a loop, which goes on meanwhile; it may be cancelled at any time."""
+        asked, left_s = self._ask()
+        if asked.done():
+            return asked.result()
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(asked), left_s)
+        except TimeoutError:
+            raise self._hangs() from None
+
+    def _ask(self) -> tuple[Future[Token], float]:
+        """The answer, which may be on its way, and how long it is worth waiting for."""
         with self._lock:
-            now_s = self._clock()
-            if self._token is None or self._token.expires_at_s - _SPARE_S < now_s:
-                self._token = self._source.fetch(now_s)
-            return self._token
+            now_s = time.monotonic()
+            if self._asked is None or not self._will_do(self._asked, now_s - self._asked_at_s):
+                self._asked, self._asked_at_s = _aside(self._fetch), now_s
+            return self._asked, max(0.0, self._asked_at_s + self._patience_s - now_s)
+
+    def _will_do(self, asked: Future[Token], since_s: float) -> bool:
+        if not asked.done():
+            return since_s < _GIVE_UP_S
+        return asked.exception() is None and asked.result().expires_at_s - _SPARE_S >= self._clock()
+
+    def _hangs(self) -> KafkaTemporaryError:
+        return KafkaTemporaryError(
+            f"there is no token: {self._source} has not given one for {time.monotonic() - self._asked_at_s:.0f} s; does it hang?"
+        )
+
+    def _fetch(self) -> Token:
+        now_s = self._clock()
+        try:
+            token = self._source.fetch(now_s)
+        except BaseException as error:  # code of the user's may raise anything, and call sys.exit()
+            is_away = isinstance(error, OSError) and not isinstance(error, PermissionError)
+            kind = KafkaTemporaryError if is_away else KafkaError
+            raise kind(f"there is no token: {_told(error)}") from error
+        if not _TEXT.fullmatch(token.text) or math.isnan(token.expires_at_s):
+            raise KafkaError(
+                f"there is no token: what {self._source} gave is none: printable ASCII without blanks, and a time"
+            )
+        ends_at_s = min(token.expires_at_s, _claimed_end_s(token.text), _LAST_S)
+        if ends_at_s <= now_s:
+            raise KafkaError(
+                f"there is no token: {self._source} gave one that had expired at {_spelled(ends_at_s)}, {now_s - ends_at_s:,.0f} s"
+                " ago by the clock of this machine; is that clock right?"
+            )
+        return replace(token, expires_at_s=ends_at_s)
+
+
+def _spelled(at_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # before year 1
+        return f"{at_s:g} s since 1970"
+
+
+def _aside(work: Callable[[], Value]) -> "Future[Value]":
+    """Do it in a thread of its own, which does not keep the program from ending."""
+    promised: Future[Value] = Future()
+    promised.set_running_or_notify_cancel()  # who stops waiting does not take it from others who wait
+
+    def run() -> None:
+        try:
+            promised.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it belongs to who waits
+            promised.set_exception(error)
+
+    threading.Thread(target=run, name="token", daemon=True).start()
+    return promised
+
+
+def _told(error: BaseException) -> str:
+    """Tell an error's text, where it has one; of what is no error, such as SystemExit, its kind, too."""
+    kind, text = type(error).__name__, str(error)
+    return text if text and isinstance(error, Exception) else " ".join(filter(None, (kind, text)))
+
+
+def _claimed_end_s(text: str) -> float:
+    """When a token itself says that it ends, if it is a JSON Web Token; a broker goes by that."""
+    parts = text.split(".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(f"{parts[1]}==="))
+        return float(claims["exp"])
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        ArithmeticError,
+        RecursionError,
+    ):  # another kind of token, which only who made it can read
+        return math.inf

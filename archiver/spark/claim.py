@@ -1,18 +1,29 @@
-"""The control facts of a restore's targets: one producer id a partition for all its runs, and which topics are finished (docs/format.md §8)."""
+"""The control facts of a restore's targets: what was planned, one producer id a partition for all its runs, and which topics are finished (docs/format.md §8)."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
 
-from archiver.control import Fact, append_fact, latest_fact, newest_numbers, read_facts
-from archiver.errors import NotWholeError
+from archiver.control import RESTORES, Fact, append_fact, latest_fact, newest_numbers, read_facts
+from archiver.errors import NotWholeError, UsageError
+from archiver.facts import PartFacts
+from archiver.failpoints import reach
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
+from archiver.reader import ObjectPart
+from archiver.restore import PartitionPlan, TopicPlan
+from archiver.selection import Selection
+from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from_fact
 from archiver.store import ObjectStore
 
 FORMAT = 1
-_FINISHED = "finished"  # the stream beside those of a topic's partitions
+_FINISHED = "finished"  # the streams beside those of a topic's partitions
+_PLAN = "plan"
+_REPLACED = "replaced"
 _NOTES_AT_ONCE = 16
+
+Terms = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +32,7 @@ class Verified:
 
     records: int
     digest: int
+    bytes: int | None = None  # of keys and values; None: noted before they were
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +44,7 @@ class Claim:
     start_offset: int
     selection_digest: str
     identity: ProducerIdentity
+    skipped: tuple[str, ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: Verified | None = None
 
 
@@ -41,7 +54,7 @@ class ClaimStream:
     def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, topic: str, partition: int) -> None:
         self._store = store
         self._layout = layout
-        self._stream = f"restores/{restore_id}/{topic}/{partition}"
+        self._stream = f"{RESTORES}/{restore_id}/{topic}/{partition}"
 
     def latest(self, target_topic_id: str) -> Claim | None:
         """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
@@ -57,7 +70,20 @@ class ClaimStream:
             return None if taken else _to_fact(claim)
 
         fact = append_fact(self._store, self._layout, self._stream, decide)
+        reach("claim.put")
         return claim if fact is None else _from_fact(fact, self._stream)
+
+    def note_skipped(self, claim: Claim, object_key: str) -> None:
+        """Write down that an object is left out: a record's number must be the same in each attempt."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or latest["target_topic_id"] != claim.target_topic_id:
+                return None
+            skipped = latest.get("skipped", [])
+            return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
+
+        append_fact(self._store, self._layout, self._stream, decide)
+        reach("skipped.noted")
 
     def note_verified(self, claim: Claim, verified: Verified) -> None:
         """Write down that the partition is whole, for runs that come later, when the target may have moved on."""
@@ -68,6 +94,7 @@ class ClaimStream:
             return {**latest, "verified": _verified_to_fact(verified)}
 
         append_fact(self._store, self._layout, self._stream, decide)
+        reach("verified.noted")
 
 
 class RestoreNotes:
@@ -79,47 +106,119 @@ class RestoreNotes:
     def __init__(self, store: ObjectStore, layout: Layout, restore_id: str) -> None:
         self._store = store
         self._layout = layout
-        self._parent = f"restores/{restore_id}"
+        self.restore_id = restore_id
+        self._parent = f"{RESTORES}/{restore_id}"
         self._read: dict[tuple[str, int], Fact] = {}  # facts never change
 
     def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, Claim]]:
         """Return the claims on these very topics, by topic and partition."""
         claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
-        for stream, topic, name, fact in self._latest(targets):
-            if name.isdecimal():
-                claim = _from_fact(fact, stream)
-                if claim.target_topic_id == targets[topic]:
-                    claims[topic][int(name)] = claim
+        for stream, topic, name, fact in self._latest(targets, str.isdecimal):
+            claim = _from_fact(fact, stream)
+            if claim.target_topic_id == targets[topic]:
+                claims[topic][int(name)] = claim
         return claims
+
+    def joint_claims(self, targets: Mapping[str, str]) -> dict[str, JointClaim]:
+        """Return the claims on all partitions of these very topics at once, by topic."""
+        found = {
+            topic: joint_claim_from_fact(fact, stream)
+            for stream, topic, _, fact in self._latest(targets, JOINT_CLAIM.__eq__)
+        }
+        return {topic: claim for topic, claim in found.items() if claim.target_topic_id == targets[topic]}
 
     def finished(self, targets: Mapping[str, str]) -> set[str]:
         """Return which of these very topics were finished: filled, read back, their configs set."""
         return {
             topic
-            for _, topic, name, fact in self._latest(targets)
-            if name == _FINISHED and fact.get("target_topic_id") == targets[topic]
+            for _, topic, _, fact in self._latest(targets, _FINISHED.__eq__)
+            if fact.get("target_topic_id") == targets[topic]
         }
+
+    def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
+        """Return what was planned for these very topics, by target: a run that goes on does what the first one would have.
+
+        `terms` are what is asked for now. Raises UsageError when that was something else.
+        """
+        plans: dict[str, TopicPlan] = {}
+        for stream, topic, _, fact in self._latest(targets, _PLAN.__eq__):
+            if fact.get("target_topic_id") == targets[topic]:
+                if fact.get("terms") != terms:
+                    raise UsageError(
+                        f"restore {self.restore_id} into {topic} was begun with other options (life, partitions,"
+                        " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
+                        " take another --id and an empty target"
+                    )
+                plans[topic] = _plan_from_fact(fact, stream)
+        return plans
+
+    def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
+        """Write down what is planned for topics. Returns what holds: of two runs at once, the first one's.
+
+        What is written later changes only what the plan before it refused.
+        """
+
+        def note(plan: TopicPlan) -> TopicPlan:
+            topic_id = targets[plan.target]
+            stream = f"{self._parent}/{plan.target}/{_PLAN}"
+            holds = plan
+
+            def decide(latest: Fact | None) -> Fact | None:
+                nonlocal holds
+                if latest is not None and latest.get("target_topic_id") == topic_id:
+                    noted = _plan_from_fact(latest, stream)
+                    holds = noted.mended_by(plan)
+                    if holds == noted:
+                        return None
+                return {"format": FORMAT, "target_topic_id": topic_id, "terms": terms, **_plan_to_fact(holds)}
+
+            append_fact(self._store, self._layout, stream, decide)
+            reach("plan.noted")
+            return holds
+
+        with ThreadPoolExecutor(max_workers=_NOTES_AT_ONCE, thread_name_prefix="plans") as pool:
+            return {plan.target: plan for plan in pool.map(note, plans)}
+
+    def replaced(self, topics: Collection[str]) -> dict[str, str]:
+        """Return of those topics that this restore has begun to make which topic id they had before; empty: none."""
+        return {
+            topic: str(fact.get("target_topic_id", "")) for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+        }
+
+    def note_replaced(self, targets: Mapping[str, str]) -> None:
+        """Write down, before anything is deleted or created, which topics will be made anew, and the ids that they have.
+
+        Whatever else has the name afterwards is not what was there before.
+        """
+        self._note_each(_REPLACED, targets)
 
     def note_finished(self, targets: Mapping[str, str]) -> None:
         """Write down that these topics were finished, once each. From then on a rerun leaves them alone."""
+        self._note_each(_FINISHED, targets)
 
+    def _note_each(self, name: str, targets: Mapping[str, str]) -> None:
         def note(target: tuple[str, str]) -> None:
             ours = {"format": FORMAT, "target_topic_id": target[1]}
             append_fact(
                 self._store,
                 self._layout,
-                f"{self._parent}/{target[0]}/{_FINISHED}",
+                f"{self._parent}/{target[0]}/{name}",
                 lambda latest: None if latest == ours else ours,
             )
+            reach(f"{name}.noted")
 
-        with ThreadPoolExecutor(max_workers=_NOTES_AT_ONCE, thread_name_prefix="finished") as pool:
+        with ThreadPoolExecutor(max_workers=_NOTES_AT_ONCE, thread_name_prefix=name) as pool:
             list(pool.map(note, targets.items()))
 
-    def _latest(self, topics: Collection[str]) -> Iterator[tuple[str, str, str, Fact]]:
-        """Tell (stream, topic, partition or `finished`, fact) of each stream of these topics."""
+    def _latest(
+        self, topics: Collection[str], is_wanted: Callable[[str], bool]
+    ) -> Iterator[tuple[str, str, str, Fact]]:
+        """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
         newest = newest_numbers(self._store, self._layout, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
-        wanted = {stream: newest[stream] for stream, (topic, _, _) in named.items() if topic in topics}
+        wanted = {
+            stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
+        }
         unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
         for stream, fact in read_facts(self._store, self._layout, unread).items():
             self._read[stream, unread[stream]] = fact
@@ -141,7 +240,14 @@ def _to_fact(claim: Claim) -> Fact:
 
 
 def _verified_to_fact(verified: Verified) -> Mapping[str, object]:
-    return {"records": verified.records, "digest": f"{verified.digest:016x}"}
+    return {"records": verified.records, "digest": f"{verified.digest:016x}", "bytes": verified.bytes}
+
+
+def _verified_from_fact(done: Mapping[str, Any]) -> Verified:
+    size = done.get("bytes")
+    return Verified(
+        records=int(done["records"]), digest=int(done["digest"], 16), bytes=None if size is None else int(size)
+    )
 
 
 def _from_fact(fact: Fact, stream: str) -> Claim:
@@ -153,7 +259,65 @@ def _from_fact(fact: Fact, stream: str) -> Claim:
             start_offset=int(fact["start_offset"]),
             selection_digest=str(fact["selection_digest"]),
             identity=ProducerIdentity(producer_id=int(fact["producer_id"]), epoch=int(fact["producer_epoch"])),
-            verified=None if done is None else Verified(records=int(done["records"]), digest=int(done["digest"], 16)),
+            skipped=tuple(map(str, fact.get("skipped", ()))),
+            verified=None if done is None else _verified_from_fact(done),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise NotWholeError(f"control/{stream}: not a claim of a restore ({error!r}); use another --id") from error
+
+
+def _plan_to_fact(plan: TopicPlan) -> Fact:
+    return {
+        "source": plan.source,
+        "life": plan.life,
+        "target": plan.target,
+        "final_configs": dict(plan.final_configs),
+        "archived_retention": dict(plan.archived_retention),
+        "appends": plan.appends,
+        **({} if plan.repartition is None else {"repartition": plan.repartition}),
+        "partitions": [_partition_to_fact(partition) for partition in plan.partitions],
+    }
+
+
+def _partition_to_fact(plan: PartitionPlan) -> Fact:
+    return {
+        "partition": plan.partition,
+        "records": plan.records,
+        "stored_bytes": plan.stored_bytes,
+        "selection": asdict(plan.selection),
+        "selection_digest": plan.selection_digest,
+        "problem": plan.problem,
+        "missing": list(plan.missing),
+        "parts": [astuple(part) for part in plan.parts],
+        "facts": plan.facts,
+    }
+
+
+def _plan_from_fact(fact: Fact, stream: str) -> TopicPlan:
+    try:
+        return TopicPlan(
+            source=str(fact["source"]),
+            life=int(fact["life"]),
+            target=str(fact["target"]),
+            final_configs=dict(fact["final_configs"]),
+            archived_retention=dict(fact["archived_retention"]),
+            appends=bool(fact["appends"]),
+            repartition=None if fact.get("repartition") is None else int(fact["repartition"]),
+            partitions=tuple(_partition_from_fact(one) for one in fact["partitions"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r}); use another --id") from error
+
+
+def _partition_from_fact(fact: Fact) -> PartitionPlan:
+    return PartitionPlan(
+        partition=int(fact["partition"]),
+        records=int(fact["records"]),
+        stored_bytes=int(fact["stored_bytes"]),
+        selection=Selection(**fact["selection"]),
+        selection_digest=str(fact["selection_digest"]),
+        problem=str(fact["problem"]),
+        missing=tuple(fact["missing"]),
+        parts=tuple(ObjectPart(*part) for part in fact["parts"]),
+        facts=tuple(PartFacts(*one) for one in fact["facts"]),
+    )

@@ -6,17 +6,20 @@ from dataclasses import dataclass, replace
 
 from pyspark import SparkContext
 
+from archiver.archived import ArchivedTopic
 from archiver.comparison import Comparison
 from archiver.config import StorageConfig, TopicsConfig
-from archiver.control import read_topic
-from archiver.errors import ArchiverError, KafkaTemporaryError
+from archiver.control import read_cluster, read_topic
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.facts import Bounds
 from archiver.inventory import EMPTY, Reading
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import PartitionOffsets, TopicDescription
+from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
+from archiver.kafka.group import Hint, base_in
+from archiver.kafka.group_positions import positions_of
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
-from archiver.restore import ArchivedTopic
 from archiver.spark.stores import store_of
 from archiver.spark.tasks import Findings, run_on_spark
 
@@ -49,11 +52,20 @@ async def plan_compare(
     topics: TopicsConfig,
     archive: Iterable[ArchivedTopic],
     wanted: Callable[[str], bool],
+    group: str,
 ) -> ComparePlan:
-    """Look at the topics of the cluster that are included or archived, and where they begin and end now."""
+    """Look at the topics of the cluster that are included or archived, and where they begin and end now.
+
+    `group` is the backup's: what it has committed must be archived.
+    """
     store, prefix = store_of(storage)
     archived = {topic.topic: topic for topic in archive}
+    owner = read_cluster(store, Layout(prefix))
     async with KafkaClient(kafka) as client:
+        cluster_id = await client.cluster_id()
+        if owner not in {None, cluster_id}:
+            other = f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {owner}; nothing was compared"
+            return ComparePlan(tasks=(), problems=[other], notes=(), errors=())
         cluster = await client.describe_topics(None)
         # Asked for by name: what this user may not describe is missing from the list of all, as if it were not there.
         literal = {name for name in topics.include if is_topic_name(name) and wanted(name)}
@@ -62,6 +74,7 @@ async def plan_compare(
         there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
         offsets, refused = await client.offsets_known(partitions)
+        committed, untold = await _committed(client, group)
     problems = [
         f"{name}: is included, and nobody archives it"
         for name in topics.select(filter(wanted, cluster))
@@ -73,7 +86,7 @@ async def plan_compare(
     ]
     errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
     gone = sorted(archived.keys() - cluster.keys() - denied.keys())
-    notes = [f"{name}: is not in the cluster any more" for name in gone]
+    notes = [*untold, *(f"{name}: is not in the cluster any more" for name in gone)]
     tasks: list[CompareTask] = []
     for name, described in there.items():
         topic = archived[name]
@@ -86,10 +99,54 @@ async def plan_compare(
             continue
         for number in described.partitions:
             if (name, number) in offsets:
-                task, note = _plan_partition(storage, kafka, topic, described, number, offsets[name, number])
+                at = offsets[name, number]
+                hint = committed.get((name, number))
+                lost = "" if hint is None else _lost_end(topic, hint, group)
+                problems += [lost] if lost else []
+                task = _plan_partition(storage, kafka, topic, described, number, at)
                 tasks += [task] if task is not None else []
-                notes += [note] if note else []
+                known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
+                if at.last_stable > known_end:
+                    notes.append(f"{name}-{number}: {at.last_stable - known_end:,} offsets are not archived yet")
     return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
+
+
+async def _committed(client: KafkaClient, group: str) -> tuple[dict[TopicPartition, Hint], list[str]]:
+    """Return what the backup's group has committed where it names an object, or why that is not known."""
+    try:
+        positions = await positions_of(client, group)
+    except (KafkaError, KafkaTemporaryError) as error:
+        return {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
+    hints = {
+        (topic, number): Hint(topic=topic, partition=number, offset=found.offset, base=base_in(found.metadata))
+        for (topic, number), found in positions.items()
+    }
+    return {which: hint for which, hint in hints.items() if hint.base is not None}, []
+
+
+def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
+    """Tell when the newest object that the group has committed is gone, and all behind it: then no listing shows that."""
+    end = _end_of(topic, hint.partition)
+    if hint.base is None or end > hint.base or _is_cut_below(topic, hint):
+        return ""
+    return (
+        f"{topic.topic}-{hint.partition}: group {group} has committed that an object from offset {hint.base} on was put,"
+        f" and the archive ends at {end}: its last objects are gone; bring them back from the bucket's versions"
+        " (or the group backs up to another storage.url)"
+    )
+
+
+def _is_cut_below(topic: ArchivedTopic, hint: Hint) -> bool:
+    """Tell whether the log was cut back below what was committed: that object is the parent life's then."""
+    if topic.fact is None or hint.base is None:
+        return False
+    branch = topic.fact.life_of_partition(topic.fact.current.topic_id, hint.partition).branches.get(hint.partition)
+    return branch is not None and branch.offset <= hint.base
+
+
+def _end_of(topic: ArchivedTopic, number: int) -> int:
+    readings = topic.partitions.get(number, EMPTY).readable
+    return readings[-1].next if readings else 0
 
 
 def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
@@ -105,16 +162,13 @@ def _plan_partition(
     described: TopicDescription,
     number: int,
     offsets: PartitionOffsets,
-) -> tuple[CompareTask | None, str]:
+) -> CompareTask | None:
     readings = topic.partitions.get(number, EMPTY).readable
-    end = readings[-1].next if readings else 0
-    behind = max(0, offsets.last_stable - max(end, offsets.log_start))
-    note = f"{topic.topic}-{number}: {behind:,} offsets are not archived yet" if behind else ""
-    start, end = max(offsets.log_start, _first_of(readings)), min(end, offsets.last_stable)
+    start, end = max(offsets.log_start, _first_of(readings)), min(_end_of(topic, number), offsets.last_stable)
     if start >= end:
-        return None, note
+        return None
     log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)
-    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings), note
+    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings)
 
 
 def _first_of(readings: Sequence[Reading]) -> int:
@@ -122,6 +176,8 @@ def _first_of(readings: Sequence[Reading]) -> int:
     if not readings:
         return 0
     facts = readings[0].segment.facts
+    if isinstance(facts, Bounds):
+        return facts.base  # nothing tells what was below
     return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
 
 

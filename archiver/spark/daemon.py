@@ -4,21 +4,55 @@ Spark starts it as `python -m archiver.spark.daemon` (spark.python.daemon.module
 """
 
 import gc
+import importlib
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
+from typing import Any
 
-import archiver.spark.task  # noqa: F401 - for the workers
+from archiver.edition import edition
+from archiver.failpoints import arm
 from archiver.memory import settle_memory
 
 
 def main() -> None:
     """Fork workers until Spark is done."""
     settle_memory()
+    _import_what_tasks_need()
     _prefer_installed_pyspark()
     from pyspark import daemon  # noqa: PLC0415 - now that it is found where it is installed
 
+    daemon.worker = _ending_quietly(daemon.worker)
     gc.freeze()  # a look for garbage would write to every object, and copy the memory that is shared
     daemon.manager()  # type: ignore[no-untyped-call]
+
+
+def _import_what_tasks_need() -> None:
+    """What is wrong is told in one line: Spark gives it to the driver (archiver.spark.failure)."""
+    try:
+        config = importlib.import_module("archiver.config")
+        driver = config.edition_of_driver()
+        if driver and driver != edition():
+            raise SystemExit(
+                f"archiver: executors have archiver {edition()}, the driver {driver}; pack the driver's environment again"
+            )
+        importlib.import_module("archiver.spark.task")
+        arm(config.failpoint())  # for each worker that is forked
+    except (ImportError, OSError) as error:  # an OSError: numba's library does not load
+        reason = str(error).strip().partition("\n")[0]
+        raise SystemExit(f"archiver: {sys.executable} cannot load what tasks need: {reason}") from error
+
+
+def _ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
+    """Spark leaves tasks alone before they are through, under a LIMIT, or when another one has failed, and that is no error."""
+
+    def work(*arguments: Any) -> int:  # noqa: ANN401 - PySpark's
+        try:
+            return worker(*arguments)
+        except (BrokenPipeError, EOFError):  # what a task itself raises goes to the driver
+            return 1
+
+    return work
 
 
 def _prefer_installed_pyspark() -> None:

@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from archiver.config import StorageConfig, load_config, parse_time_ms
 from archiver.errors import UsageError
 from archiver.layout import is_topic_name
-from archiver.selection import FIRST_LONG, LAST_LONG, Selection
+from archiver.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
 
 Value = TypeVar("Value")
-Ranges = Mapping[int, tuple[int, int]]
 
 DEFAULT_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 MORE_COLUMNS: Final = ("timestampMs",)  # only where it is named
@@ -23,7 +22,6 @@ OPTIONS: Final = (
     "url", "endpoint", "region", "config", "topic", "partitions", "offsets", "from", "until", "life", "columns",
     "onDamage", "verify", "minPartitions", "pushFilters",
 )  # fmt: skip
-_MOST_PARTITIONS = 100_000
 
 
 class OnDamage(StrEnum):
@@ -48,23 +46,11 @@ class ScanOptions:
     topic: str
     columns: tuple[str, ...]
     life: int | None
-    partitions: frozenset[int] | None  # None: all
-    offsets: Ranges | None  # partition -> first and last, both inclusive; None: all
-    from_ms: int
-    until_ms: int
+    wanted: TopicSelection
     on_damage: OnDamage
     verify: Verify
     min_tasks: int | None
     pushes_filters: bool
-
-    def selection_of(self, partition: int) -> Selection | None:
-        """Return what is wanted of a partition; None: nothing."""
-        if self.partitions is not None and partition not in self.partitions:
-            return None
-        if self.offsets is not None and partition not in self.offsets:
-            return None
-        first, last = (0, LAST_LONG) if self.offsets is None else self.offsets[partition]
-        return Selection(first_offset=first, last_offset=last, from_ms=self.from_ms, until_ms=self.until_ms)
 
     @property
     def is_hashed(self) -> bool:
@@ -72,8 +58,11 @@ class ScanOptions:
         return self.verify is Verify.DIGEST or self.on_damage is OnDamage.SKIP
 
 
-def parse_options(given: Mapping[str, str]) -> ScanOptions:
-    """Parse what a user wrote; names in any case, as Spark has them. Raises UsageError."""
+def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None) -> ScanOptions:
+    """Parse what a user wrote; names in any case, as Spark has them. Raises UsageError.
+
+    With `storage`, where the archive is, no option needs to tell that.
+    """
     options = {name.lower(): text.strip() for name, text in given.items()}
     _refuse_unknown(options)
 
@@ -87,14 +76,16 @@ def parse_options(given: Mapping[str, str]) -> ScanOptions:
             raise UsageError(f"option {name}: {error}") from error
 
     return ScanOptions(
-        storage=_storage(options),
+        storage=storage or _storage(options),
         topic=_topic(options),
         columns=parsed("columns", _parse_columns, DEFAULT_COLUMNS),
         life=parsed("life", _parse_number, None),
-        partitions=parsed("partitions", _parse_partitions, None),
-        offsets=parsed("offsets", _parse_offsets, None),
-        from_ms=parsed("from", parse_time_ms, FIRST_LONG),
-        until_ms=parsed("until", parse_time_ms, LAST_LONG),
+        wanted=TopicSelection(
+            partitions=parsed("partitions", parse_partitions, None),
+            offsets=parsed("offsets", parse_offsets, None),
+            from_ms=parsed("from", parse_time_ms, FIRST_LONG),
+            until_ms=parsed("until", parse_time_ms, LAST_LONG),
+        ),
         on_damage=parsed("onDamage", _one_of(OnDamage), OnDamage.FAIL),
         verify=parsed("verify", _one_of(Verify), Verify.COUNTS),
         min_tasks=parsed("minPartitions", _parse_number, None),
@@ -165,28 +156,3 @@ def _parse_columns(text: str) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise ValueError(f"{text!r} names a column twice")
     return columns
-
-
-def _parse_partitions(text: str) -> frozenset[int]:
-    found: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part, re.ASCII)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last < first + _MOST_PARTITIONS:
-            raise ValueError(f"{part!r} is not like 3 or 3-5")
-        found.update(range(first, last + 1))
-    return frozenset(found)
-
-
-def _parse_offsets(text: str) -> Ranges:
-    found: dict[int, tuple[int, int]] = {}
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9}):(\d{1,18})(?:(-)(\d{1,18})?)?\s*", part, re.ASCII)
-        if match is None:
-            raise ValueError(f"{part!r} is not like 0:100-200, 0:100- or 0:100")
-        partition, first = int(match[1]), int(match[2])
-        last = LAST_LONG if match[3] and not match[4] else int(match[4] or first)
-        if first > last or partition in found:
-            raise ValueError(f"{part!r}: each partition once, the lower offset first")
-        found[partition] = (first, last)
-    return found

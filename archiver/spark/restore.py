@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -18,18 +18,33 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import Pace
-from archiver.restore import RestorePlan, TopicPlan
+from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
+from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
-from archiver.spark.targets import Targets
+from archiver.spark.repartition import repartition
+from archiver.spark.submitted import is_local
+from archiver.spark.targets import Finish, Target, Targets
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
 from archiver.store import open_store
+from archiver.target_limits import Count
 from archiver.workers import workers
 
 Value = TypeVar("Value")
+Wave = Mapping[str, str]  # source -> target
 
 _WAVES_AT_ONCE = 2
 _TOLD_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreJob:
+    """One run of a restore."""
+
+    restore_id: str
+    request: RestoreRequest
+    storage: StorageConfig
+    kafka: KafkaSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +52,19 @@ class TopicReport:
     """What became of one topic."""
 
     source: str
+    life: int
     target: str
     partitions: tuple[TaskReport, ...]
-    retention_command: str  # empty when the archive knows no retention of its own
+    retention_command: str  # empty when nothing is left to set
     is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
+    refusal: ArchiverError | None = None  # of the configs that it was to have in the end
+    appends: bool = False  # behind records that were there; its configs are its own
+    retention: str = ""  # that was set as archived, if that was asked for
+    expiring: Count | None = None  # records that the brokers delete for it
+    oversized: int = 0  # partitions of which they may delete the oldest records
+    repartition: int | None = None  # into so many partitions; None: each into its own
+    target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
 
     @property
     def records(self) -> int:
@@ -49,45 +72,49 @@ class TopicReport:
 
     @property
     def errors(self) -> tuple[TaskReport, ...]:
-        return tuple(partition for partition in self.partitions if partition.error)
+        return tuple(report for report in (*self.partitions, *self.target_partitions) if report.error)
 
 
 def run_restore(
-    plans: Iterable[RestorePlan],
+    job: RestoreJob,
+    waves: Sequence[Wave],
+    plan: Callable[[Wave], RestorePlan],
     start_spark: Callable[[], SparkContext],
-    *,
-    restore_id: str,
-    storage: StorageConfig,
-    kafka: KafkaSettings,
     notice: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[TopicReport], float]:
-    """Carry out plans; run again with the same id, it goes on where the target ends.
+    """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
 
-    Each plan is asked for when the one before it is being filled. Returns a report for each topic, and the seconds that
+    Each wave is planned when the one before it is being filled. Returns a report for each topic, and the seconds that
     creating, filling and reading back took.
     """
-    return _Restore(restore_id, storage, kafka, notice).run(plans, start_spark)
+    return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, start_spark)
 
 
 class _Restore:
     def __init__(
-        self, restore_id: str, storage: StorageConfig, kafka: KafkaSettings, notice: Callable[[str], None]
+        self,
+        job: RestoreJob,
+        plan: Callable[[Wave], RestorePlan],
+        notice: Callable[[str], None],
+        *,
+        has_one_wave: bool,
     ) -> None:
-        self._restore_id = restore_id
-        self._storage = storage
-        self._kafka = kafka
+        self._job = job
+        self._has_one_wave = has_one_wave
+        self._plan = plan
         self._notice = notice
-        store, prefix = open_store(storage)
-        self._targets = Targets(kafka, RestoreNotes(store, Layout(prefix), restore_id))
-        self._topics: list[TopicPlan] = []  # the largest of each wave first
-        self._topic_ids: dict[str, str] = {}  # of the targets
+        store, prefix = open_store(job.storage)
+        notes = RestoreNotes(store, Layout(prefix), job.restore_id)
+        self._targets = Targets(job.kafka, notes, job.request)
+        self._filling: list[Target] = []  # the largest of each wave first
+        self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace()
 
     def run(
-        self, plans: Iterable[RestorePlan], start_spark: Callable[[], SparkContext]
+        self, waves_asked: Iterable[Wave], start_spark: Callable[[], SparkContext]
     ) -> tuple[list[TopicReport], float]:
         # 1. refuse what cannot go well, before anything is changed for it
-        waves = filter(None, map(self._check, plans))
+        waves = filter(None, (self._planned(wave, start_spark) for wave in waves_asked))
         first = next(waves, None)
         if first is None:
             raise UsageError(
@@ -99,18 +126,36 @@ class _Restore:
         reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
-        return self._ask(lambda client: self._finish(client, reports)), filling_s  # 3. only then the archived configs
+        topics = self._ask(lambda client: self._finish(client, reports))  # 3. only then the archived configs
+        whole = sum(not report.error for report in reports)
+        self._notice(f"{whole} of {len(reports)} partitions filled and read back")
+        return topics, filling_s
 
     def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
         async def run() -> Value:
-            async with KafkaClient(self._kafka) as client:
+            async with KafkaClient(self._job.kafka) as client:
                 return await step(client)
 
         return asyncio.run(run())
 
-    def _check(self, plan: RestorePlan) -> list[TopicPlan]:
-        self._ask(lambda client: self._targets.check(client, plan.topics))
-        return sorted(plan.topics, key=_objects, reverse=True)
+    def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
+        """Plan what no earlier run has planned, and check all of it."""
+        begun, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
+        topics = with_mended(begun, self._new_plans(unplanned, start_spark) if unplanned else ())
+        self._ask(lambda client: self._targets.check(client, topics))
+        first = self._job.request.is_first
+        return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
+
+    def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
+        job, topics = self._job, self._plan(wave).topics
+        if not job.request.is_chosen:
+            return topics
+        self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
+        spark = start_spark()
+        self._notice(f"choosing among at most {sum(topic.records for topic in topics):,} records")
+        from archiver.spark.choose import choose  # noqa: PLC0415 - Spark SQL, which takes seconds
+
+        return choose(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill a wave while the next one is planned and created: of a thousand topics that takes long."""
@@ -119,9 +164,10 @@ class _Restore:
             try:
                 for topics in waves:
                     self._notice(f"preparing {len(topics)} topics of the target")
-                    tasks = self._ask(partial(self._prepare, topics=topics))
+                    at_once, senders = self._senders(spark)
+                    tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
                     self._notice(f"filling {len(tasks)} partitions")
-                    running.append(pool.submit(run_on_spark, spark, tasks, run_task, _weight))
+                    running.append(pool.submit(self._run, spark, tasks, at_once))
             except ArchiverError:
                 wait(running)  # what is being filled is whole then, and the same command goes on behind it
                 raise
@@ -129,68 +175,126 @@ class _Restore:
                 self._tell()
             return sorted(chain(*(one.result() for one in running)), key=lambda one: (one.target_topic, one.partition))
 
+    def _senders(self, spark: SparkContext) -> tuple[int | None, int]:
+        """Tell how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
+
+        On this machine those are its cores. A cluster may get more at any time, and runs its waves beside each other.
+        """
+        cores = spark.defaultParallelism
+        if not self._job.request.rate_bytes or is_local(spark.master):
+            return None, cores
+        waves = 1 if self._has_one_wave else _WAVES_AT_ONCE
+        at_once = max(1, cores // waves)
+        return at_once, at_once * waves
+
+    def _run(self, spark: SparkContext, tasks: Sequence[RestoreTask], at_once: int | None) -> list[TaskReport]:
+        request = self._job.request
+        if request.repartition is None:
+            return run_on_spark(
+                spark, tasks, run_task, _weight, None, lambda task: request.is_first(task.source_topic), at_once
+            )
+        done = repartition(spark, tasks, request.repartition, request.is_first, at_once)
+        self._read_back += done.targets
+        return done.sources
+
     def _tell(self) -> None:
         """Tell how far it is: what the target's logs hold, whoever wrote it, is the truth."""
-        numbers = {topic.target: range(len(topic.partitions)) for topic in self._topics}
+        topics = [target.plan for target in self._filling]
+        numbers = {topic.target: range(topic.target_partitions) for topic in topics}
         wanted = [(name, number) for name, some in numbers.items() for number in some]
         with suppress(ArchiverError):  # whoever fills will say what is wrong
             ends, _ = self._ask(lambda client: client.offsets_known(wanted))
-            done = sum(end.high_watermark for end in ends.values())
-            total = sum(topic.records for topic in self._topics)
+            before = sum(sum(target.first_offsets.values()) for target in self._filling)
+            done = sum(end.high_watermark for end in ends.values()) - before
+            total = sum(topic.records for topic in topics)
             self._notice(f"{done:,} of {total:,} records on the target, {self._pace.tell(done, total)}")
 
-    async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> list[RestoreTask]:
+    async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
         cluster_id = await client.cluster_id()
-        self._topics += topics
-        self._topic_ids |= await self._targets.prepare(client, [topic.target for topic in topics])
-        return [task for topic in topics for task in self._tasks(topic, cluster_id)]
+        targets = await self._targets.prepare(client, [topic.target for topic in topics])
+        self._filling += targets
+        if self._has_one_wave:  # then fewer share the rate, where there are fewer
+            filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)
+            senders = max(1, min(senders, filled))
+        return [task for target in targets for task in self._tasks(target, cluster_id, senders)]
 
-    def _tasks(self, topic: TopicPlan, cluster_id: str) -> list[RestoreTask]:
+    def _tasks(self, target: Target, cluster_id: str, senders: int) -> list[RestoreTask]:
+        job, request = self._job, self._job.request
         return [
             RestoreTask(
-                restore_id=self._restore_id,
-                storage=self._storage,
-                kafka=self._kafka,
-                source_topic=topic.source,
-                target_topic=topic.target,
-                target_topic_id=self._topic_ids[topic.target],
+                restore_id=job.restore_id,
+                storage=job.storage,
+                kafka=job.kafka,
+                source_topic=target.plan.source,
+                source_life=target.plan.life,
+                target_topic=target.plan.target,
+                target_topic_id=target.topic_id,
                 target_cluster_id=cluster_id,
                 partition=partition.partition,
                 parts=partition.parts,
+                selection=partition.selection,
                 selection_digest=partition.selection_digest,
+                skips_damage=request.skips_damage,
+                reads_again=request.reads_again,
+                appends=target.plan.appends,
+                batch_bytes=min(request.batch_bytes, target.most_batch_bytes or request.batch_bytes),
+                rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),
             )
-            for partition in topic.partitions
+            for partition in target.plan.partitions
             if not partition.problem
         ]
 
     async def _finish(self, client: KafkaClient, reports: Sequence[TaskReport]) -> list[TopicReport]:
-        topics = sorted(self._topics, key=lambda topic: topic.source)
+        topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
+        topic_ids = {target.plan.target: target.topic_id for target in self._filling}
         by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
         for report in reports:
             by_target[report.target_topic].append(report)
         for topic in topics:
-            by_target[topic.target] += _refused(topic)
-        whole = {name for name, mine in by_target.items() if not any(report.error for report in mine)}
-        left_out = await self._targets.finish(client, {name: self._topic_ids[name] for name in sorted(whole)})
+            mine = [*_with_known_gaps(topic, by_target[topic.target]), *_refused(topic)]
+            by_target[topic.target] = sorted(mine, key=lambda one: one.partition)
+        read_back: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
+        for report in sorted(self._read_back, key=lambda one: one.partition):
+            read_back[report.target_topic].append(report)
+        whole = {
+            name for name, mine in by_target.items() if not any(report.error for report in (*mine, *read_back[name]))
+        }
+        finishes = await self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
+        finished = self._targets.finished(topic_ids)
         return [
             TopicReport(
                 source=topic.source,
+                life=topic.life,
                 target=topic.target,
                 partitions=tuple(by_target[topic.target]),
-                retention_command=self._retention_command(topic) if topic.target in whole else "",
-                is_finished=topic.target in whole,
-                left_out_configs=left_out.get(topic.target, ()),
+                retention_command=self._retention_command(topic)
+                if topic.target in whole and finish.refusal is None
+                else "",
+                is_finished=topic.target in finished,
+                refusal=finish.refusal,
+                left_out_configs=finish.left_out,
+                appends=topic.appends,
+                retention=finish.retention,
+                expiring=finish.expiring,
+                oversized=finish.oversized,
+                repartition=topic.repartition,
+                target_partitions=tuple(read_back[topic.target]),
             )
             for topic in topics
+            for finish in [finishes.get(topic.target, Finish())]
         ]
 
     def _retention_command(self, topic: TopicPlan) -> str:
-        if not topic.archived_retention:
+        if topic.appends or self._job.request.retention is Retention.ARCHIVED:
             return ""
-        configs = ",".join(f"{name}={value}" for name, value in sorted(topic.archived_retention.items()))
+        archived = topic.archived_retention
+        added = ",".join(f"{name}={value}" for name, value in sorted(archived.items()))
+        taken_back = ",".join(name for name in RETENTION_KEYS if name not in archived)  # the cluster's own hold again
         return (
-            f"kafka-configs.sh --bootstrap-server {self._kafka.bootstrap_servers} --entity-type topics"
-            f" --entity-name {topic.target} --alter --add-config {configs}"
+            f"kafka-configs.sh --bootstrap-server {self._job.kafka.bootstrap_servers} --entity-type topics"
+            f" --entity-name {topic.target} --alter"
+            + (f" --add-config {added}" if added else "")
+            + (f" --delete-config {taken_back}" if taken_back else "")
         )
 
 
@@ -200,6 +304,12 @@ def _weight(task: RestoreTask) -> int:
 
 def _objects(topic: TopicPlan) -> int:
     return sum(len(partition.parts) for partition in topic.partitions)
+
+
+def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[TaskReport]:
+    """Add what the plan knew to be missing, and was to be skipped, to what tasks met."""
+    missing = {partition.partition: partition.missing for partition in topic.partitions}
+    return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
 
 
 def _refused(topic: TopicPlan) -> list[TaskReport]:

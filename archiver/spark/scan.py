@@ -1,10 +1,11 @@
 """One scan of a topic: what its tasks read, planned from facts alone; and the work of a task. Needs no Spark."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from archiver.archived import problems_within, wanted_readings
 from archiver.browse import find_topic
 from archiver.config import StorageConfig
 from archiver.errors import NotWholeError
@@ -12,8 +13,6 @@ from archiver.facts import facts_from_metadata
 from archiver.inventory import EMPTY, Reading
 from archiver.layout import Layout
 from archiver.reader import FoundObject, ObjectPart, fetch_parts, found_or_gone
-from archiver.records import problems_within, wanted_readings
-from archiver.segment import check_bytes, check_count, check_header
 from archiver.selection import Selection
 from archiver.spark.options import OnDamage, ScanOptions
 from archiver.spark.stores import store_of
@@ -28,6 +27,7 @@ log = logging.getLogger(__name__)
 # What is wanted of a partition besides what the options say; None: nothing.
 Narrow = Callable[[int], Selection | None]
 
+HOW_TO_GO_ON = "; to read the rest, set option onDamage to skip"
 TASK_BYTES = 64 * 1024 * 1024  # stored; two objects of the usual size, whose fetch and decoding overlap
 
 
@@ -45,28 +45,49 @@ class ScanTask:
     skips_damage: bool
 
 
-def plan_scan(options: ScanOptions, narrow: Narrow, parallelism: int) -> list[ScanTask]:
-    """Look up what the topic has, and share what is wanted of it among tasks. Raises when some of that is missing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """What tasks read, and what is missing of what is wanted."""
+
+    tasks: tuple[ScanTask, ...]
+    missing: tuple[str, ...]
+
+
+def plan_scan(
+    options: ScanOptions,
+    narrow: Narrow,
+    parallelism: int,
+    task_bytes: int = TASK_BYTES,
+    given_up: Collection[str] = (),
+) -> ScanPlan:
+    """Look up what the topic has, and share what is wanted of it among tasks.
+
+    `given_up` are objects that are not read, and what is told to be missing that need not be told again.
+    """
     store, prefix = store_of(options.storage)
     told: list[str] = []
     topic = find_topic(store, Layout(prefix), options.topic, options.life, tell=told.append)
     readings: dict[int, list[Reading]] = {}
     selections: dict[int, Selection] = {}
     for number in sorted({*topic.partitions, *topic.damaged}):
-        asked, left = options.selection_of(number), narrow(number)
+        asked, left = options.wanted.of(number), narrow(number)
         if asked is None or left is None or (selection := asked.within(left)).is_empty:
             continue
         told += problems_within(topic, number, selection)
-        readings[number] = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        wanted = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        readings[number] = [reading for reading in wanted if reading.segment.object_key not in given_up]
         selections[number] = selection
-    _tell(told, options.on_damage)
-    return _share(options, readings, selections, max(parallelism, options.min_tasks or 1))
+    return ScanPlan(
+        tasks=tuple(_share(options, readings, selections, max(parallelism, options.min_tasks or 1), task_bytes)),
+        missing=tuple(problem for problem in told if problem not in given_up),
+    )
 
 
-def _tell(problems: Sequence[str], on_damage: OnDamage) -> None:
-    if problems and on_damage is OnDamage.FAIL:
-        raise NotWholeError("; ".join([*problems, "to read the rest, set option onDamage to skip"]))
-    for problem in problems:
+def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
+    """Raise for what is missing, or log it, as it was asked for."""
+    if plan.missing and on_damage is OnDamage.FAIL:
+        raise NotWholeError("; ".join(plan.missing) + HOW_TO_GO_ON)
+    for problem in plan.missing:
         log.warning("skipped: %s", problem)
 
 
@@ -75,9 +96,10 @@ def _share(
     readings: Mapping[int, Sequence[Reading]],
     selections: Mapping[int, Selection],
     parallelism: int,
+    task_bytes: int,
 ) -> list[ScanTask]:
     stored = sum(reading.segment.size for found in readings.values() for reading in found)
-    limit = min(TASK_BYTES, max(1, stored // parallelism))
+    limit = min(task_bytes, max(1, stored // parallelism))
     return [
         ScanTask(
             storage=options.storage,
@@ -122,7 +144,25 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
             log.warning("skipped: %s", error)
 
 
+def look_through(task: ScanTask) -> list[tuple[str, str]]:
+    """Read a task's objects as it would, and give their records away; tell (key, what is wrong) of those that are damaged."""
+    from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - as above
+
+    store, _ = store_of(task.storage)
+    scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
+    damaged: list[tuple[str, str]] = []
+    for part, found in fetch_parts(store, task.parts):
+        try:
+            for _ in _read_part(task, scanner, part, found_or_gone(part, found)):
+                pass
+        except NotWholeError as error:
+            damaged.append((part.object_key, f"{task.topic}-{task.partition}: {part}: {error}"))
+    return damaged
+
+
 def _read_part(task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject) -> Iterator["pa.RecordBatch"]:
+    from archiver.segment import check_bytes, check_count, check_header  # noqa: PLC0415 - kernels, as above
+
     content, metadata = found
     view = memoryview(content)
     header, facts = check_header(view, facts_from_metadata(metadata, part.object_key), part.object_key)
@@ -131,8 +171,12 @@ def _read_part(task: ScanTask, scanner: "Scanner", part: ObjectPart, found: Foun
     bounds = Selection(first_offset=part.from_offset)
     if part.until_offset is not None:
         bounds = Selection(first_offset=part.from_offset, last_offset=part.until_offset - 1)
+    wanted = task.selection.within(bounds)
+    if facts is None and task.is_hashed:  # v1.0 has no digest: its last block may tell of damage, and that is too late
+        for _ in scanner.scan(view, header, part.object_key, wanted):
+            pass
     counted, last_offset = 0, -1
-    for scanned in scanner.scan(view, header, part.object_key, task.selection.within(bounds)):
+    for scanned in scanner.scan(view, header, part.object_key, wanted):
         counted, last_offset = scanned.counted, scanned.last_offset
         if scanned.batch.num_rows:
             yield scanned.batch

@@ -1,59 +1,121 @@
-"""Spark for a job of ours: without SQL, which takes seconds more to start."""
+"""Spark for a job of ours: without SQL, which takes seconds more to start, but for queries. On this machine, or as spark-submit has started it."""
 
 import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config import prefer_loopback
+from archiver.config import is_submitted, prefer_loopback
 from archiver.errors import ArchiverError
+from archiver.spark.classes import options_of_spark
+from archiver.spark.failure import telling_of_the_jvm
+from archiver.spark.submitted import start_submitted
 from archiver.workers import workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 # The JVM says this at every start, because Spark's launcher asks for the module.
 _NOISE = b"WARNING: Using incubator modules"
+_OF_PANDAS = "PySpark does not yet fully support pandas"
 # The JVM only hands tasks out. Without its second compiler it starts with 4 s of CPU instead of 7.
-_QUICK_START = "-XX:TieredStopAtLevel=1"
+_QUICK_START = ("-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}")
 _STDERR = 2
 _LONGEST_START_S = 20.0  # then it is left behind; it ends with this process, whose pipe it reads
+_LONGEST_STOP_S = 20.0
+# Wherever it runs. Tasks carry what it takes to reach the cluster: without encryption, PySpark writes them to a temporary
+# file as they are.
+_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.daemon.module": "archiver.spark.daemon",
+    # Workers import what this program does, and not what happens to lie in the current folder.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
+    "spark.io.encryption.enabled": "true",
+}
+_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+# Whatever spark-submit was told: what a query means must not depend on it.
+SQL_SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",  # as names of topics are
+    "spark.sql.runSQLOnFiles": "false",  # json.orders is a topic
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+# They tell as JSON, with the JVM's stack, what comes back as an exception.
+TALKING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _stops: list[threading.Thread] = []
 
 
 @contextmanager
-def open_context(name: str) -> Iterator[Callable[[], SparkContext]]:
-    """Start Spark on all local cores beside what the block does first, and have it stop in the end.
+def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
+    """Start Spark with SQL; as open_context."""
+    with tempfile.TemporaryDirectory(prefix="archiver-query-", ignore_cleanup_errors=True) as folder:
+        # Spark makes the folder of its tables at once, where it stands.
+        settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
+        with open_context(name, settings, java_options) as start_spark:
+            yield lambda: open_sql(start_spark())
 
-    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Nobody waits for the stop,
-    but a next start: a JVM whose parent is gone stops by itself, and takes its files with it.
+
+def open_sql(context: SparkContext) -> "SparkSession":
+    """Put SQL on a context, of one meaning wherever it runs."""
+    for logger in TALKING_LOGGERS:
+        logging.getLogger(logger).disabled = True
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - half a second that jobs without SQL do not need
+
+    session = SparkSession(context)
+    for setting, text in SQL_SETTINGS.items():
+        session.conf.set(setting, text)
+    return session
+
+
+@contextmanager
+def open_context(
+    name: str, more: Mapping[str, str] = _NO_SETTINGS, java_options: Sequence[str] | None = None
+) -> Iterator[Callable[[], SparkContext]]:
+    """Start Spark beside what the block does first, and have it stop in the end: on all local cores, or by spark-submit's settings.
+
+    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Nobody waits for the stop of
+    one on this machine, but a next start: a JVM whose parent is gone stops by itself, and takes its files with it.
     """
-    prefer_loopback()
+    if not is_submitted():
+        prefer_loopback()
+    # PySpark 4.3 says at each start that it does not know pandas 3, which it imports itself; nothing of ours uses it.
+    warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
     # py4j logs to the root logger what it raises as well.
     logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt while"))
     is_wanted = threading.Event()
     is_wanted.set()
     with workers(1, "spark") as pool:
-        starting = pool.submit(_start, name, is_wanted)
-        pool.submit(lambda: _start_workers(starting.result(), is_wanted))
+        starting = pool.submit(
+            _start, name, more, options_of_spark() if java_options is None else java_options, is_wanted
+        )
+        if not is_submitted():
+            pool.submit(lambda: _start_workers(starting.result(), is_wanted))
         try:
-            with _interruptible():
+            with _interruptible(), telling_of_the_jvm():
                 yield starting.result
         finally:
             is_wanted.clear()
-            _stop_beside(starting)
+            stopping = _stop_beside(starting)
+            if is_submitted():  # a cluster counts an application as failed that goes without having said so
+                stopping.join(_LONGEST_STOP_S)
 
 
-def _stop_beside(starting: Future[SparkContext]) -> None:
+def _stop_beside(starting: Future[SparkContext]) -> threading.Thread:
     def stop() -> None:
         with suppress(Exception):  # the JVM may be gone; nothing is lost with it
             starting.result(_LONGEST_START_S).stop()
@@ -61,24 +123,25 @@ def _stop_beside(starting: Future[SparkContext]) -> None:
     thread = threading.Thread(target=stop, name="spark-stop", daemon=True)
     thread.start()
     _stops.append(thread)
+    return thread
 
 
-def _start(name: str, is_wanted: threading.Event) -> SparkContext:
+def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_wanted: threading.Event) -> SparkContext:
     while _stops:  # there is one context in a process
         _stops.pop().join()
+    if is_submitted():
+        return _go_on(name, more)
     settings = {
+        **_SETTINGS,
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.python.daemon.module": "archiver.spark.daemon",
-        # Tasks carry what it takes to reach the cluster. Without that, PySpark writes them to a temporary file as they are.
-        "spark.io.encryption.enabled": "true",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{_QUICK_START} -Dlog4j2.configurationFile=file:{_LOG_SETTINGS}",
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in [*_QUICK_START, *java_options]),
+        **more,
     }
     conf = SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
     try:
-        with _without_noise() as stderr:
+        with _without_noise(is_wanted) as stderr:
             gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
         if not is_wanted.is_set():
             gateway.shutdown()
@@ -88,9 +151,19 @@ def _start(name: str, is_wanted: threading.Event) -> SparkContext:
         raise ArchiverError(
             f"Spark did not start: {error}; it needs Java 17 or later (JAVA_HOME, or java on the PATH)"
         ) from error
+    # It complains of a JVM that is gone, with a traceback; who asks the JVM for something tells it (archiver.spark.failure).
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     # Workers must run the interpreter that this program runs in, not the first python3 of the path.
     context.pythonExec = sys.executable
     return context
+
+
+def _go_on(name: str, more: Mapping[str, str]) -> SparkContext:
+    try:
+        return start_submitted(name, {**_SETTINGS, **more})
+    except (PySparkException, Py4JError, OSError) as error:
+        reason = str(getattr(error, "java_exception", error)).strip().partition("\n")[0]
+        raise ArchiverError(f"Spark did not start: {reason}; look at what spark-submit was told") from error
 
 
 def _start_workers(context: SparkContext, is_wanted: threading.Event) -> None:
@@ -124,18 +197,21 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def _without_noise() -> Iterator[int]:
-    """Give a stderr to a JVM that starts in here: it comes out at ours, less the lines that tell nobody anything."""
+def _without_noise(is_wanted: threading.Event) -> Iterator[int]:
+    """Give a stderr to a JVM that starts in here: it comes out at ours, less the lines that tell nobody anything.
+
+    Among them is all that it says while it stops: threads that were at work tell their stacks as they are interrupted.
+    """
     reading, writing = os.pipe()
-    threading.Thread(target=_forward, args=(reading,), name="spark-stderr", daemon=True).start()
+    threading.Thread(target=_forward, args=(reading, is_wanted), name="spark-stderr", daemon=True).start()
     try:
         yield writing
     finally:
         os.close(writing)  # the JVM keeps its own for its life
 
 
-def _forward(reading: int) -> None:
+def _forward(reading: int, is_wanted: threading.Event) -> None:
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
-            if not line.startswith(_NOISE):
+            if is_wanted.is_set() and not line.startswith(_NOISE):
                 os.write(_STDERR, line)

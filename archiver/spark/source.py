@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,10 +18,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from archiver.config import StorageConfig
 from archiver.errors import UsageError
 from archiver.spark.filters import Narrowing
 from archiver.spark.options import ScanOptions, parse_options
-from archiver.spark.scan import ScanTask, plan_scan, read_task
+from archiver.spark.scan import TASK_BYTES, ScanTask, plan_scan, read_task, tell_missing
 
 NAME = "kafka-archive"
 
@@ -51,24 +53,45 @@ FIELDS = {
 class KafkaArchive(DataSource):
     """One topic of an archive."""
 
+    label = NAME
     parallelism = 1  # of the session that it is registered in
+    storage: StorageConfig | None = None  # of a session for one archive: then no option names it
+    task_bytes = TASK_BYTES
+    is_survey = False  # planned for what it would read, and never read
+    given_up: AbstractSet[str] = frozenset()  # objects, and what is told to be missing: known to whoever asks
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return cls.label
 
     def schema(self) -> StructType:
-        return StructType([FIELDS[name] for name in parse_options(self.options).columns])
+        return StructType([FIELDS[name] for name in parse_options(self.options, self.storage).columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = replace(parse_options(self.options), columns=_columns_of(schema))
+        options = replace(parse_options(self.options, self.storage), columns=_columns_of(schema))
         kind = PushingReader if options.pushes_filters and _filters_are_pushed() else Reader
-        return kind(options, self.parallelism)
+        return kind(self, options)
 
 
-def source_for(parallelism: int) -> type[KafkaArchive]:
-    """Return the source for a session that runs so many tasks at once."""
-    return type(KafkaArchive.__name__, (KafkaArchive,), {"parallelism": parallelism})
+def source_for(
+    parallelism: int,
+    *,
+    label: str = NAME,
+    storage: StorageConfig | None = None,
+    task_bytes: int = TASK_BYTES,
+    is_survey: bool = False,
+    given_up: AbstractSet[str] = frozenset(),
+) -> type[KafkaArchive]:
+    """Return the source for a session that runs so many tasks at once; each reads about so many bytes as they are stored."""
+    made_for = {
+        "label": label,
+        "parallelism": parallelism,
+        "storage": storage,
+        "task_bytes": task_bytes,
+        "is_survey": is_survey,
+        "given_up": given_up,
+    }
+    return type(KafkaArchive.__name__, (KafkaArchive,), made_for)
 
 
 def _filters_are_pushed() -> bool:
@@ -96,18 +119,33 @@ class ScanPartition(InputPartition):
         self.task = task
 
 
+class MissingPartition(InputPartition):
+    """What a survey found to be missing: nothing to read."""
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__(missing)
+        self.missing = missing
+
+
 class Reader(DataSourceReader):
     """Plans on the driver, and reads on the executors."""
 
-    def __init__(self, options: ScanOptions, parallelism: int) -> None:
+    def __init__(self, source: KafkaArchive, options: ScanOptions) -> None:
         self._options = options
-        self._parallelism = parallelism
-
+        self._parallelism = source.parallelism
+        self._task_bytes = source.task_bytes
+        self._is_survey = source.is_survey
+        self._given_up = source.given_up
         self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        tasks = plan_scan(self._options, self._narrowing.selection_of, self._parallelism)
-        return [ScanPartition(task) for task in tasks]
+        narrow = self._narrowing.selection_of
+        plan = plan_scan(self._options, narrow, self._parallelism, self._task_bytes, self._given_up)
+        tasks: list[InputPartition] = [ScanPartition(task) for task in plan.tasks]
+        if self._is_survey:
+            return [*tasks, MissingPartition(plan.missing)]
+        tell_missing(plan, self._options.on_damage)
+        return tasks
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read one task's objects. None is how Spark says that there is no partition at all."""

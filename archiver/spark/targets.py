@@ -1,109 +1,354 @@
 """The target topics of a restore: checked, prepared and finished, with a few requests for all of them together."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from archiver.errors import KafkaError
-from archiver.kafka.admin import KafkaAdmin
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError, TopicGoneError, UsageError
+from archiver.failpoints import reach
+from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription
-from archiver.kafka.configs import topic_configs
+from archiver.kafka.cluster import PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
+from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore import RETENTION_KEYS, TopicPlan
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, TopicPlan
+from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
+from archiver.spark.joint_claim import JointClaim
+from archiver.target_limits import Count, expiring_records, limit_problems, most_batch_bytes, oversized_partitions
+
+log = logging.getLogger(__name__)
 
 # What a topic is created with. Names that the broker may not have come later, once it has told which it has.
 _FIRST_CONFIGS = ("cleanup.policy", *RETENTION_KEYS)
+_LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
+_ROUNDS = 5
+_LOOKS = 300  # for half a minute
+_PAUSE_S = 0.1
 
 Claims = Mapping[str, Mapping[int, Claim]]  # topic -> partition -> claim
+Configs = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic that is there and ready to be filled, and with what."""
+
+    plan: TopicPlan
+    topic_id: str
+    most_batch_bytes: int | None = None  # that its configs allow; None: whatever was asked for
+    first_offsets: Mapping[int, int] = field(default_factory=dict)  # where others' records end
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What became of a topic's configs in the end."""
+
+    left_out: tuple[str, ...] = ()  # that the brokers do not have
+    retention: str = ""  # that holds again, if it was to be set
+    expiring: Count | None = None  # records that the brokers delete for it
+    oversized: int = 0  # partitions of which they may delete the oldest records
+    refusal: ArchiverError | None = None  # of its configs: those of the filling still hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Why targets cannot take what is planned for them, and why they perhaps cannot: that is known when records are chosen."""
+
+    problems: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Look:
+    """What stands where targets are wanted, and what it means for this restore."""
+
+    plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled as they are
+    purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
+    claims: Claims = field(default_factory=dict)
+    joint_claims: Mapping[str, JointClaim] = field(default_factory=dict)  # on all partitions of a topic
+    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
+    problems: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
+
+    def is_claimed(self, name: str) -> bool:
+        """Tell whether this restore may have written records to a topic."""
+        return bool(self.claims[name]) or name in self.joint_claims
+
+    def is_verified(self, name: str) -> bool:
+        """Tell whether earlier runs have filled all partitions, and read them back."""
+        if name in self.joint_claims:
+            return self.joint_claims[name].verified is not None
+        found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
+        return all(claim is not None and claim.verified for claim in found)
+
+    def refuse(self) -> None:
+        if self.problems:
+            raise TargetError("\n".join(self.problems))
 
 
 class Targets:
     """The topics that a restore fills, known by their plans once they were checked."""
 
-    def __init__(self, kafka: KafkaSettings, notes: RestoreNotes) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        notes: RestoreNotes,
+        request: RestoreRequest,
+        *,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self._admin = KafkaAdmin(kafka)
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
+        self._request = request
+        self._clock_ms = clock_ms
 
-    async def check(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> None:
-        """Refuse what cannot go well, before anything is changed."""
-        plans = {topic.target: topic for topic in topics}
-        self._topics |= plans
-        await self._claims(client, await client.describe_topics(plans))
+    async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
+        """Return what earlier runs have planned for those targets that are still the same, and what is to be planned now.
 
-    async def prepare(self, client: KafkaClient, names: Collection[str]) -> dict[str, str]:
-        """Create some of the topics, or take them up again, ready to be filled. Returns their topic ids."""
-        found = await client.describe_topics(names)
-        found |= await self._create(client, [name for name in names if name not in found])
-        claims = await self._claims(client, found)
-        await self._set_fill_configs(
-            client, [name for name in names if not _is_verified(self._topics[name], claims[name])]
-        )
-        return {name: described.topic_id for name, described in found.items()}
-
-    async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Set the archived configs of topics, once: what was changed after that is the user's.
-
-        Returns for each topic the configs that the brokers do not have, and that were left out.
+        Among that are topics that are in both: some of their partitions were refused, and may have been mended since.
         """
+        found = await client.describe_topics(wave.values())
+        plans = self._notes.plans(_ids(found), self._request.terms)
+        for source, target in wave.items():
+            if target in plans:
+                self._check_source(plans[target], source)
+        unplanned = {
+            source: target for source, target in wave.items() if target not in plans or plans[target].may_be_mended
+        }
+        return list(plans.values()), unplanned
+
+    def _check_source(self, noted: TopicPlan, source: str) -> None:
+        if noted.source != source:
+            raise UsageError(
+                f"restore {self._notes.restore_id} into {noted.target} was begun with topic {noted.source}, not with"
+                f" {source}; take another --id, and another target"
+            )
+
+    async def judge(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "Verdict":
+        """Tell why the targets cannot take what is planned for them, a line each. Changes nothing."""
+        plans = {topic.target: topic for topic in topics}
+        found = await client.describe_topics(plans)
+        look = await self._look(client, found, plans)
+        creation = await self._creation_problems(client, plans.keys() - look.plans.keys())
+        return Verdict(problems=(*creation, *look.problems), doubts=tuple(look.doubts))
+
+    async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
+        """Refuse what cannot go well, before anything is changed. Raises TargetError."""
+        self._topics |= {topic.target: topic for topic in topics}
+        _Look(problems=list((await self.judge(client, topics)).problems)).refuse()
+
+    async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
+        """Create some of the topics, or take them up again, ready to be filled."""
+        found, look = await self._stand(client, names)
+        await self._set_fill_configs(
+            client,
+            {name: found[name] for name, plan in look.plans.items() if not plan.appends and not look.is_verified(name)},
+        )
+        for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
+            self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
+            self._topics[name] = plan
+        return [_target(self._topics[name], found[name].topic_id, look) for name in names]
+
+    def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
+        """Tell which topics have their own configs: this run or an earlier one has set them."""
+        return self._notes.finished(topic_ids)
+
+    async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
+        """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
         finished = self._notes.finished(topic_ids)
         unfinished = {name: topic_id for name, topic_id in topic_ids.items() if name not in finished}
-        known = await _known_configs(client, unfinished)
-        refused = await self._admin.alter_configs_of_topics(
-            {name: _final_configs(self._topics[name], known) for name in unfinished}
-        )
+        ours = [name for name in unfinished if not self._topics[name].appends]
+        known = await _known_configs(client, ours)
+        changes = {name: _final_configs(self._topics[name], known, self._request.retention) for name in ours}
+        refused = await self._admin.alter_configs_of_topics(changes)
+        reach("finished.configured")
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in refused})
-        for error in refused.values():
-            raise error
-        return {name: tuple(sorted(self._topics[name].final_configs.keys() - known)) for name in unfinished}
+        left_out = {
+            name: tuple(sorted(self._topics[name].final_configs.keys() - known)) for name in ours if name not in refused
+        }
+        refusals = {name: Finish(refusal=error) for name, error in refused.items()}
+        if self._request.retention is Retention.UNLIMITED:
+            return refusals | {name: Finish(left_out=names) for name, names in left_out.items()}
+        holding = await self._configs_that_hold(client, {name: changes[name] for name in left_out})
+        return refusals | {
+            name: self._finish_with_retention(name, names, holding[name]) for name, names in left_out.items()
+        }
 
-    async def _claims(self, client: KafkaClient, found: Mapping[str, TopicDescription]) -> Claims:
-        """Read what earlier runs of this restore have claimed of the topics that are there; refuse a topic that is not ours to fill."""
-        for name, described in found.items():
-            _check_shape(self._topics[name], described)
-        used = await _partitions_with_records(client, found)
-        # In this order: who writes records has put its claim before.
-        claims = self._notes.claims({name: described.topic_id for name, described in found.items()})
-        for name, numbers in used.items():
-            if not claims[name]:
-                raise KafkaError(
-                    f"target topic {name} is not empty (partition {', '.join(map(str, numbers[:5]))});"
-                    f" restore under another name with --rename {self._topics[name].source}=NEW, or delete it if nobody"
-                    " needs it"
-                )
-        return claims
+    def _finish_with_retention(self, name: str, left_out: tuple[str, ...], configs: Configs) -> Finish:
+        return Finish(
+            left_out=left_out,
+            retention=",".join(f"{key}={configs[key]}" for key in RETENTION_KEYS if key in configs),
+            expiring=expiring_records(self._topics[name], configs, self._clock_ms()),
+            oversized=oversized_partitions(self._topics[name], configs),
+        )
 
-    async def _create(self, client: KafkaClient, names: Sequence[str]) -> dict[str, TopicDescription]:
-        """Create targets; where another run of this restore does the same right now, theirs is as good."""
-        topics = [self._topics[name] for name in names]
-        if not topics:
+    async def _configs_that_hold(
+        self, client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, Configs]:
+        if not changes:
             return {}
-        refused = await self._admin.create_topics(
-            {topic.target: len(topic.partitions) for topic in topics},
-            configs={name: topics[0].fill_configs[name] for name in _FIRST_CONFIGS},
-        )
-        found = await client.describe_topics(names)
-        for name in names:
-            if name not in found:
-                raise refused.get(name) or KafkaError(f"topic {name} was created, and is gone again")
-        return found
-
-    async def _set_fill_configs(self, client: KafkaClient, names: Collection[str]) -> None:
-        known = await _known_configs(client, names)
-        refused = await self._admin.alter_configs_of_topics(
-            {name: _known_of(self._topics[name].fill_configs, known) for name in names}
-        )
+        await until_told(client, changes, _leaders(await client.describe_topics(changes)))
+        found, refused = await topic_configs_known(client, changes)
         for error in refused.values():
             raise error
+        return {name: configs.effective for name, configs in found.items()}
+
+    # --- what is there already
+
+    async def _look(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], plans: Mapping[str, TopicPlan]
+    ) -> _Look:
+        """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged."""
+        look = _Look()
+        ids = _ids(found)
+        offsets = await _offsets(client, found)
+        look.ends = {name: {nr: one.high_watermark for nr, one in some.items()} for name, some in offsets.items()}
+        # In this order: who writes records has put its claim before, and its plan before that.
+        look.claims, look.joint_claims = self._notes.claims(ids), self._notes.joint_claims(ids)
+        noted = self._notes.plans(ids, self._request.terms)
+        # What came after a topic that this restore has replaced, and is empty, may be what it has made.
+        replaced = self._notes.replaced(ids) if self._request.existing is not Existing.EMPTY else {}
+        for name, described in found.items():
+            plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
+            is_begun = name in noted or look.is_claimed(name)
+            is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends[name].values())
+            if is_begun or (is_made and _has_shape(plan, described)):
+                look.plans[name] = plan
+            elif self._request.existing is Existing.PURGE:
+                look.purged[name] = described.topic_id
+                look.problems += _purge_problems(plan, described, self._request)
+                continue
+            else:
+                look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
+            look.problems += _fill_problems(look.plans[name], described, look)
+        appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
+        look.problems += [problem for name in appended for problem in _open_ends(name, offsets[name])]
+        configs, refused = await topic_configs_known(client, appended)
+        for error in refused.values():
+            raise error
+        look.configs = {name: one.effective for name, one in configs.items()}
+        now_ms = self._clock_ms()
+        for name, effective in look.configs.items():
+            plan = look.plans[name]
+            # Before records are chosen only bounds are known, of all that there is to choose from.
+            told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
+            told += limit_problems(plan, effective, now_ms)
+        return look
+
+    async def _creation_problems(self, client: KafkaClient, names: Collection[str]) -> list[str]:
+        """A topic that was purged must not turn out to be one that cannot be created."""
+        wanted = self._request.replication_factor or 0
+        brokers = len(await client.brokers()) if names and wanted > 0 else wanted
+        if wanted <= brokers:
+            return []
+        return [f"--replication-factor {wanted}: only {brokers} brokers of the target cluster are up; give a lower one"]
+
+    # --- what is made
+
+    async def _stand(self, client: KafkaClient, names: Collection[str]) -> tuple[dict[str, TopicDescription], _Look]:
+        """Purge what is to be purged, and create what is not there, until all targets stand.
+
+        It can be killed between any two steps, and run beside another run of this restore: what is deleted is named by
+        the topic id that was noted before, and is never one that this restore has filled.
+        """
+        for _ in range(_ROUNDS):
+            found = await client.describe_topics(names)
+            try:
+                look = await self._look(client, found, self._topics)
+            except TopicGoneError:  # another run of this restore has just purged it
+                continue
+            look.refuse()
+            absent = [name for name in names if name not in look.plans]
+            if not absent:
+                return found, look
+            if self._request.existing is not Existing.EMPTY:
+                self._notes.note_replaced({name: look.purged.get(name, "") for name in absent})  # 1.
+            await self._purge(client, look.purged)  # 2.
+            await self._create(client, absent, look.purged)  # 3. and its plan is noted before its first claim
+        raise KafkaError(
+            f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
+            " and fills them; stop whoever does, and run the same command again"
+        )
+
+    async def _purge(self, client: KafkaClient, purged: Mapping[str, str]) -> None:
+        for name in purged:
+            log.warning("%s: is deleted with all its records, and created anew (--purge-target)", name)
+        await delete_topics_by_id(client, purged.values())
+        if purged:
+            reach("target.deleted")
+        for _ in range(_LOOKS if purged else 0):
+            if not any(one.topic_id == purged[name] for name, one in (await client.describe_topics(purged)).items()):
+                return
+            await asyncio.sleep(_PAUSE_S)
+        if purged:
+            raise KafkaTemporaryError(
+                f"target topic {min(purged)} was deleted, but is still there; run the command again"
+            )
+
+    async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> None:
+        """Create targets; where another run of this restore does the same right now, theirs is as good."""
+        left = list(names)
+        refused: dict[str, Refusal] = {}
+        for _ in range(_LOOKS):
+            refused = await self._admin.create_topics(
+                {name: self._topics[name].target_partitions for name in left},
+                replication_factor=self._request.replication_factor or BROKER_DEFAULT,
+                configs={name: FILL_CONFIGS[name] for name in _FIRST_CONFIGS},
+            )
+            reach("target.created")
+            found = await client.describe_topics(left)
+            left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
+            for name in left:
+                if name in refused and name not in purged:  # the name of one that was purged may be free a moment later
+                    raise refused[name]
+            if not left:
+                return
+            await asyncio.sleep(_PAUSE_S)
+        raise refused.get(left[0]) or KafkaTemporaryError(f"topic {left[0]} was created, but no broker names it")
+
+    async def _set_fill_configs(self, client: KafkaClient, found: Mapping[str, TopicDescription]) -> None:
+        """Return when the leaders' logs have them.
+
+        A broker tells of a change a moment before its logs follow it, and takes one change after the other: when it
+        tells of the last one, which was asked for when it had told of the others, the logs follow those.
+        """
+        known = await _known_configs(client, found)
+        changes: dict[str, dict[str, str | None]] = {name: dict(_known_of(FILL_CONFIGS, known)) for name in found}
+        last = max(found, default=None)
+        if last is None:
+            return
+        one_more = {last: {_LAST_CONFIG: changes[last].pop(_LAST_CONFIG)}}
+        leaders = _leaders(found)
+        everywhere = {last: {node for nodes in leaders.values() for node in nodes}}
+        for some, nodes in ((changes, leaders), (one_more, everywhere)):
+            for error in (await self._admin.alter_configs_of_topics(some)).values():
+                raise error
+            reach("fill.configured")
+            await until_told(client, some, nodes)
 
 
-async def _partitions_with_records(client: KafkaClient, found: Mapping[str, TopicDescription]) -> dict[str, list[int]]:
+def _ids(found: Mapping[str, TopicDescription]) -> dict[str, str]:
+    return {name: described.topic_id for name, described in found.items()}
+
+
+def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
+    return {name: set(described.leaders.values()) for name, described in found.items()}
+
+
+async def _offsets(
+    client: KafkaClient, found: Mapping[str, TopicDescription]
+) -> dict[str, dict[int, PartitionOffsets]]:
     partitions = [(name, number) for name, described in found.items() for number in described.partitions]
-    used: dict[str, list[int]] = {}
+    by_topic: dict[str, dict[int, PartitionOffsets]] = {name: {} for name in found}
     for (name, number), offsets in sorted((await client.offsets(partitions)).items()):
-        if offsets.high_watermark > 0:
-            used.setdefault(name, []).append(number)
-    return used
+        by_topic[name][number] = offsets
+    return by_topic
 
 
 async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
@@ -111,25 +356,79 @@ async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collec
     return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
 
 
-def _check_shape(topic: TopicPlan, described: TopicDescription) -> None:
-    if len(described.partitions) != len(topic.partitions):
-        raise KafkaError(
-            f"target topic {topic.target} has {len(described.partitions)} partitions, the archive"
-            f" {len(topic.partitions)}; restore under another name with --rename {topic.source}=NEW"
+def _target(plan: TopicPlan, topic_id: str, look: _Look) -> Target:
+    if not plan.appends:
+        return Target(plan, topic_id)
+    configs, joint = look.configs.get(plan.target), look.joint_claims.get(plan.target)
+    claimed = {number: claim.start_offset for number, claim in look.claims[plan.target].items()}
+    return Target(
+        plan,
+        topic_id,
+        most_batch_bytes=None if configs is None else most_batch_bytes(configs),
+        first_offsets={**look.ends[plan.target], **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
+    )
+
+
+def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
+    return len(described.partitions) == topic.target_partitions
+
+
+def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
+    name = topic.target
+    used = [number for number, end in look.ends[name].items() if end]
+    if described.is_internal:
+        yield f"target topic {name} is Kafka's own; restore under another name with --rename {topic.source}=NEW"
+    elif not _has_shape(topic, described):
+        has = len(described.partitions)
+        wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
+        by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
+        yield (
+            f"target topic {name} has {has} partitions, {wanted}; restore under another name with"
+            f" --rename {topic.source}=NEW{by_key}"
+        )
+    elif used and not topic.appends and not look.is_claimed(name):
+        yield (
+            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))});"
+            f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
+            " in its place with --purge-target, which deletes it"
         )
 
 
-def _is_verified(topic: TopicPlan, claims: Mapping[int, Claim]) -> bool:
-    """Tell whether earlier runs have filled all partitions, and read them back."""
-    found = [claims.get(partition.partition) for partition in topic.partitions]
-    return all(claim is not None and claim.verified for claim in found)
+def _purge_problems(topic: TopicPlan, described: TopicDescription, request: RestoreRequest) -> Iterator[str]:
+    if described.is_internal:
+        yield f"target topic {topic.target} is Kafka's own, and is not purged"
+    if not described.topic_id:
+        yield f"target topic {topic.target} has no topic id, and is not purged; delete it, and restore again"
+    damaged = [one for one in topic.partitions if one.problem]
+    if damaged:
+        yield (
+            f"target topic {topic.target} is not purged: the archive cannot replace it, {damaged[0].problem}; mend"
+            " that, or take what can be read with --skip-damaged"
+        )
+    elif not topic.records and request.is_partial:
+        yield (
+            f"target topic {topic.target} is not purged: nothing of what the archive has of {topic.source} is asked for"
+            " (partitions, offsets, times, --where), and nothing would be in its place"
+        )
+
+
+def _open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
+    """A record behind an open transaction cannot be read back, and its marker would stand among ours."""
+    for number, one in offsets.items():
+        if one.last_stable < one.high_watermark:
+            yield (
+                f"target topic {name} has an open transaction in partition {number}, from offset {one.last_stable} on;"
+                " let its producer end it, or abort it with kafka-transactions.sh"
+            )
 
 
 def _known_of(configs: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in configs.items() if name in known}
 
 
-def _final_configs(topic: TopicPlan, known: Collection[str]) -> dict[str, str | None]:
-    """Set what was archived, and take back what only the fill needed; retention stays unlimited."""
-    taken_back = dict.fromkeys(name for name in topic.fill_configs if name in known and name not in RETENTION_KEYS)
-    return taken_back | _known_of(topic.final_configs, known)
+def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> dict[str, str | None]:
+    """Set what was archived, and take back what only the fill needed; retention stays unlimited, unless it is to be set, too."""
+    kept = RETENTION_KEYS if retention is Retention.UNLIMITED else ()
+    taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
+    retained = topic.archived_retention if retention is Retention.ARCHIVED else {}
+    return {**taken_back, **_known_of(topic.final_configs, known), **_known_of(retained, known)}

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -23,26 +24,28 @@ from archiver.errors import (
     StoreTemporaryError,
     StrangerError,
 )
-from archiver.frame import Column
+from archiver.failpoints import reach
+from archiver.frame import Column, Frame
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import Outcome, ProducerIdentity, init_producer_id, produce
 from archiver.kafka.settings import KafkaSettings
-from archiver.layout import Layout
-from archiver.log_reader import LogRange, read_log
-from archiver.reader import ObjectPart, read_parts
+from archiver.layout import Layout, OffsetMapKey
+from archiver.log_reader import LogRange, LogStartError, producer_at, read_log
+from archiver.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
+from archiver.reader import ObjectPart, Skip, read_parts
+from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.spark.stores import store_of
-from archiver.store import ObjectStore
+from archiver.store import ObjectStore, Room
 from archiver.tally import Tally
 
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-BATCH_BYTES = 1_000_000  # uncompressed: below Kafka's default max.message.bytes whatever the data
 _PRODUCE_TIMEOUT_MS = 30_000
-_ATTEMPTS = 60
-_PAUSE_S = 0.5
+ATTEMPTS = 60
+PAUSE_S = 0.5
 CREATE_TIME = 0
 
 
@@ -54,12 +57,19 @@ class RestoreTask:
     storage: StorageConfig
     kafka: KafkaSettings
     source_topic: str
+    source_life: int
     target_topic: str
     target_topic_id: str
     target_cluster_id: str
     partition: int
     parts: tuple[ObjectPart, ...]
+    selection: Selection
     selection_digest: str
+    skips_damage: bool
+    reads_again: bool  # also what an earlier run has read back
+    appends: bool  # behind records of others
+    batch_bytes: int
+    rate_bytes: int  # a second; 0: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +80,18 @@ class TaskReport:
     partition: int
     records: int = 0
     already_there: int = 0
-    digest: int = 0
+    bytes: int | None = None  # of keys and values; None: not counted
+    digest: int = 0  # of what the archive has, in order
+    target_digest: int | None = None  # of what was read back; None: it was not, by this run
+    offset_map: str = ""  # the key of the object that tells which offset became which
     seconds: float = 0.0
     verify_seconds: float = 0.0
+    missing: tuple[str, ...] = ()  # what was damaged, and skipped
     error: str = ""
     exit_code: int = 0
 
 
-class _Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
+class Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
     """Someone with our identity is ahead of us: read the log end again."""
 
 
@@ -85,25 +99,20 @@ def run_task(task: RestoreTask) -> TaskReport:
     """Restore one partition. Errors of ours come back as a report, so that the other partitions go on."""
     try:
         return asyncio.run(_restore(task))
-    except ArchiverError as error:
-        return TaskReport(
-            target_topic=task.target_topic,
-            partition=task.partition,
-            error=f"{task.target_topic}-{task.partition}: {error}",
-            exit_code=error.exit_code,
-        )
-    except Exception as error:  # noqa: BLE001 - a defect; the partitions beside this one go on all the same
-        return TaskReport(
-            target_topic=task.target_topic,
-            partition=task.partition,
-            error=str(as_ours(error, f"{task.target_topic}-{task.partition}")),
-            exit_code=ArchiverError.exit_code,
-        )
+    except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
+        return failed(task.target_topic, task.partition, error, f"{task.target_topic}-{task.partition}")
+
+
+def failed(target_topic: str, partition: int, error: Exception, where: str) -> TaskReport:
+    """Report what kept a partition from being restored."""
+    ours = as_ours(error, where)
+    text = f"{where}: {error}" if ours is error else str(ours)
+    return TaskReport(target_topic=target_topic, partition=partition, error=text, exit_code=ours.exit_code)
 
 
 async def _restore(task: RestoreTask) -> TaskReport:
-    store, prefix = store_of(task.storage)
-    stream = ClaimStream(store, Layout(prefix), task.restore_id, task.target_topic, task.partition)
+    store, _ = store_of(task.storage)
+    stream = _stream_of(store, task)
     async with KafkaClient(task.kafka) as client:
         claim = await _claim(client, stream, task)
         if claim.verified is None:
@@ -114,13 +123,33 @@ async def _restore(task: RestoreTask) -> TaskReport:
                 claim = await _claim(client, stream, task)
                 if claim.verified is None:
                     raise
+        return await _report_again(client, store, claim, claim.verified, task)
+
+
+async def _report_again(
+    client: KafkaClient, store: ObjectStore, claim: Claim, restored: Verified, task: RestoreTask
+) -> TaskReport:
+    """Tell of a partition that an earlier run has restored. Without being asked, it is not read: it may have moved on since."""
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    target_digest = await _read_back(client, claim, restored, task) if task.reads_again else None
     return TaskReport(
         target_topic=task.target_topic,
         partition=task.partition,
-        records=claim.verified.records,
-        already_there=claim.verified.records,
-        digest=claim.verified.digest,
+        records=restored.records,
+        already_there=restored.records,
+        bytes=restored.bytes,
+        digest=restored.digest,
+        target_digest=target_digest,
+        verify_seconds=loop.time() - started_s,
+        offset_map=_keep_map(store, claim, task, restored.records),
+        missing=tuple(left_out(task, claim.skipped)),
     )
+
+
+def _stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream:
+    layout = Layout(task.storage.prefix)
+    return ClaimStream(store, layout, task.restore_id, task.target_topic, task.partition)
 
 
 async def _fill_and_verify(
@@ -128,23 +157,75 @@ async def _fill_and_verify(
 ) -> TaskReport:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
-    report = await _fill(client, store, claim, task)
+    report, offsets = await _fill(client, store, claim, task)  # 1. what is not there yet
     filled_s = loop.time()
-    await _verify(client, claim, report, task)
-    stream.note_verified(claim, Verified(records=report.records, digest=report.digest))
-    return replace(report, seconds=filled_s - started_s, verify_seconds=loop.time() - filled_s)
+    restored = Verified(records=report.records, digest=report.digest, bytes=report.bytes)
+    await _refuse_more(client, claim, restored, task)
+    target_digest = await _read_back(client, claim, restored, task)  # 2.
+    reach("target.read")
+    offset_map = _put_map(store, offsets, task)  # 3. before the note: a partition that has it is not read again
+    stream.note_verified(claim, restored)  # 4.
+    return replace(
+        report,
+        target_digest=target_digest,
+        offset_map=offset_map,
+        seconds=filled_s - started_s,
+        verify_seconds=loop.time() - filled_s,
+    )
+
+
+def _put_map(store: ObjectStore, offsets: OffsetMapWriter, task: RestoreTask) -> str:
+    """Put the map of the partition, if it is not there. Returns its key."""
+    key = _map_key(task)
+    facts = OffsetMapFacts(
+        restore_id=task.restore_id,
+        source_topic=task.source_topic,
+        source_life=task.source_life,
+        source_partition=task.partition,
+        source_next=max(offsets.source_next, *(part.end_offset or 0 for part in task.parts), 0),
+        target_cluster_id=task.target_cluster_id,
+        target_topic=task.target_topic,
+        target_topic_id=task.target_topic_id,
+        target_partition=task.partition,
+        target_next=offsets.target_next,
+        records=offsets.records,
+        runs=offsets.runs,
+    )
+    put_offset_map(store, key, offsets, facts)
+    reach("map.put")
+    return key
+
+
+def _keep_map(store: ObjectStore, claim: Claim, task: RestoreTask, records: int) -> str:
+    """Return the key of a verified partition's map; one that is gone is made anew, of the archive alone."""
+    key = _map_key(task)
+    if store.head(key) is None:
+        offsets = OffsetMapWriter(claim.start_offset)
+        for _ in _frames(store, claim, task, offsets):
+            pass
+        if offsets.records != records:
+            raise NotWholeError(f"{key}: is gone, and of the {records} records the archive has {offsets.records} now")
+        _put_map(store, offsets, task)
+    return key
+
+
+def _map_key(task: RestoreTask) -> str:
+    found = OffsetMapKey(
+        restore_id=task.restore_id, topic=task.target_topic, partition=task.partition, topic_id=task.target_topic_id
+    )
+    return Layout(task.storage.prefix).offset_map_key(found)
 
 
 async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) -> Claim:
     """Take the partition's claim, or put one if nobody has; whoever is second uses the first one's."""
     claim = stream.latest(task.target_topic_id)
     if claim is None:
-        identity = await _patiently(lambda: init_producer_id(client))
+        identity = await patiently(lambda: init_producer_id(client))
+        reach("producer.given")
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
-        if offsets.high_watermark:
+        if offsets.high_watermark and not task.appends:
             raise StrangerError(
-                f"someone else wrote {offsets.high_watermark} records to the target before this restore did;"
-                " delete the topic and restore again"
+                f"someone else wrote {offsets.high_watermark} records to the target before this restore did; {anew(task)}"
             )
         claim = stream.put(
             Claim(
@@ -163,30 +244,64 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
     return claim
 
 
-async def _patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
+async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
     """Repeat what has no effect until a broker does it: a cluster that has just started has no coordinator yet."""
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(ATTEMPTS - 1):
         try:
             return await attempt()
         except KafkaTemporaryError:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
     return await attempt()
 
 
-async def _fill(client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask) -> TaskReport:
-    for _ in range(_ATTEMPTS):
+async def _fill(
+    client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask
+) -> tuple[TaskReport, OffsetMapWriter]:
+    is_ours = False
+    for _ in range(ATTEMPTS):
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+        if task.skips_damage:
+            claim = _stream_of(store, task).latest(task.target_topic_id) or claim  # what was skipped meanwhile
         already_there = offsets.high_watermark - claim.start_offset
         if already_there < 0:
             raise StrangerError(f"the target ends at {offsets.high_watermark}, before this restore began")
+        if already_there and not is_ours:
+            await _refuse_stranger_at_start(client, claim, task)
+            is_ours = True
         try:
             return await _send_from(already_there, client, store, claim, task)
-        except _Behind:
+        except Behind:
             await _refuse_strangers(already_there, client, claim, task)
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
         except StoreTemporaryError:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
+
+
+async def _refuse_stranger_at_start(client: KafkaClient, claim: Claim, task: RestoreTask) -> None:
+    """See that the first batch behind the claim is ours: another one's would be taken for records that need not be sent again."""
+    where = LogRange(
+        topic=task.target_topic,
+        topic_id=task.target_topic_id,
+        partition=task.partition,
+        start=claim.start_offset,
+        end=claim.start_offset + 1,
+    )
+    writer = await producer_at(client, where)
+    if writer != claim.identity.producer_id:
+        raise StrangerError(
+            f"someone else wrote to the target at offset {claim.start_offset}, before this restore did; {anew(task)}"
+        )
+
+
+def anew(task: RestoreTask) -> str:
+    """Tell what to do about a target that someone else wrote to."""
+    if not task.appends:
+        return "delete the topic and restore again"
+    return (
+        "the records that are there stay. Stop whoever writes to it, and restore with another --id behind them, or into"
+        f" another topic with --rename {task.source_topic}=NEW"
+    )
 
 
 async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Claim, task: RestoreTask) -> None:
@@ -198,49 +313,100 @@ async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Clai
     if last is not None and (already_there - last - 1) % SEQUENCES in range(1, SEQUENCES // 2):
         raise StrangerError(
             f"the target holds {already_there} records where this restore has written up to number {last}: someone else"
-            " wrote to the target during the restore; delete the topic and restore again"
+            f" wrote to the target during the restore; {anew(task)}"
         )
 
 
 async def _send_from(
     index: int, client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask
-) -> TaskReport:
+) -> tuple[TaskReport, OffsetMapWriter]:
     loop = asyncio.get_running_loop()
-    totals = Tally()
+    totals, offsets = Tally(), OffsetMapWriter(claim.start_offset)
     already_there = index
-    batches = _encode(store, task, claim.identity, index, totals)
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="encode") as pool:
+    missing = left_out(task, claim.skipped)
+
+    def skip(part: ObjectPart, error: NotWholeError) -> None:
+        _stream_of(store, task).note_skipped(claim, part.object_key)
+        missing.append(f"{part}: {error}")
+
+    frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
+    batches = _encode(frames, claim.identity, index, totals, task.batch_bytes)
+    pace = Pace(task.rate_bytes)
+    # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
+    with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
         ahead = loop.run_in_executor(pool, next, batches, None)
         while (batch := await ahead) is not None:
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
+                await pace.wait_for(len(batch.content))
                 await _send(client, task, batch, claim.start_offset + index)
             except BaseException:
                 await asyncio.wait([ahead])
                 raise
             index += batch.records
-    return TaskReport(
+    report = TaskReport(
         target_topic=task.target_topic,
         partition=task.partition,
         records=totals.records,
         already_there=min(already_there, totals.records),
+        bytes=totals.payload_bytes,
         digest=totals.digest,
+        missing=tuple(missing),
+    )
+    return report, offsets
+
+
+def _frames(
+    store: ObjectStore, claim: Claim, task: RestoreTask, offsets: OffsetMapWriter, skip: Skip | None = None
+) -> Generator[Frame, None, None]:
+    """Read all that is restored, from the beginning, and note where it goes."""
+    for frame in read_wanted(store, task, claim.skipped, skip):
+        offsets.add(frame)
+        yield frame
+
+
+def read_wanted(store: ObjectStore, task: RestoreTask, skipped: Collection[str], skip: Skip | None) -> Iterator[Frame]:
+    """Read all that is restored of a source partition, from the beginning, but for what was left out before."""
+    parts = [part for part in task.parts if part.object_key not in skipped]
+    rooms = (Room(), Room())  # frames are encoded, or counted, one by one
+    yield from read_parts(
+        store, task.source_topic, task.partition, parts, selection=task.selection, skip=skip, rooms=rooms
     )
 
 
+def left_out(task: RestoreTask, skipped: Collection[str]) -> list[str]:
+    """Tell what an attempt before this one has left out, and this one therefore must leave out, too."""
+    return [f"{part}: was damaged, and was skipped" for part in task.parts if part.object_key in skipped]
+
+
+class Pace:
+    """Holds a sender back to so many bytes a second."""
+
+    def __init__(self, rate_bytes: int) -> None:
+        self._rate_bytes = rate_bytes
+        self._free_at_s = 0.0
+
+    async def wait_for(self, size: int) -> None:
+        """Wait before so many bytes go for as long as they take: of many small tasks each sends but once."""
+        if self._rate_bytes:
+            now_s = asyncio.get_running_loop().time()
+            self._free_at_s = max(self._free_at_s, now_s) + size / self._rate_bytes
+            await asyncio.sleep(self._free_at_s - now_s)
+
+
 def _encode(
-    store: ObjectStore, task: RestoreTask, identity: ProducerIdentity, first_index: int, totals: Tally
-) -> Iterator[EncodedBatch]:
+    frames: Iterable[Frame], identity: ProducerIdentity, first_index: int, totals: Tally, batch_bytes: int
+) -> Generator[EncodedBatch, None, None]:
     """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
     encoder = BatchEncoder(
         codec=BatchCodec.LZ4,
         level=0,
-        batch_bytes=BATCH_BYTES,
+        batch_bytes=batch_bytes,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         sequence=first_index,
     )
-    for frame in read_parts(store, task.source_topic, task.partition, task.parts):
+    for frame in frames:
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
         row = max(0, first_index - totals.records)
@@ -254,49 +420,84 @@ def _encode(
 
 
 async def _send(client: KafkaClient, task: RestoreTask, batch: EncodedBatch, expected_offset: int) -> None:
-    """Send until the broker answers: repeating a batch is safe, it has a producer id and a sequence number."""
-    for _ in range(_ATTEMPTS):
+    offset = await send(client, task, task.partition, batch, f"records from offset {expected_offset} on")
+    if offset != expected_offset:
+        raise StrangerError(
+            f"records landed at offset {offset} instead of {expected_offset}: someone else wrote to the target during the"
+            f" restore; {anew(task)}"
+        )
+
+
+async def send(client: KafkaClient, task: RestoreTask, partition: int, batch: EncodedBatch, what: str) -> int:
+    """Send until the broker answers: repeating a batch is safe, it has a producer id and a sequence number.
+
+    Returns the offset where it stands; `what` it is messages tell. Raises Behind.
+    """
+    for _ in range(ATTEMPTS):
         try:
-            answer = await produce(client, task.target_topic, task.partition, batch.content, _PRODUCE_TIMEOUT_MS)
+            answer = await produce(client, task.target_topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
         except KafkaTemporaryError:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
             continue
         match answer.outcome:
-            case Outcome.DONE if answer.base_offset == expected_offset:
-                return
             case Outcome.DONE:
-                raise StrangerError(
-                    f"records landed at offset {answer.base_offset} instead of {expected_offset}: someone else wrote to"
-                    " the target during the restore; delete the topic and restore again"
-                )
+                reach("batch.answered")
+                return answer.base_offset
             case Outcome.OUT_OF_SEQUENCE | Outcome.DUPLICATE:
-                raise _Behind
+                raise Behind
             case Outcome.FATAL:
-                raise KafkaError(f"the broker refuses records from offset {expected_offset} on: {answer.message}")
+                raise KafkaError(f"the broker refuses {what}: {answer.message}")
             case Outcome.TEMPORARY:
-                await asyncio.sleep(_PAUSE_S)
-    raise KafkaTemporaryError(f"no broker took the batch for offset {expected_offset}; run the same command again")
+                await asyncio.sleep(PAUSE_S)
+    raise KafkaTemporaryError(f"no broker took {what}; run the same command again")
 
 
-async def _verify(client: KafkaClient, claim: Claim, report: TaskReport, task: RestoreTask) -> None:
-    """Read the target back: as many records, the same digest, in this order."""
+async def _refuse_more(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> None:
+    """Refuse a target that goes on behind what was restored."""
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
-    end = claim.start_offset + report.records
+    end = claim.start_offset + restored.records
     if offsets.high_watermark != end:
         raise StrangerError(
-            f"the target ends at offset {offsets.high_watermark}, not at {end}: someone else wrote to it"
+            f"the target ends at offset {offsets.high_watermark}, not at {end}: someone else wrote to it; {anew(task)}"
         )
+
+
+async def _read_back(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> int:
+    """Read the target: as many records, the same digest, in this order. Returns the digest."""
     found = Tally()
     log_range = LogRange(
         topic=task.target_topic,
         topic_id=task.target_topic_id,
         partition=task.partition,
         start=claim.start_offset,
-        end=end,
+        end=claim.start_offset + restored.records,
     )
-    await read_log(client, log_range, found.add)
-    if (found.records, found.digest) != (report.records, report.digest):
-        raise NotWholeError(
-            f"the target holds {found.records} records of digest {found.digest:016x}, the archive {report.records} of"
-            f" {report.digest:016x}; delete the topic and restore again"
-        )
+    try:
+        await read_log(client, log_range, found.add)
+    except LogStartError as error:
+        raise await deleted_since(client, log_range, "" if claim.verified is not None else anew(task)) from error
+    if (found.records, found.digest) == (restored.records, restored.digest):
+        return found.digest
+    stands = f"the target holds {found.records} records of digest {found.digest:016x}"
+    if claim.verified is not None:  # by an earlier run, and then its configs were set
+        raise changed_since(stands, restored.records, restored.digest)
+    raise NotWholeError(f"{stands}, the archive {restored.records} of {restored.digest:016x}; {anew(task)}")
+
+
+def changed_since(stands: str, records: int, digest: int) -> NotWholeError:
+    """Tell of what was restored, and read back then, that it is not the same any more."""
+    return NotWholeError(
+        f"{stands}, and had {records} of {digest:016x} when they were restored: it was compacted since, or someone else"
+        " wrote to it"
+    )
+
+
+async def deleted_since(client: KafkaClient, restored: LogRange, advice: str) -> NotWholeError:
+    """Tell how much of what was restored the brokers have deleted. `advice`: what to do when that was too soon."""
+    which = restored.topic, restored.partition
+    log_start = min((await client.offsets([which]))[which].log_start, restored.end)
+    return NotWholeError(
+        f"of offsets {restored.start}-{restored.end - 1}, which were restored, the brokers have deleted those below"
+        f" {log_start}: for the topic's retention, or because they were told to"
+        + (f"; see to it that they leave the records alone. {advice}" if advice else "")
+    )

@@ -3,18 +3,21 @@
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from archiver.errors import TemporaryError
+from archiver.spark.failure import RUN_AGAIN, failure_of
+from archiver.spark.submitted import is_local
 from archiver.workers import workers
 
 Task = TypeVar("Task")
 Report = TypeVar("Report")
 
 _SLICES_PER_CORE = 16
+_CORES_OF_A_CLUSTER = 64  # at least: most of its executors may come when the tasks are dealt out already
 _TOLD_EVERY_S = 2.0
 
 
@@ -34,10 +37,13 @@ def run_on_spark(
     run: Callable[[Task], Report],
     weigh: Callable[[Task], int],
     tell: Callable[[int, int], None] | None = None,
+    is_first: Callable[[Task], bool] = lambda _: False,
+    most_at_once: int | None = None,
 ) -> list[Report]:
-    """Run the tasks, the largest first, so that no long one starts last. Reports come in no order.
+    """Run the tasks, the largest first, so that no long one starts last; those that go first before. Reports come in no order.
 
-    `tell` is told now and then how many shares of the work are done, and of how many; only one job may run then.
+    `tell` is told now and then, and at the end, how many shares of the work are done, and of how many; only one job may run then.
+    `most_at_once`: so many run at once at most, also when a cluster has got more executors meanwhile.
     """
     if not tasks:
         return []
@@ -45,26 +51,48 @@ def run_on_spark(
     def run_all(part: Iterable[Sequence[Task]]) -> Iterable[Report]:
         return [run(task) for tasks in part for task in tasks]
 
-    ordered = sorted(tasks, key=weigh, reverse=True)
-    # Many small tasks share a Spark task, of which each has a price; dealt out in turn, so that large ones do not.
-    slices = min(len(ordered), _SLICES_PER_CORE * spark.defaultParallelism)
-    dealt = [ordered[start::slices] for start in range(slices)]
-    job = spark.parallelize(dealt, slices).mapPartitions(run_all)
+    cores = spark.defaultParallelism if is_local(spark.master) else max(spark.defaultParallelism, _CORES_OF_A_CLUSTER)
+    if most_at_once is None or is_local(spark.master):
+        shares = share_out(tasks, weigh, is_first, _SLICES_PER_CORE * cores)
+    else:
+        shares = share_out(tasks, lambda task: (is_first(task), weigh(task)), lambda _: False, most_at_once)
+    slices = len(shares)
+    job = spark.parallelize(shares, slices).mapPartitions(run_all)
     try:
         reports: list[Report] = job.collect() if tell is None else _watched(spark, job.collect, slices, tell)
     except Py4JJavaError as error:
-        reason = str(error.java_exception).strip().partition("\n")[0]
-        raise TemporaryError(f"Spark lost its workers: {reason}; run the same command again, it goes on") from error
+        raise failure_of(error) from error
+    if len(reports) != len(tasks):  # PySpark takes the end of a JVM that dies while it tells them for the end of them
+        raise TemporaryError(f"Spark told of {len(reports)} tasks, not of {len(tasks)}: it died; {RUN_AGAIN}")
     return reports
+
+
+def share_out(
+    tasks: Sequence[Task], weigh: Callable[[Task], Any], is_first: Callable[[Task], bool], most: int
+) -> list[list[Task]]:
+    """Make shares, in the order in which they begin: many small tasks share a Spark task, of which each has a price.
+
+    They are dealt out in turn, so that large ones do not share one; and none waits behind one that may come later.
+    """
+    shares: list[list[Task]] = []
+    for some in ([one for one in tasks if is_first(one)], [one for one in tasks if not is_first(one)]):
+        ordered = sorted(some, key=weigh, reverse=True)
+        count = min(len(ordered), most)
+        shares += [ordered[start::count] for start in range(count)]
+    return shares
 
 
 def _watched(
     spark: SparkContext, collect: Callable[[], list[Report]], shares: int, tell: Callable[[int, int], None]
 ) -> list[Report]:
     tracker = spark.statusTracker()
+    done = 0  # of a stage that has ended, or that has not begun, the tracker knows nothing
     with workers(1, "collect") as pool:
         collecting = pool.submit(collect)
         while wait([collecting], _TOLD_EVERY_S).not_done:
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            tell(sum(stage.numCompletedTasks for stage in stages if stage is not None), shares)
-        return collecting.result()
+            done = max(done, sum(stage.numCompletedTasks for stage in stages if stage is not None))
+            tell(done, shares)
+        reports = collecting.result()
+    tell(shares, shares)
+    return reports

@@ -12,7 +12,7 @@ from archiver.inventory import Segment
 from archiver.reader import ObjectPart, fetch_parts, found_or_gone
 from archiver.spark.stores import store_of
 from archiver.spark.tasks import Findings, run_on_spark
-from archiver.verify import Level, check_content
+from archiver.verify import Level, check_object
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def run_check(task: CheckTask) -> Findings:
         parts = [ObjectPart(object_key=segment.object_key, from_offset=0) for segment in task.segments]
         for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
             try:
-                check_content(*found_or_gone(part, found), segment.key, segment.object_key, task.level)
+                check_object(*found_or_gone(part, found), segment.key, segment.object_key, task.level)
             except NotWholeError as error:
                 problems.append(str(error))
             checked += 1

@@ -55,9 +55,7 @@ def new_bucket(s3: S3, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A new bucket, and its credentials where boto3 looks for them."""
     use_credentials(s3, monkeypatch)
     bucket = Bucket(s3, f"test-{uuid.uuid4().hex[:12]}")
-    client = open_client(s3)
-    client.create_bucket(Bucket=bucket.name)
-    client.close()
+    open_client(s3).create_bucket(Bucket=bucket.name)
     return bucket
 
 

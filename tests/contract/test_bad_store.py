@@ -75,6 +75,39 @@ def test_no_credentials(run: Run, faulty: FaultyStore, monkeypatch: pytest.Monke
     check("no credentials", run(faulty.bucket.url, faulty.bucket.s3.endpoint, "ls"))
 
 
+@pytest.mark.parametrize("name", ["AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"])
+def test_credentials_that_no_header_takes_are_not_shown(
+    run: Run, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As when they are read of a file with its line end."""
+    monkeypatch.setenv(name, "pa55-word\n")
+    told = run(faulty.bucket.url, faulty.bucket.s3.endpoint, "ls")
+    check("a session token with a line break", told)
+    assert "pa55-word" not in told[1]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("http://me:pa55-word@127.0.0.1:9", "nobody listens at http://********@127.0.0.1:9; check"),
+        ("http://me:pa55-word@127.0.0.1:99999", "http://********@127.0.0.1:99999"),
+        ("me:pa55-word@127.0.0.1:9", "storage: Invalid endpoint"),
+    ],
+)
+def test_an_endpoint_of_the_environment_is_named_without_its_user(
+    faulty: FaultyStore,
+    endpoint: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    assert main(["ls", "--url", faulty.bucket.url]) in {1, 2, 4}
+    _, err = capsys.readouterr()
+    assert said in err
+    assert "pa55-word" not in err
+
+
 @pytest.mark.parametrize(
     ("kind", "method", "arguments"),
     [

@@ -1,6 +1,7 @@
 """What every ObjectStore does. Faults of the wire and refusals: test_store_faults.py."""
 
 import hashlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
@@ -13,7 +14,7 @@ from archiver.errors import StoreError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import MOST_HOLES
-from archiver.store import ObjectStore, S3Store, open_store, probe_put_if_absent
+from archiver.store import ObjectStore, Room, S3Store, open_store, probe_put_if_absent
 from tests.contract.conftest import open_bucket
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import Fault, FaultyS3
@@ -87,6 +88,20 @@ def test_an_etag_stays_for_as_long_as_the_object_does(store: ObjectStore) -> Non
 def test_an_empty_body_is_a_body(store: ObjectStore) -> None:
     assert store.put_if_absent(KEY, b"", {})
     assert store.get(KEY) == (b"", {})
+
+
+def test_objects_are_read_into_the_same_room(store: ObjectStore) -> None:
+    """More than one piece, less, none, and more again; and what nobody has."""
+    room = Room()
+    bodies = [os.urandom(size) for size in (700_000, 3, 0, 700_000)]
+    for number, body in enumerate(bodies):
+        store.put_if_absent(f"{KEY}-{number}", body, {"archiver-n": str(number)})
+    for number, body in enumerate(bodies):
+        found = store.get_into(room, f"{KEY}-{number}")
+        assert found is not None
+        assert (bytes(found[0]), found[1]) == (body, {"archiver-n": str(number)})
+        assert found[0].readonly
+    assert store.get_into(room, f"{KEY}-absent") is None
 
 
 def test_a_stream_is_read_from_its_start_and_stays_open(store: ObjectStore, tmp_path: Path) -> None:
@@ -230,7 +245,6 @@ def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket) -> None
     segment = client.head_object(Bucket=moto_bucket.name, Key=KEY)
     fact = client.head_object(Bucket=moto_bucket.name, Key=fact_key)
     tags = client.get_object_tagging(Bucket=moto_bucket.name, Key=KEY)["TagSet"]
-    client.close()
     assert segment["StorageClass"] == "STANDARD_IA"
     assert tags == [{"Key": "team", "Value": "a b=c"}, {"Key": "tier", "Value": "1"}]
     assert segment["ServerSideEncryption"] == fact["ServerSideEncryption"] == "AES256"
@@ -243,5 +257,12 @@ def test_a_kms_key_is_named(moto_bucket: Bucket) -> None:
     S3Store(config).put_if_absent(KEY, b"x", {})
     client = open_client(moto_bucket.s3)
     found = client.head_object(Bucket=moto_bucket.name, Key=KEY)
-    client.close()
     assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", "alias/mine")
+
+
+def test_a_range_is_the_bytes_from_one_place_on_and_before_another(store: ObjectStore) -> None:
+    content = bytes(range(200))
+    store.put_if_absent(KEY, content, {})
+    for start, stop in ((0, 1), (0, 200), (17, 100), (199, 200)):
+        assert store.get_range(KEY, start, stop) == content[start:stop]
+    assert store.get_range("absent", 0, 1) is None

@@ -1,14 +1,15 @@
 """What S3Store makes of refusals, throttling, timeouts, cut connections and lost answers."""
 
 import hashlib
+import re
 from collections.abc import Callable
 
 import pytest
 
-from archiver.config import StorageConfig
+from archiver.config import Sse, StorageConfig
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.layout import Layout, SegmentKey
-from archiver.store import ObjectStore, S3Store
+from archiver.store import ObjectStore, Room, S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import Fault
@@ -22,6 +23,7 @@ SHA256 = {"archiver-sha256": hashlib.sha256(BODY).hexdigest()}
 OPERATIONS: dict[str, tuple[str, str, Callable[[ObjectStore], object]]] = {
     "put": ("PUT", "s3:PutObject", lambda store: store.put_if_absent("k", BODY, SHA256)),
     "get": ("GET", "s3:GetObject", lambda store: store.get("k")),
+    "get_into": ("GET", "s3:GetObject", lambda store: store.get_into(Room(), "k")),
     "head": ("HEAD", "s3:GetObject and s3:ListBucket", lambda store: store.head("k")),
     "list": ("GET", "s3:ListBucket", lambda store: list(store.list("k"))),
     "list_directories": ("GET", "s3:ListBucket", lambda store: list(store.list_directories("k/"))),
@@ -38,6 +40,18 @@ def test_denied_is_final_and_names_the_permission(faulty: FaultyStore, operation
     assert f"grant {permission} on it" in str(caught.value)
     assert f"s3://{faulty.bucket.name}" in str(caught.value)
     assert faulty.proxy.requests == {method: 1}
+
+
+def test_what_a_put_brings_with_it_takes_rights_too(faulty: FaultyStore) -> None:
+    config = StorageConfig(url=faulty.bucket.url, endpoint=faulty.proxy.endpoint, sse=Sse.KMS, tags={"team": "shop"})
+    store = S3Store(config, attempts=1)
+    segment = Layout().segment_key(SegmentKey(topic="orders", partition=0, base=0))
+    keys = re.escape(", kms:GenerateDataKey and kms:Decrypt on the key (storage.sse) on it")
+    with faulty.proxy.failing(Fault.DENIED, "PUT"):
+        with pytest.raises(StoreError, match=f"grant s3:PutObject{keys}"):
+            store.put_if_absent("control/fact", b"", {})
+        with pytest.raises(StoreError, match=rf"grant s3:PutObject, s3:PutObjectTagging \(storage.tags\){keys}"):
+            store.put_if_absent(segment, b"", {})
 
 
 def test_a_key_that_may_not_be_deleted_is_an_error(faulty: FaultyStore) -> None:
@@ -103,6 +117,8 @@ def test_a_body_that_ends_early_is_never_returned(faulty: FaultyStore) -> None:
     faulty.direct.put_if_absent("k", BODY, SHA256)
     with faulty.proxy.failing(Fault.CUT_DOWNLOAD, "GET"), pytest.raises(StoreTemporaryError):
         faulty.store.get("k")
+    with faulty.proxy.failing(Fault.CUT_DOWNLOAD, "GET"), pytest.raises(StoreTemporaryError):
+        faulty.store.get_into(Room(), "k")
 
 
 def test_a_conflict_is_repeated(faulty: FaultyStore) -> None:

@@ -5,26 +5,34 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from archiver.cli import main
 from tests.support.bad_input import MACHINE
-from tests.support.brokers import REPOSITORY, Broker
+from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
+from tests.support.bucket_archive import BucketArchive
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Headers, Rec, generate
 from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import COMMAND, KEEP_ALL, ArchiveSite, environment_of
+from tests.support.round_trip import COMMAND, KEEP_ALL, ArchiveSite, archive_site, environment_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.s3]
 
-COMMANDS = ("demo", "backup", "ls", "cat", "inspect", "verify", "restore", "config show", "config reference")
+COMMANDS = (
+    "demo", "backup", "ls", "cat", "inspect", "verify", "restore", "query", "spark-env pack", "spark-env entry",
+    "config show", "config reference",
+)  # fmt: skip
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -48,15 +56,22 @@ def assert_clean(done: subprocess.CompletedProcess[str], exit_code: int) -> None
 # --- without a broker
 
 
-def test_help_tells_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
+def test_help_tells_the_commands_and_the_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = run(tmp_path, "--help")
     assert_clean(done, 0)
     assert all(name.split()[0] in done.stdout for name in COMMANDS)
-    for name in COMMANDS:
-        done = run(tmp_path, *name.split(), "--help")
-        assert_clean(done, 0)
-        assert "exit status:" in done.stdout
+    for name in (*COMMANDS, "spark-env", "config"):
+        assert exit_code_of(*name.split(), "--help") == 0
+        assert "exit status:" in capsys.readouterr().out
     assert_clean(run(tmp_path, "--version"), 0)
+
+
+def exit_code_of(*arguments: str) -> object:
+    """Of the command in this process."""
+    try:
+        return main(arguments)
+    except SystemExit as left:  # argparse's own end
+        return left.code
 
 
 def test_an_output_that_cannot_be_written_is_told() -> None:
@@ -68,6 +83,39 @@ def test_an_output_that_cannot_be_written_is_told() -> None:
     assert done.returncode == answer.exit_code
     assert answer.says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("shell", "exit_code", "said"),
+    [
+        ("--help > /dev/full", 1, "the output could not be written: No space left on device"),
+        ("--help | true", 0, ""),
+        ("config reference >&-", 0, ""),
+        ("config show -c absent.yaml >&-", 2, "absent.yaml: cannot be read"),
+        ("config show -c absent.yaml 2>&-", 2, ""),
+        ("config show -c absent.yaml 2>/dev/full", 2, ""),
+        ("config show -c absent.yaml --log-format json 2>/dev/full", 2, ""),
+        ("config show -c polish.yaml <&-", 0, ""),
+    ],
+)
+def test_streams_that_are_closed_or_full_or_know_ascii_alone(
+    tmp_path: Path, shell: str, exit_code: int, said: str
+) -> None:
+    (tmp_path / "polish.yaml").write_text("{storage.url: s3://bucket, kafka.bootstrap.servers: żółw-🐢}", "utf-8")
+    done = subprocess.run(
+        ["bash", "-c", f'"{COMMAND}" {shell}; exit ${{PIPESTATUS[0]}}'],
+        capture_output=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "PYTHONIOENCODING": "ascii"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exit_code, done.stderr
+    (line,) = done.stderr.decode().splitlines() or [""]
+    assert said in line
+    assert bool(line) == bool(said)
+    if "polish" in shell:
+        assert "żółw-🐢" in done.stdout.decode()
 
 
 def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path) -> None:
@@ -97,6 +145,8 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
         (["backup"], "no configuration"),
         (["cat"], "TOPIC"),
         (["restore"], "--target"),
+        (["query"], "SQL"),
+        (["query", "SELECT 1", "--url", "s3://bucket/x", "--from", "yesterday"], "--from"),
         (["backup", "--until-end"], "no configuration"),
         (["backup", "--until-end", "-c", "absent.yaml"], "absent.yaml"),
         (["backup", "--until-end", "-c", "typo.yaml"], "stroage"),
@@ -107,8 +157,26 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_mistakes_are_named_and_end_with_2(tmp_path: Path, arguments: list[str], named: str) -> None:
+def test_mistakes_are_named_and_end_with_2(
+    tmp_path: Path,
+    arguments: list[str],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / "typo.yaml").write_text("stroage:\n  url: s3://bucket\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ARCHIVER_CONFIG", raising=False)
+    assert exit_code_of(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert named in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(("arguments", "named"), [(["bakcup"], "bakcup"), (["backup"], "no configuration")])
+def test_a_mistake_ends_the_program_with_2(tmp_path: Path, arguments: list[str], named: str) -> None:
+    """One that the command line tells by itself, and one of ours."""
     done = run(tmp_path, *arguments)
     assert_clean(done, 2)
     assert named in done.stderr
@@ -168,7 +236,7 @@ def test_a_topic_goes_to_s3_and_comes_back(
     check_ls(site, topic)
     check_cat(site, topic, source[0])
     done = site.run("restore", "--target", "target.yaml")
-    assert_clean(done, 1)
+    assert_clean(done, 2)
     assert f"{topic} is not empty" in done.stderr
 
     done = site.run("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back")
@@ -178,6 +246,7 @@ def test_a_topic_goes_to_s3_and_comes_back(
     target = java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records
     assert target == {0: [replace(record, timestamp_type=0) for record in source[0]], 1: []}
 
+    check_other_targets(site, topic)
     damaged = keys_in(site.bucket, f"topics/{topic}/")[1]
     found = s3_client(site.bucket).get_object(Bucket=site.bucket.name, Key=damaged)
     body = bytearray(found["Body"].read())
@@ -195,6 +264,21 @@ def test_a_topic_goes_to_s3_and_comes_back(
     assert damaged in done.stderr
     assert "FAILED" in done.stdout
     assert java_oracle.consume(broker_41.bootstrap, f"{topic}.again").records[1] == []
+
+
+def check_other_targets(site: ArchiveSite, topic: str) -> None:
+    """What was restored is there already: behind it, and in its place."""
+    command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back", "--format", "json"]
+    done = site.run(*command, "--into-existing")
+    assert_clean(done, 0)
+    (told,) = json.loads(done.stdout)["topics"]
+    assert (told["appends"], told["records"], told["partitions"][0]["already_there"]) == (True, 400, 0)
+    done = site.run(*command, "--purge-target", "--retention", "archived", "--replication-factor", "1")
+    assert_clean(done, 0)
+    assert f"{topic}.back: is deleted with all its records" in done.stderr
+    (told,) = json.loads(done.stdout)["topics"]
+    assert (told["appends"], told["records"], told["expiring"]) == (False, 400, {"at_least": 0, "at_most": 0})
+    assert told["retention"].startswith("retention.ms=-1")
 
 
 def check_ls(site: ArchiveSite, topic: str) -> None:
@@ -233,20 +317,13 @@ def check_cat(site: ArchiveSite, topic: str, records: Sequence[Rec]) -> None:
 
 @pytest.mark.parametrize("reader", ["head -n 1", "true", "sleep 0.1"])
 @pytest.mark.parametrize("count", [3, 20_000])
-def test_a_reader_that_goes_away_is_no_error(
-    broker_41: Broker, topic: str, site: ArchiveSite, reader: str, count: int
-) -> None:
-    create_topic(broker_41.bootstrap, topic, configs=KEEP_ALL)
-    rows = [Rec(at, NOW_MS, 0, b"k", b"value %d" % at) for at in range(count)]
-    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(rows))])
-    site.back_up(broker_41.bootstrap, topic)
-    site.write_config(broker_41.bootstrap, topic)
+def test_a_reader_that_goes_away_is_no_error(whole: ArchiveSite, reader: str, count: int) -> None:
     done = subprocess.run(
-        ["bash", "-c", f'"{COMMAND}" cat {topic} | {reader}; exit ${{PIPESTATUS[0]}}'],
+        ["bash", "-c", f'"{COMMAND}" cat of-{count} | {reader}; exit ${{PIPESTATUS[0]}}'],
         capture_output=True,
         text=True,
-        cwd=site.folder,
-        env=environment_of(site.bucket),
+        cwd=whole.folder,
+        env=environment_of(whole.bucket),
         timeout=60,
         check=False,
     )
@@ -254,6 +331,101 @@ def test_a_reader_that_goes_away_is_no_error(
     assert done.returncode == 0
     if reader.startswith("head"):
         assert json.loads(done.stdout)["offset"] == 0
+
+
+@pytest.mark.parametrize("reader", ["head -n 1", "true"])
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("ls", 3),
+        ("ls --format json", 3),
+        ("cat orders", 3),
+        ("cat orders --from-offset 20", 0),  # what is damaged is not wanted
+        ("verify --quiet", 3),
+        ("verify --quiet --format json", 3),
+        ("verify 2>&1", 3),
+        ("config reference", 0),
+    ],
+)
+def test_a_reader_that_goes_away_does_not_hide_what_is_wrong(
+    damaged: ArchiveSite, command: str, exit_code: int, reader: str
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f'"{COMMAND}" {command} | {reader}; exit ${{PIPESTATUS[0]}}'],
+        capture_output=True,
+        text=True,
+        cwd=damaged.folder,
+        env=environment_of(damaged.bucket),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exit_code
+    assert all(line.startswith("archiver: ") for line in done.stderr.splitlines())
+
+
+@contextmanager
+def laid_out(minio: S3, folder: Path) -> Iterator[tuple[ArchiveSite, BucketArchive]]:
+    bucket = Bucket(minio, f"laid-out-{uuid.uuid4().hex[:12]}")
+    s3_client(bucket).create_bucket(Bucket=bucket.name)
+    with archive_site(bucket, folder) as site:
+        site.write_config("127.0.0.1:9", "orders")
+        yield site, BucketArchive(bucket, folder)
+
+
+@pytest.fixture(scope="module")
+def whole(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSite]:
+    """A topic that a pipe holds, and one that it does not."""
+    with laid_out(minio, tmp_path_factory.mktemp("whole")) as (site, archive):
+        for count in (3, 20_000):
+            archive.settle(f"of-{count}")
+            rows = [Rec(at, NOW_MS, 0, b"k", b"value %d" % at) for at in range(count)]
+            archive.put(f"of-{count}", 0, rows, each=count)
+        yield site
+
+
+@pytest.fixture(scope="module")
+def damaged(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSite]:
+    """An archive with a gap, and with more to tell than a pipe holds."""
+    with laid_out(minio, tmp_path_factory.mktemp("damaged")) as (site, archive):
+        archive.settle("orders")
+        keys = archive.put("orders", 0, [Rec(at, NOW_MS, 0, b"k", b"v" * 1000) for at in range(200)], each=10)
+        archive.store.delete(keys[1:2])
+        for number in range(300):
+            archive.store.put_if_absent(f"topics/orders/{'stranger' * 25}{number}", b"", {})
+        yield site
+
+
+@pytest.mark.parametrize(
+    ("until", "other"),
+    [(["--until-end"], ""), ([], ""), (["--until-end"], "-other")],
+    ids=["until-end", "ever", "other"],
+)
+def test_a_second_cluster_is_kept_out_of_a_prefix(
+    broker_41: Broker, broker_39: Broker, topic: str, site: ArchiveSite, until: list[str], other: str
+) -> None:
+    """Two configurations with one prefix, each with a cluster of its own, which have a topic of one name, or none in common."""
+    for broker, name, count in ((broker_41, topic, 3), (broker_39, topic + other, 5)):
+        create_topic(broker.bootstrap, name, configs=KEEP_ALL)
+        produce_raw(broker.bootstrap, name, [encode(batch_of([Rec(at, NOW_MS, 0, b"k", b"v") for at in range(count)]))])
+    site.back_up(broker_41.bootstrap, topic)
+    before = objects_of(site)
+    site.write_config(broker_39.bootstrap, topic + other)
+    done = site.run("backup", "--quiet", *until)
+    assert_clean(done, 3)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("archiver: control/cluster/000000.json: this archive belongs to cluster ")
+    assert f"belongs to cluster {cluster_of(broker_41)}, and this is {cluster_of(broker_39)};" in line
+    assert objects_of(site) == before
+    assert [report.position for report in site.back_up(broker_41.bootstrap, topic).values()] == [3]
+
+
+def objects_of(site: ArchiveSite) -> dict[str, str]:
+    client = s3_client(site.bucket)
+    return {key: client.head_object(Bucket=site.bucket.name, Key=key)["ETag"] for key in keys_in(site.bucket)}
+
+
+def cluster_of(broker: Broker) -> str:
+    return str(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30).cluster_id)
 
 
 def test_parts_that_are_away_are_named(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from archiver.demo.shop import Counts, first_difference, make_orders
-from archiver.demo.stage import KAFKA_VERSION, cache_directory
+from archiver.demo.stage import KAFKA_VERSION, cache_directory, cleaned_up, set_stage
+from archiver.demo.teller import Teller
 from archiver.errors import ArchiverError
 from archiver.kafka.witness import Sighting
 from archiver.sandbox import fetch_kafka
@@ -21,7 +23,7 @@ from tests.support.brokers import REPOSITORY
 
 pytestmark = pytest.mark.e2e
 
-COMMAND = (sys.executable, "-m", "archiver.cli", "demo", "--records", "2000")
+COMMAND = (sys.executable, "-m", "archiver", "demo", "--records", "2000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,25 @@ def _readme_block() -> str:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     blocks: list[str] = re.findall(r"^```console\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
     return next(block.removeprefix("$ make demo") for block in blocks if "\n1. " in block)
+
+
+@pytest.mark.usefixtures("_kafka_in_cache")
+def test_interrupted_as_it_makes_its_folder_it_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.mkdir
+
+    def make_and_interrupt(path: str, mode: int = 0o777) -> None:
+        make(path, mode)
+        raise KeyboardInterrupt
+
+    def begin() -> None:
+        with cleaned_up() as stack:
+            set_stage(stack, Teller(print))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "mkdir", make_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.kafka

@@ -21,6 +21,7 @@ from archiver.inventory import position_of
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER
 from archiver.segment import PartitionSource, SegmentLimits
+from archiver.spool import Spool
 from archiver.store import Body
 from archiver.vigil import Vigil
 from archiver.writer import Archive, Fetch, PartitionWriter, PutLaterError
@@ -123,7 +124,7 @@ class Process:
             layout=LAYOUT,
             limits=SegmentLimits(uncompressed_bytes=0, records=most_records or world.chance.randint(1, 9)),
             age_s=1e9,
-            spool=world.spool,
+            spool=Spool(world.spool, keeps_bytes=1 << 20, keeps_from_bytes=0),
             clock=lambda: 0.0,
             vigil=self.vigil,
             ledger=NO_LEDGER,

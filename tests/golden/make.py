@@ -15,6 +15,7 @@ from archiver import avsc
 from archiver.codec.compression import BlockCodec
 from archiver.facts import Hole, HoleCause
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
+from archiver.spool import Spool
 from tests.support.frames import avro_of, frame_of
 from tests.support.records import Headers, Rec
 
@@ -63,7 +64,9 @@ def main() -> None:
 
 def write(records: list[Rec], codec: BlockCodec) -> tuple[FinishedSegment, bytes]:
     with tempfile.TemporaryDirectory() as spool:
-        segment = OpenSegment(SOURCE, BASE - 1, SegmentLimits(uncompressed_bytes=0, codec=codec, level=1), Path(spool))
+        segment = OpenSegment(
+            SOURCE, BASE - 1, SegmentLimits(uncompressed_bytes=0, codec=codec, level=1), Spool(Path(spool))
+        )
         segment.note_hole(Hole(first_offset=BASE - 1, last_offset=BASE - 1, cause=HoleCause.EXPIRED))
         segment.append(frame_of(records), 0)
         segment.cover(NEXT, leader_epoch=12, source_bytes=4321)

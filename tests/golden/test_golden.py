@@ -75,7 +75,7 @@ def test_facts_are_what_they_were(name: str) -> None:
     if facts is None:
         assert name.startswith("v1.0")
         return
-    assert facts.to_metadata() == metadata
+    assert metadata.items() <= facts.to_metadata().items()  # they are from before the checksum of facts
     reader = fastavro.reader(io.BytesIO(content_of(name)))
     assert facts_from_header(reader.metadata, name) == facts
     assert (facts.records, facts.first, facts.last) == (len(records), records[0].offset, records[-1].offset)

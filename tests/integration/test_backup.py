@@ -7,13 +7,15 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tracemalloc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+import zstandard
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -35,8 +37,9 @@ from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, settings_of
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec, generate
-from tests.support.reference_batch import batch_of, encode
+from tests.support.reference_batch import Oddities, batch_of, encode, varint
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, errors_of
+from tests.support.service import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -54,10 +57,6 @@ def send(broker: Broker, topic: str, count: int, partition: int = 0, *, per_batc
     for start in range(0, count, per_batch):
         part = rows(min(per_batch, count - start))
         produce_raw(broker.bootstrap, topic, [encode(batch_of(part))], partition)
-
-
-def until(reached: Callable[[], bool], attempts: int = 40) -> None:
-    assert any(reached() for _ in range(attempts))
 
 
 def coverage(segments: Sequence[Segment], partition: int = 0) -> list[tuple[int, int]]:
@@ -121,12 +120,12 @@ def test_a_tail_that_compaction_emptied_ends_too(
     produce_raw(broker.bootstrap, topic, [encode(batch_of(batch)) for batch in batches])
     held = Rec(0, NOW_MS + 99_999, 0, b"held", b"")
     java_oracle.produce(broker.bootstrap, topic, {0: [held]}, transactional_id=topic)
-    until(lambda: len(java_oracle.consume(broker.bootstrap, topic).records[0]) == 2)
+    eventually(lambda: len(java_oracle.consume(broker.bootstrap, topic).records[0]) == 2, every_s=0.25)
     # A tombstone goes with the second cleaning, and nothing calls for one: let the cleaner forget the first.
     broker.stop()
     (broker.data_dir / "log" / "cleaner-offset-checkpoint").unlink()
     broker.start()
-    until(lambda: len(java_oracle.consume(broker.bootstrap, topic).records[0]) == 1)
+    eventually(lambda: len(java_oracle.consume(broker.bootstrap, topic).records[0]) == 1, every_s=0.25)
     assert java_oracle.consume(broker.bootstrap, topic).ranges == {0: (0, 3)}
 
     (report,) = site.back_up(broker.bootstrap, topic).values()
@@ -429,7 +428,7 @@ def test_what_goes_wrong_beside_the_store_ends_one_partition(
     real = Path.open
 
     def open_or_not(path: Path, mode: str = "r", **options: Any) -> IO[Any]:  # noqa: ANN401 - as Path.open
-        if path.name.startswith("1-0-") and mode == "ab":
+        if path.name.startswith("1-0-") and mode == "r+b":
             raise fault
         return real(path, mode, **options)
 
@@ -446,6 +445,31 @@ def test_what_goes_wrong_beside_the_store_ends_one_partition(
         assert error.exit_code == 1
         assert all(part in str(error) for part in (f"{topic}-1", "RuntimeError", "odd"))
     assert read_partitions(site.bucket, topic).keys() == {0, 2}
+
+
+def bomb(size: int) -> bytes:
+    """A batch of one record, as large as that, which a broker takes: zeros."""
+    body = b"\0" + varint(0) + varint(0) + varint(-1) + varint(size)
+    packer = zstandard.ZstdCompressor().compressobj()
+    parts = [packer.compress(varint(len(body) + size + 1) + body)]
+    parts += [packer.compress(bytes(1_000_000)) for _ in range(size // 1_000_000)]
+    parts += [packer.compress(b"\0"), packer.flush()]
+    return encode(batch_of([Rec(0, NOW_MS, 0, None, b"")], codec="zstd"), Oddities(payload=b"".join(parts)))
+
+
+def test_a_batch_that_expands_to_gigabytes_is_stopped(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create(broker_41, topic, 1)
+    small = encode(batch_of([Rec(0, NOW_MS, 0, b"k", b"v")]))
+    produce_raw(broker_41.bootstrap, topic, [small, bomb(300_000_000), small])
+    tracemalloc.start()
+    report = site.back_up(broker_41.bootstrap, topic)[topic, 0]
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    answer = MACHINE["a batch that expands to gigabytes"]
+    assert kept_bytes < 100_000_000  # the error does not hold what was decompressed
+    assert report.error is not None
+    assert (report.error.exit_code, report.position) == (answer.exit_code, 1)
+    assert answer.says in str(report.error)
 
 
 @pytest.mark.parametrize("keeps_lying", [False, True])

@@ -13,11 +13,13 @@ from archiver.browse import read_archive
 from archiver.cli import main
 from archiver.control import Branch, read_topic, settle_branch, settle_topic
 from archiver.errors import CorruptSegmentError
+from archiver.index import append_to_index
 from archiver.layout import Layout, SegmentKey
 from archiver.reader import read_parts
 from archiver.records import follow_records
 from archiver.restore import plan_restore
 from archiver.segment import OpenSegment
+from archiver.spool import Spool
 from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.records import Rec
@@ -38,7 +40,7 @@ class Archive:
             self.append(spool, partition, base)
 
     def append(self, spool: Path, partition: int, base: int, life: int = 0) -> None:
-        segment = OpenSegment(replace(SOURCE, partition=partition, life=life), base, NO_LIMIT, spool)
+        segment = OpenSegment(replace(SOURCE, partition=partition, life=life), base, NO_LIMIT, Spool(spool))
         records = [Rec(base + at, 5, 0, b"k", b"life %d" % life) for at in (0, 5)]
         segment.append(frame_of(records), 0)
         segment.cover(base + 10, leader_epoch=4, source_bytes=1000)
@@ -343,6 +345,62 @@ def test_negative_numbers_are_mistakes(capsys: pytest.CaptureFixture[str], argum
     assert f"argument {arguments[0]}: '-1' is not a whole number" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--limit", "--from-offset", "--until-offset", "--partition", "--life"])
+def test_numbers_that_no_offset_can_be_are_mistakes(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["cat", "orders", "--url", "s3://bucket", option, str(2**63)])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"archiver: argument {option}: '{2**63}' is not a whole number, 0 to ")
+
+
+@pytest.mark.parametrize("command", ["ls", "cat"])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("orders@1", "it is life 1 of orders: give orders, and cat --life 1"),
+        ("a/b", "1 to 249 of"),
+        ("", "1 to 249 of"),
+        ("\udcff", "1 to 249 of"),
+        ("\x1b[31m", "1 to 249 of"),
+    ],
+)
+def test_names_that_no_topic_has_are_mistakes(
+    capsys: pytest.CaptureFixture[str], command: str, name: str, hint: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, name, "--url", "s3://bucket"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"archiver: argument TOPIC: {name!r} is not the name of a topic; {hint}")
+    assert line.isprintable()
+
+
+def test_a_configuration_and_a_url_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["ls", "-c", "archive.yaml", "--url", "s3://bucket"])
+    assert "argument --url: not allowed with argument -c/--config; see" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["s3://bucket", "s3://bucket/", "\udcff", "s3://bucket/p/\udcff"])
+def test_what_is_no_object_is_not_asked_for(capsys: pytest.CaptureFixture[str], place: str) -> None:
+    assert main(["inspect", place, *([] if place.startswith("s3") else ["--url", "s3://bucket/p"])]) == 2
+    assert "names no object; `archiver ls TOPIC --segments` shows their keys" in capsys.readouterr().err
+
+
+def test_objects_beside_the_records_are_known_by_their_address_alone(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a configuration, nothing tells where the archive's prefix ends."""
+    monkeypatch.setattr("archiver.job.open_store", lambda _storage: (archive.store, ""))
+    append_to_index(archive.store, LAYOUT, [])
+    keys = [item.key for item in archive.store.list(LAYOUT.control_root)]
+    assert LAYOUT.index_key(0, 0) in keys
+    for key in keys:
+        assert main(["inspect", f"s3://bucket/{key}"]) == 0
+        assert "\ncontrol: ok\n" in capsys.readouterr().out
+
+
 # --- ranges, and what comes later
 
 
@@ -351,7 +409,7 @@ def archive_of_times(spool: Path) -> MemoryStore:
     store = MemoryStore()
     settle_topic(store, LAYOUT, topic="orders", topic_id="A", cluster_id="c", partitions=4, configs={})
     for base in (0, 5):
-        segment = OpenSegment(replace(SOURCE, partition=PARTITION), base, NO_LIMIT, spool)
+        segment = OpenSegment(replace(SOURCE, partition=PARTITION), base, NO_LIMIT, Spool(spool))
         times = {4: -1, 6: 99_000}
         records = [Rec(at, times.get(at, 1000 * (at + 1)), 0, b"k", b"v") for at in range(base, base + 5)]
         segment.append(frame_of(records), 0)

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +32,8 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.layout import Layout
 from archiver.positions import PositionKeeper, PositionPolicy
-from archiver.store import open_store
+from archiver.sandbox import JAVA_OPTIONS
+from archiver.store import ObjectStore, open_store
 from archiver.workers import Workers
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in, read_partitions
@@ -77,7 +79,7 @@ def commit(broker: Broker, group: str, *positions: ClientPartition) -> None:
 
 def java_positions(bootstrap: str) -> Groups:
     """As Kafka's own Admin sees them."""
-    command = ["java", "-cp", f"{CACHE / f'kafka-{KAFKA_41}'}/*", str(JAVA), bootstrap]
+    command = ["java", *JAVA_OPTIONS, "-cp", f"{CACHE / f'kafka-{KAFKA_41}'}/*", str(JAVA), bootstrap]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     groups: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for line in told.splitlines():
@@ -205,10 +207,16 @@ def test_only_news_is_written_and_once_an_interval(broker_41: Broker, topic: str
 
 def snapshot_facts(site: ArchiveSite) -> list[Fact]:
     """Of all days; a test may run at midnight."""
-    store, prefix = open_store(config_of(site, "b:1").storage)
-    layout = Layout(prefix)
+    store, layout = store_of(site)
     days = sorted(store.list_directories(layout.control_prefix("group-positions")))
     return [fact for day in days for fact in facts(store, layout, f"group-positions/{day}")]
+
+
+@cache
+def store_of(site: ArchiveSite) -> tuple[ObjectStore, Layout]:
+    """Opened once: tests look again and again."""
+    store, prefix = open_store(config_of(site, "b:1").storage)
+    return store, Layout(prefix)
 
 
 def config_of(site: ArchiveSite, bootstrap: str, *include: str, **backup: object) -> ArchiverConfig:

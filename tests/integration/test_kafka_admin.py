@@ -7,7 +7,8 @@ import pytest
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import topic_configs, topic_configs_known
+from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
+from archiver.kafka.deletion import delete_topics_by_id
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, settings_of, with_client
 
@@ -23,10 +24,54 @@ def test_configs_are_set_and_taken_back(broker: Broker, topic: str) -> None:
         changes = {"max.message.bytes": "2000000", "retention.ms": "1000"}
         await admin.alter_topic_configs(topic, set_to=changes, delete=["cleanup.policy"])
         found = await topic_configs(client, topic)
+        for _ in range(200):  # the controller has agreed; the broker hears of it a little later
+            if found.own != created:
+                break
+            await asyncio.sleep(0.05)
+            found = await topic_configs(client, topic)
         assert found.own == changes
         assert changes.items() <= found.effective.items()
         assert found.effective["cleanup.policy"] == "delete"
         assert found.effective["leader.replication.throttled.replicas"] == ""
+
+    with_client(broker.bootstrap, body)
+
+
+def test_changes_of_configs_are_waited_for(broker: Broker, topic: str) -> None:
+    async def body(client: KafkaClient) -> None:
+        admin = KafkaAdmin(client.settings)
+        await admin.create_topic(topic, replication_factor=1, configs={"retention.ms": "-1", "segment.ms": "5000"})
+        nodes = {topic: {1}}
+
+        async def change_later(**changes: str) -> None:
+            await asyncio.sleep(0.3)
+            set_to = {name.replace("_", "."): value for name, value in changes.items()}
+            await admin.alter_topic_configs(topic, set_to=set_to, delete=["segment.ms"])
+
+        later = asyncio.create_task(change_later(retention_ms="1000"))
+        await until_told(client, {topic: {"retention.ms": "1000", "segment.ms": None}}, nodes)
+        assert (await topic_configs(client, topic)).own == {"retention.ms": "1000"}
+        await later
+        await until_told(client, {topic: {}}, nodes)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await until_told(client, {topic: {"retention.ms": "7"}}, nodes)
+
+    with_client(broker.bootstrap, body)
+
+
+def test_a_topic_is_deleted_by_its_id_and_no_other_of_its_name(broker: Broker, topic: str) -> None:
+    async def body(client: KafkaClient) -> None:
+        admin = KafkaAdmin(client.settings)
+        ids: list[str] = []
+        for _ in range(2):
+            await admin.create_topic(topic, replication_factor=1)
+            ids.append((await client.describe_topics([topic]))[topic].topic_id)
+            await delete_topics_by_id(client, ids[:1])  # the second time it is gone already
+            if len(ids) == 1:
+                await admin._until(lambda: admin._is_gone(topic), lambda: "it stayed")
+        assert (await client.describe_topics([topic]))[topic].topic_id == ids[1] != ids[0]
+        await delete_topics_by_id(client, [])
 
     with_client(broker.bootstrap, body)
 

@@ -1,9 +1,7 @@
 """The client when things go wrong: brokers that hang, waits that are cancelled, addresses where nobody is."""
 
 import asyncio
-import os
 import random
-import signal
 import subprocess
 
 import pytest
@@ -13,9 +11,10 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
 from archiver.kafka.produce import Outcome, init_producer_id, produce
 from archiver.kafka.wire import Call, Reader, Writer
-from archiver.sandbox import KafkaBroker
+from archiver.sandbox import JAVA_OPTIONS, KafkaBroker
 from tests.support.brokers import Broker, StartBroker
 from tests.support.kafka_topics import batches_in, build_batch, create_topic, produce_values, settings_of, with_client
+from tests.support.processes import standing_still
 
 pytestmark = pytest.mark.kafka
 
@@ -49,14 +48,11 @@ def test_a_broker_that_hangs_is_temporary(new_broker: StartBroker, topic: str) -
     async def body() -> None:
         async with KafkaClient(settings_of(broker.bootstrap, socket_timeout_ms=500)) as client:
             assert await wait_for_records(client, topic, 10) == 0
-            os.kill(broker.pid, signal.SIGSTOP)
-            try:
+            with standing_still(broker.pid):
                 with pytest.raises(KafkaTemporaryError, match=r"Fetch to broker 1: .*TimedOut"):
                     await wait_for_records(client, topic, 10)
                 with pytest.raises(KafkaTemporaryError, match=r"no Kafka broker answers at .*bootstrap\.servers"):
                     await client.cluster_id()
-            finally:
-                os.kill(broker.pid, signal.SIGCONT)
             async with asyncio.timeout(30):
                 assert (await client.offsets([(topic, 0)]))[topic, 0].high_watermark == 0
             assert await wait_for_records(client, topic, 10) == 0
@@ -181,6 +177,6 @@ def test_a_quota_slows_and_nothing_fails(new_broker: StartBroker, topic: str) ->
 
 def set_quotas(broker: KafkaBroker, quotas: str) -> None:
     """For every client that has none of its own."""
-    command = ["java", "-cp", f"{broker.jars}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap]
-    change = ["--alter", "--entity-type", "clients", "--entity-default", "--add-config", quotas]
-    subprocess.run([*command, *change], check=True, capture_output=True, timeout=60)
+    command = ["java", *JAVA_OPTIONS, "-cp", f"{broker.jars}/*", "kafka.admin.ConfigCommand"]
+    change = ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "clients", "--entity-default"]
+    subprocess.run([*command, *change, "--add-config", quotas], check=True, capture_output=True, timeout=60)

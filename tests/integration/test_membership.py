@@ -1,6 +1,5 @@
 """Members of a consumer group against real brokers, with both protocols."""
 
-import signal
 import subprocess
 import sys
 import threading
@@ -19,9 +18,12 @@ from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
+from archiver.kafka.settings import KafkaSettings
 from archiver.sandbox import KafkaBroker, fetch_kafka
+from tests.support import token_server
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
+from tests.support.processes import standing_still
 
 pytestmark = pytest.mark.kafka
 
@@ -288,9 +290,8 @@ def test_a_member_that_slept_through_its_session_is_told_that_it_lost(
             assert sleeper.stdout.readline() == "gained\n"
             with group.member(topic, session_ms=2000) as (membership, heir):
                 until(lambda: members_of(group) == 2, "both are members")
-                sleeper.send_signal(signal.SIGSTOP)
-                heir.until(lambda it: it.held == {(topic, 0)})
-                sleeper.send_signal(signal.SIGCONT)
+                with standing_still(sleeper.pid):
+                    heir.until(lambda it: it.held == {(topic, 0)})
                 assert sleeper.stdout.readline() == "lost\n"
                 until(lambda: members_of(group) == 2, "the sleeper is a member again")
                 assert membership.committed([(topic, 0)]) == {}
@@ -361,3 +362,27 @@ def test_a_broken_consumer_is_replaced(new_broker: StartBroker, topic: str) -> N
     with Group(broker.bootstrap, "fatal", Protocol.CONSUMER).member(topic) as (membership, _):
         until(lambda: membership.counters.restarts > 1, "librdkafka cannot go on, again and again")
         assert isinstance(membership.error, KafkaError)
+
+
+def test_a_group_that_gets_no_new_token_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka asks for tokens itself, now and then: what comes then no start of a service has seen."""
+    lives_s = [3.0]
+    monkeypatch.setattr(token_server, "give", lambda: (token_server.unsigned("alice", lives_s[0]), 2**42))
+    away = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
+    settings = KafkaSettings.parse(away | {"token_provider": "tests.support.token_server:give"})
+    group = GroupSettings(group="a", protocol=Protocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=1000)
+    membership = Membership(settings, group, Recorder())
+    membership.start(["orders"])
+    time.sleep(1)
+    assert not caplog.records
+    lives_s[0] = -60.0
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not caplog.records and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    membership.close([], 5.0)
+    told = "there is no token: tests.support.token_server:give gave one that had expired"
+    assert caplog.messages[0].startswith(told)
+    with pytest.raises(KafkaError, match=told):  # who comes later
+        Membership(settings, group, Recorder())

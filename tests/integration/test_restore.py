@@ -1,31 +1,38 @@
-"""Restore against real brokers and a real S3: what stands on the target, whatever comes between."""
+"""Restore against real brokers and a real S3: what stands on the target, whatever comes between. Kills: tests/faults/test_restore_kills.py."""
 
 import asyncio
-import json
-import os
 import random
-import signal
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import archiver.kafka.admin
 import archiver.spark.restore
 import archiver.spark.task
+from archiver.config import StorageConfig
+from archiver.control import settle_topic
 from archiver.errors import KafkaError, UsageError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import ProduceAnswer, produce
+from archiver.layout import Layout
+from archiver.restore_request import Retention
+from archiver.selection import TopicSelection
 from archiver.spark.task import RestoreTask, TaskReport, run_task
+from archiver.store import open_store
 from tests.support.brokers import Broker
+from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values, settings_of, with_client
-from tests.support.raw_produce import produce_raw
+from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
@@ -35,19 +42,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 Partitions = dict[int, list[Rec]]
 
 
-class Killed(BaseException):
-    """Nothing in the program may catch it: the process is gone."""
-
-
 def fill(broker: Broker, topic: str, sizes: Sequence[int], configs: Mapping[str, str] = KEEP_ALL) -> Partitions:
     """A topic with so many records in each partition; timestamps and values tell them apart."""
     create_topic(broker.bootstrap, topic, len(sizes), configs)
     written: Partitions = {}
     for partition, size in enumerate(sizes):
         rows = [Rec(at, NOW_MS + at, 0, b"k%d" % at, b"%d of %d" % (at, partition)) for at in range(size)]
-        for start in range(0, size, 50):
-            part = [replace(row, offset=at) for at, row in enumerate(rows[start : start + 50])]
-            produce_raw(broker.bootstrap, topic, [encode(batch_of(part))], partition)
+        produce_records(broker.bootstrap, topic, rows, size=50, partition=partition)
         written[partition] = rows
     return written
 
@@ -111,6 +112,7 @@ def test_configs_while_it_fills_and_afterwards(
     after = configs_of(broker, f"{topic}.back", own=True)
     assert after == own | {"retention.ms": "-1", "retention.bytes": "-1"}
     assert f"--entity-name {topic}.back --alter --add-config retention.ms=86400000" in restored.retention_command
+    assert restored.retention_command.endswith(" --delete-config retention.bytes")
     assert restored.left_out_configs == ()
     target = on_target(java_oracle, broker, f"{topic}.back")[0]
     assert target == [replace(record, timestamp_type=0) for record in source]
@@ -243,6 +245,34 @@ def test_the_same_command_again_adds_nothing(
     assert on_target(java_oracle, broker, f"{topic}.back") == written
 
 
+def test_a_target_is_compared_again_when_asked(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    archived(broker_41, topic, site, [120])
+    rename = [f"{topic}={topic}.back"]
+    (first,) = site.restore(broker_41.bootstrap, rename=rename).topics[0].partitions
+    assert first.target_digest == first.digest != 0
+    assert first.bytes == sum(
+        len(row.key or b"") + len(row.value or b"") for row in archive_rows(java_oracle, broker_41, topic)
+    )
+    produce_values(broker_41.bootstrap, f"{topic}.back", [b"lives on"])
+    (again,) = site.restore(broker_41.bootstrap, rename=rename, reads_again=True).topics[0].partitions
+    assert (again.error, again.target_digest, again.already_there) == ("", first.digest, 120)
+    (untouched,) = site.restore(broker_41.bootstrap, rename=rename).topics[0].partitions
+    assert (untouched.target_digest, untouched.bytes) == (None, first.bytes)
+    client = AdminClient({"bootstrap.servers": broker_41.bootstrap})
+    for deleted in client.delete_records([TopicPartition(f"{topic}.back", 0, 1)]).values():
+        deleted.result(30)
+    (told,) = site.restore(broker_41.bootstrap, rename=rename, reads_again=True).topics
+    (changed,) = told.partitions
+    deleted_below = "of offsets 0-119, which were restored, the brokers have deleted those below 1: for the topic's"
+    assert (changed.exit_code, deleted_below in changed.error, told.is_finished) == (3, True, True), changed.error
+
+
+def archive_rows(oracle: JavaOracle, broker: Broker, topic: str) -> list[Rec]:
+    return on_target(oracle, broker, topic)[0]
+
+
 def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
@@ -259,6 +289,29 @@ def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
     ]
     assert configs_of(broker_41, f"{topic}.back") == before
     assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
+
+
+def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    other = f"{topic}.other"
+    for name in (topic, other):
+        archived(broker_41, name, site, [20])
+    store, prefix = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    found = with_client(broker_41.bootstrap, lambda client: client.describe_topics([topic]))[topic]
+    settle_topic(
+        store,
+        Layout(prefix),
+        topic=topic,
+        topic_id=found.topic_id,
+        cluster_id=with_client(broker_41.bootstrap, lambda client: client.cluster_id()),
+        partitions=1,
+        configs={"remote.storage.enable": "true"},  # which the broker knows, and is not set up for
+    )
+    for _ in range(2):
+        reports = site.restore(broker_41.bootstrap, patterns=((f"({topic}.*)", r"\1.back"),)).topics
+        assert [one.errors for one in reports] == [(), ()]
+        assert [(one.source, one.is_finished) for one in reports] == [(topic, False), (other, True)]
+        assert "remote" in str(reports[0].refusal)
+        assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "delete"
 
 
 def test_a_rerun_keeps_what_the_user_has_changed_since(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
@@ -294,110 +347,34 @@ def test_a_restore_goes_on_where_it_was_cut(
 ) -> None:
     """Every few batches it dies; before or after the broker took the last one."""
     written = archived(broker, topic, site, [2000], records=300)
-    monkeypatch.setattr(archiver.spark.task, "BATCH_BYTES", 1000)
-    rng = random.Random(7)
-    left = 0
-
-    async def mortal(client: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int) -> ProduceAnswer:
-        nonlocal left
-        left -= 1
-        if left > 0:
-            return await produce(client, name, partition, batch, timeout_ms)
-        if rng.random() < 0.5:
-            await produce(client, name, partition, batch, timeout_ms)
-        raise Killed
-
+    mortal = MortalProduce(seed=7)
     monkeypatch.setattr(archiver.spark.task, "produce", mortal)
     deaths = 0
     for lifetime in (1, 2, 5, 9, 1, 10**6):
-        left = lifetime
+        mortal.live(lifetime)
         try:
-            site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"])
-        except Killed:
+            site.restore(broker.bootstrap, batch_bytes=1000, rename=[f"{topic}={topic}.back"])
+        except Killed:  # while its traceback lives, nothing is collected: what reads has been ended by then
             deaths += 1
+            assert [one.name for one in threading.enumerate() if one.name.startswith("read-ahead")] == []
     assert deaths == 5
     assert on_target(java_oracle, broker, f"{topic}.back") == written
-
-
-@pytest.mark.e2e
-@pytest.mark.spark
-@pytest.mark.timeout(240)
-def test_killed_and_run_again_each_record_is_there_once(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int
-) -> None:
-    rng = random.Random(seed)
-    count, partitions = 30_000, 2
-    create_topic(broker_41.bootstrap, topic, partitions, KEEP_ALL)
-    for partition in range(partitions):
-        values = [b"%d " % at + rng.randbytes(1500) for at in range(count)]
-        produce_values(broker_41.bootstrap, topic, values, partition)
-    site.back_up(broker_41.bootstrap, topic, records=5000)
-    site.write_config(broker_41.bootstrap, topic)
-    site.write_target(broker_41.bootstrap)
-    command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back", "--format", "json"]
-    reached = 0
-    for _ in range(2):
-        reached += rng.randrange(1, count // 3)
-        process = site.command(*command)
-        until_filled(broker_41, f"{topic}.back", partitions, reached, process.poll)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    assert 0 < end_of(broker_41, f"{topic}.back", 0) + end_of(broker_41, f"{topic}.back", 1) < partitions * count
-
-    done = site.run(*command)
-    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
-    (restored,) = json.loads(done.stdout)["topics"]
-    assert sum(one["already_there"] for one in restored["partitions"]) >= reached
-    assert sum(one["records"] for one in restored["partitions"]) == partitions * count
-    for partition in range(partitions):
-        assert read_values(java_oracle, broker_41, f"{topic}.back", partition) == read_values(
-            java_oracle, broker_41, topic, partition
-        )
-
-
-def read_values(oracle: JavaOracle, broker: Broker, topic: str, partition: int) -> list[tuple[int, int, bytes | None]]:
-    records = oracle.consume(broker.bootstrap, topic).records[partition]
-    return [(record.offset, record.timestamp, record.value) for record in records]
-
-
-def end_of(broker: Broker, topic: str, partition: int) -> int:
-    async def body(client: KafkaClient) -> int:
-        if topic not in await client.describe_topics([topic]):
-            return 0
-        return (await client.offsets([(topic, partition)]))[topic, partition].high_watermark
-
-    return with_client(broker.bootstrap, body)
-
-
-def until_filled(broker: Broker, topic: str, partitions: int, wanted: int, ended: object) -> None:
-    assert callable(ended)
-    while sum(end_of(broker, topic, partition) for partition in range(partitions)) < wanted:
-        assert ended() is None, "the restore ended before it could be killed"
 
 
 def test_two_runs_at_once_restore_each_record_once(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = archived(broker, topic, site, [3000, 500], records=400)
-    monkeypatch.setattr(archiver.spark.task, "BATCH_BYTES", 2000)
-    gate = threading.Barrier(2)
-    senders: set[int] = set()
-
-    async def counted(client: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int) -> ProduceAnswer:
-        if threading.get_ident() not in senders:
-            senders.add(threading.get_ident())
-            gate.wait(60)  # neither begins before the other one is about to
-        return await produce(client, name, partition, batch, timeout_ms)
-
-    monkeypatch.setattr(archiver.spark.task, "produce", counted)
+    meeting = MeetingProduce(2)
+    monkeypatch.setattr(archiver.spark.task, "produce", meeting)
 
     def run(_: int) -> list[str]:
-        result = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"])
+        result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"])
         return [one.error for restored in result.topics for one in restored.errors]
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(run, range(2))) == [[], []]
-    assert len(senders) == 2
+    assert len(meeting.senders) == 2
     assert on_target(java_oracle, broker, f"{topic}.back") == written
 
 
@@ -420,7 +397,6 @@ def test_a_stranger_in_the_target_is_noticed(
     broker: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     archived(broker, topic, site, [500, 60])
-    monkeypatch.setattr(archiver.spark.task, "BATCH_BYTES", 3000)
     sent = 0
 
     async def with_company(
@@ -437,14 +413,14 @@ def test_a_stranger_in_the_target_is_noticed(
         return answer
 
     monkeypatch.setattr(archiver.spark.task, "produce", with_company)
-    (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    (restored,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3)
     assert f"{topic}.back-0" in wrong.error
     assert "someone else wrote" in wrong.error
 
     monkeypatch.setattr(archiver.spark.task, "produce", produce)
-    (again,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    (again,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = again.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3), wrong.error
 
@@ -484,6 +460,57 @@ def test_damaged_objects_stop_only_their_partitions(
     assert configs_of(broker_41, f"{topic}.back")["retention.ms"] == "-1"
 
 
+def test_what_was_refused_comes_back_when_it_is_mended(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """By the same command. What an earlier run has planned otherwise stays, although the archive has grown."""
+    written = archived(broker_41, topic, site, [250, 120])
+    client, rename = s3_client(site.bucket), [f"{topic}={topic}.back"]
+    key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[1]
+    whole = client.get_object(Bucket=site.bucket.name, Key=key)
+    content = whole["Body"].read()
+    client.delete_object(Bucket=site.bucket.name, Key=key)
+    for _ in range(2):
+        (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename).topics
+        assert [(one.exit_code, one.records) for one in restored.partitions] == [(3, 0), (0, 120)]
+    client.put_object(Bucket=site.bucket.name, Key=key, Body=content, Metadata=whole["Metadata"])
+    for partition in (0, 1):
+        produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))], partition)
+    site.back_up(broker_41.bootstrap, topic)
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename).topics
+    assert (restored.errors, restored.is_finished) == ((), True)
+    assert [(one.records, one.already_there) for one in restored.partitions] == [(280, 0), (120, 120)]
+    found = on_target(java_oracle, broker_41, f"{topic}.back")
+    assert (found[0][:250], len(found[0]), found[1]) == (written[0], 280, written[1])
+
+
+def test_objects_that_are_gone_at_the_end_are_missed(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """No gap shows them: the last ones of a partition, and all of another."""
+    written = archived(broker_41, topic, site, [250, 120, 80])
+    client = s3_client(site.bucket)
+    for key in (
+        *keys_in(site.bucket, f"topics/{topic}/partition=0/")[2:],
+        *keys_in(site.bucket, f"topics/{topic}/partition=1/"),
+    ):
+        client.delete_object(Bucket=site.bucket.name, Key=key)
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
+    errors = {one.partition: one.error for one in restored.errors}
+    assert errors.keys() == {0, 1}
+    assert f"{topic}-0: offsets 200-249 are missing from the archive" in errors[0]
+    assert f"{topic}-1: offsets 0-119 are missing from the archive" in errors[1]
+    wanted = TopicSelection(offsets={0: (0, 199), 2: (0, 10**6)})  # all of that is there
+    requests: list[dict[str, Any]] = [{"skips_damage": True}, {"wanted": wanted}]
+    for number, asked in enumerate(requests):
+        target = f"{topic}.rest{number}"
+        (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={target}"], **asked).topics
+        assert restored.errors == ()
+        assert [bool(one.missing) for one in restored.partitions] == [not number, not number, False]
+        found = on_target(java_oracle, broker_41, target)
+        assert found == {0: written[0][:200], 1: [], 2: written[2]}
+
+
 def test_an_object_that_goes_during_the_restore_is_named(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,15 +527,41 @@ def test_an_object_that_goes_during_the_restore_is_named(
     assert (wrong.exit_code, key in wrong.error) == (3, True)
 
 
-def test_a_restore_from_another_state_of_the_archive_is_refused(
-    broker_41: Broker, topic: str, site: ArchiveSite
+def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archived(broker_41, topic, site, [100])
-    site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], restore_id="mine")
-    more = generate(1, 30)
-    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(more))])
+    """A backup beside it goes on archiving."""
+    written = archived(broker_41, topic, site, [100])
+    rename = [f"{topic}={topic}.back"]
+
+    async def dies(*_: object) -> ProduceAnswer:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.spark.task, "produce", dies)
+        with pytest.raises(Killed):
+            site.restore(broker_41.bootstrap, rename=rename)
+    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))])
     site.back_up(broker_41.bootstrap, topic)
-    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], restore_id="mine").topics
-    (wrong,) = restored.errors
-    assert "another state of the archive" in wrong.error
-    assert wrong.exit_code == 3
+    (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
+    assert (restored.errors, restored.records) == ((), 100)
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
+    # Another target is planned anew.
+    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(f"{topic}.back"))
+    (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
+    assert (restored.errors, restored.records) == ((), 130)
+
+
+def test_one_id_is_one_restore(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site, [100])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+    with pytest.raises(UsageError, match=r"restore mine into .* was begun with other options"):
+        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine", wanted=TopicSelection(from_ms=5))
+    with pytest.raises(UsageError, match=r"restore mine into .* was begun with other options"):
+        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine", retention=Retention.ARCHIVED)
+    archived(broker_41, f"{topic}.other", site, [7])
+    with pytest.raises(UsageError, match=rf"into {topic}.back was begun with topic {topic}, not with {topic}.other"):
+        site.restore(
+            broker_41.bootstrap, topics=f"{topic}.other", rename=[f"{topic}.other={topic}.back"], restore_id="mine"
+        )

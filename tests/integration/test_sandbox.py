@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from archiver.class_archive import options_to_write
 from archiver.errors import ArchiverError, TemporaryError
-from archiver.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka
+from archiver.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka, keep_classes
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.service import eventually
 
@@ -48,6 +49,20 @@ def test_ten_megabytes_go_through(broker: Broker, topic: str) -> None:
     producer.produce(topic, os.urandom(10 * 1024 * 1024), on_delivery=lambda error, _: refusals.append(error))
     assert producer.flush(30) == 0
     assert refusals == [None]
+
+
+def test_a_broker_maps_classes_that_were_kept_and_starts_without_them(tmp_path: Path) -> None:
+    jars = tmp_path / "kafka"
+    jars.symlink_to(fetch_kafka(KAFKA_41, CACHE))
+    classes = tmp_path / "kafka.jsa"
+    keep_classes(jars)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kafka", "kafka.jsa"]
+    with KafkaBroker(jars, tmp_path / "mapped") as broker:
+        assert str(classes) in Path(f"/proc/{broker.pid}/maps").read_text()
+    with options_to_write(classes) as options:  # as of another Java
+        Path(options[0].partition("=")[2]).write_bytes(bytes(classes.stat().st_size))
+    with KafkaBroker(jars, tmp_path / "other") as broker:
+        assert str(classes) not in Path(f"/proc/{broker.pid}/maps").read_text()
 
 
 def test_topics_outlive_restart_and_kill_on_the_same_port(new_broker: StartBroker, topic: str) -> None:

@@ -14,15 +14,19 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 
 from archiver.cli import main
 from archiver.config import ArchiverConfig, TargetConfig
+from archiver.control import read_topic
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
+from archiver.layout import Layout
+from archiver.restore_request import RestoreRequest
 from archiver.sandbox import fetch_kafka, free_ports
+from archiver.store import open_store
 from archiver.verify import Level
 from tests.support.bad_input import KAFKA
-from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.processes import tree_of
@@ -155,6 +159,12 @@ def changed(way: str, broker: SecureBroker, listener: str = "", **changes: str |
     return properties
 
 
+LATE_TOKEN = (
+    r"there is no token: tests\.support\.token_server:give_late gave one that had expired at"
+    r" 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00, 60\d s ago by the clock of this machine; is that clock right\?; "
+)
+
+
 @pytest.mark.parametrize(
     ("way", "listener", "changes", "message", "kind"),
     [
@@ -162,11 +172,14 @@ def changed(way: str, broker: SecureBroker, listener: str = "", **changes: str |
         ("plain", "", {"sasl_password": "wrong"}, "does not let us in.*Authentication failed.*user and password", KafkaError),
         ("scram-512", "", {"sasl_username": "bob"}, "does not let us in.*as user bob", KafkaError),
         ("token of a function", "", {"token_provider": "tests.support.token_server:refuse"}, "there is no token: the badge reader is broken", KafkaError),
+        ("token of a function", "", {"token_provider": "tests.support.token_server:give_late"}, f"{LATE_TOKEN}check what gives the token$", KafkaError),
+        ("token of a function", "", {"token_provider": "tests.support.token_server:give_stale"}, LATE_TOKEN.replace("late", "stale"), KafkaError),
         ("tls", "", {"ssl_ca_location": "STRANGER"}, "certificate that is not accepted: .*ssl.ca.location", KafkaError),
         ("tls", "EXPIRED", {}, "certificate that is not accepted: certificate has expired", KafkaError),
         ("tls", "OTHERNAME", {}, "certificate that is not accepted: .*127.0.0.1", KafkaError),
         ("client certificate", "", {"ssl_certificate_location": None, "ssl_key_location": None}, "ends the TLS handshake: .*CERTIFICATE.*ssl.certificate.location", KafkaError),
         ("tls", "PLAINTEXT", {}, "perhaps it does not speak TLS", KafkaTemporaryError),
+        ("plain without tls", "PLAINTEXT", {}, r"does not ask who we are \(sasl_plaintext PLAIN as user alice\); check the port, or set security.protocol to plaintext", KafkaError),
         ("plain without tls", "SASLTLS", {}, "perhaps it wants TLS", KafkaTemporaryError),
     ],
 )  # fmt: skip
@@ -195,10 +208,37 @@ def test_a_provider_that_does_not_know_us_is_named(secure: SecureBroker, endpoin
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_provider_that_gives_what_has_expired_is_named(secure: SecureBroker) -> None:
+    with (
+        token_endpoint(lives_s=-600) as late,
+        pytest.raises(
+            KafkaError, match=rf"there is no token: {late} gave one that had expired at .* 60\d s ago by the clock"
+        ),
+    ):
+        asyncio.run(_names(KafkaSettings.parse(way_in("token of a provider", secure, late))))
+
+
 def test_a_provider_that_is_away_may_come_back(secure: SecureBroker) -> None:
     away = way_in("token of a provider", secure, "http://127.0.0.1:9/token")
     with pytest.raises(KafkaTemporaryError, match=r"there is no token: http://127\.0\.0\.1:9/token: .*refused"):
         asyncio.run(_names(KafkaSettings.parse(away)))
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("arguments", [["backup"], ["backup", "--until-end"]], ids=["for ever", "until end"])
+def test_a_signal_ends_what_waits_for_a_token(arguments: list[str], secure: SecureBroker, site: ArchiveSite) -> None:
+    kafka = way_in("token of a function", secure) | {"token_provider": "tests.support.token_server:hang"}
+    (site.folder / "archive.yaml").write_text(yaml.safe_dump(site.config("", ["orders"]) | {"kafka": kafka}))
+    process = site.command(*arguments, PYTHONPATH=str(REPOSITORY))
+    try:
+        assert process.stderr is not None
+        assert "the badge reader hangs\n" in process.stderr
+        process.terminate()
+        _, err = process.communicate(timeout=15)
+    finally:
+        process.kill()
+    assert process.returncode in {0, 4}, err
+    assert "Traceback" not in err
 
 
 # --- rights
@@ -227,8 +267,7 @@ def restored(site: ArchiveSite, secure: SecureBroker, topic: str) -> RestoreResu
     return run_restore_job(
         config_of(site, secure, topic).storage,
         TargetConfig(kafka=way_in("scram-256", secure)),
-        topics=topic,
-        renames=[f"{topic}={topic}.back"],
+        RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}),
         restore_id=None,
         notice=lambda _: None,
     )
@@ -274,6 +313,19 @@ def test_a_backup_names_the_right_that_it_lacks(filled: str, secure: SecureBroke
     secure.grant((Kind.TOPIC, filled, Op.DESCRIBE))
     (error,) = errors_of_backup(site, secure, filled)
     assert f"Read on topic {filled}" in error
+
+
+@pytest.mark.s3
+def test_a_backup_goes_without_the_right_to_configs(
+    filled: str, secure: SecureBroker, site: ArchiveSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    secure.grant(*(right for right in reading(filled) if right[2] != Op.DESCRIBE_CONFIGS))
+    assert errors_of_backup(site, secure, filled) == []
+    assert [one.message for one in caplog.records if f"DescribeConfigs on topic {filled}" in one.message]
+    store, prefix = open_store(config_of(site, secure, filled).storage)
+    fact = read_topic(store, Layout(prefix), filled)
+    assert fact is not None
+    assert (fact.partitions, fact.configs) == (1, {})
 
 
 @pytest.mark.s3
@@ -328,6 +380,28 @@ WAYS_OF: dict[str, tuple[str, str, dict[str, str | None]]] = {
     "a broker that does not answer": ("plain", "127.0.0.1:9", {}),
     "a broker's name that does not resolve": ("plain", "nowhere.invalid:9092", {}),
     "a wrong password": ("scram-256", "", {"sasl.password": "pa55-word"}),
+    "a token that has expired": (
+        "token of a function",
+        "",
+        {"token_provider": "tests.support.token_server:give_late"},
+    ),
+    "a token_provider that gives no token": (
+        "token of a function",
+        "",
+        {"token_provider": "tests.support.token_server:give_bytes"},
+    ),
+    "a token_provider that hangs": ("token of a function", "", {"token_provider": "tests.support.token_server:hang"}),
+    "a token_provider that ends the program": (
+        "token of a function",
+        "",
+        {"token_provider": "tests.support.token_server:leave"},
+    ),
+    "a token_provider that is away": (
+        "token of a provider",
+        "",
+        {"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/token"},
+    ),
+    "a password to a listener that asks for none": ("plain without tls", "PLAINTEXT", {}),
     "an expired certificate": ("tls", "EXPIRED", {}),
     "a certificate of a stranger": ("tls", "", {"ssl.ca.location": "STRANGER"}),
     "a certificate for another name": ("tls", "OTHERNAME", {}),
@@ -344,9 +418,15 @@ WAYS_OF: dict[str, tuple[str, str, dict[str, str | None]]] = {
 @pytest.mark.s3
 @pytest.mark.parametrize("kind", KAFKA)
 def test_every_way_that_does_not_lead_in_is_one_line(
-    kind: str, secure: SecureBroker, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    secure: SecureBroker,
+    site: ArchiveSite,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of the table in docs/operations.md."""
+    if kind == "a token_provider that hangs":
+        monkeypatch.setattr("archiver.kafka.tokens.PATIENCE_S", 1.0)
     way, place, changes = WAYS_OF[kind]
     kafka = {} if way in {"plain", "nothing"} else way_in(way, secure)
     if place:
@@ -360,6 +440,7 @@ def test_every_way_that_does_not_lead_in_is_one_line(
     path.write_text(yaml.safe_dump(site.config("", ["orders"]) | {"kafka": kafka}))
     exit_code = main(["backup", "--until-end", "-c", str(path)])
     out, err = capsys.readouterr()
+    err = err.replace("the badge reader hangs\n", "")  # what the function says itself
     assert exit_code == KAFKA[kind].exit_code
     (line,) = err.splitlines()
     assert KAFKA[kind].says in line

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.job import run_restore_job
+from archiver.restore_request import RestoreRequest
 from archiver.sandbox import KafkaBroker
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
@@ -20,6 +21,7 @@ from tests.support.cluster import BrokerCluster, broker_cluster, cut_log
 from tests.support.foreign_reader import keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
+from tests.support.processes import standing_still
 from tests.support.records import Rec, without_offsets
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
@@ -50,10 +52,8 @@ def restored(
     run_restore_job(
         config.storage,
         TargetConfig(kafka={"bootstrap.servers": bootstrap}),
-        topics=topic,
-        renames=[f"{topic}={target}"],
+        RestoreRequest(topics=topic, renames={topic: target}, life=life),
         restore_id=None,
-        life=life,
         notice=lambda _: None,
     )
     return {partition: rows for partition, rows in oracle.consume(bootstrap, target).records.items() if rows}
@@ -123,12 +123,11 @@ def test_a_topic_fetched_by_name_is_not_taken_for_another(
         produce(bootstrap, topic, 50, "old")
         eventually(lambda: instance.value("archiver_fetched_bytes_total", topic=topic) > 0)
         kept = {} if old == "held" else until_archived(site, java_oracle, bootstrap, topic)
-        instance.process.send_signal(signal.SIGSTOP)
-        time.sleep(1)  # a fetch that the broker still holds would tell that the topic goes
-        delete_topic(bootstrap, topic)
-        create_topic(bootstrap, topic, 1, KEEP_ALL)
-        produce(bootstrap, topic, new, "new")
-        instance.process.send_signal(signal.SIGCONT)
+        with standing_still(instance.process.pid):
+            time.sleep(1)  # a fetch that the broker still holds would tell that the topic goes
+            delete_topic(bootstrap, topic)
+            create_topic(bootstrap, topic, 1, KEEP_ALL)
+            produce(bootstrap, topic, new, "new")
         until_archived(site, java_oracle, bootstrap, topic, f"{topic}@1")
         assert instance.total("archiver_branches_total") == 0
         assert instance.total("archiver_holes_total") == 0
@@ -168,12 +167,11 @@ def check_what_is_read_back(
 
 def cut_while_stopped(instance: Instance, broker: KafkaBroker, topic: str, grown: int = 90) -> None:
     """Cut the log back to offset 60. With 90 new records it is longer than it was: only the epoch tells."""
-    instance.process.send_signal(signal.SIGSTOP)  # else it may see the shorter log before it grows
-    broker.stop()
-    cut_log(broker, topic, 0, 60)
-    broker.start()
-    produce(broker.bootstrap, topic, grown, "new")
-    instance.process.send_signal(signal.SIGCONT)
+    with standing_still(instance.process.pid):  # else it may see the shorter log before it grows
+        broker.stop()
+        cut_log(broker, topic, 0, 60)
+        broker.start()
+        produce(broker.bootstrap, topic, grown, "new")
 
 
 def until_child_has(site: ArchiveSite, topic: str, count: int) -> None:
@@ -313,9 +311,8 @@ def test_what_expired_is_a_hole_and_counted(
     with running(site, config, "one") as instance:
         before = until_archived(site, java_oracle, bootstrap, topic)[0]
         if meanwhile == "stopped":
-            instance.process.send_signal(signal.SIGSTOP)
-            lose_records()
-            instance.process.send_signal(signal.SIGCONT)
+            with standing_still(instance.process.pid):
+                lose_records()
             check_the_hole(site, java_oracle, bootstrap, topic, before)
             assert instance.value("archiver_holes_total", topic=topic, cause="expired") == 1
             assert 0 < instance.value("archiver_hole_offsets_total", topic=topic, cause="expired") <= 35

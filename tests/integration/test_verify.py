@@ -6,21 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.config import StorageConfig
+from archiver.config import ArchiverConfig, StorageConfig
+from archiver.errors import UsageError
 from archiver.facts import facts_from_metadata
 from archiver.inventory import read_inventory
+from archiver.job import VerifyResult, run_verify
 from archiver.layout import Layout
 from archiver.segment import OpenSegment, PartitionSource, read_segment
+from archiver.spool import Spool
 from archiver.store import ObjectStore, open_store
 from archiver.verify import Level
 from tests.support.brokers import Broker
 from tests.support.frames import frame_of, records_of
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.records import Rec
-from tests.support.round_trip import ArchiveSite
+from tests.support.round_trip import ArchiveSite, errors_of
 from tests.support.segments import NO_LIMIT, content_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -53,7 +56,7 @@ def object_keys(site: ArchiveSite, topic: str) -> list[str]:
 
 
 def rewrite(site: ArchiveSite, key: str, folder: Path, change: Iterable[Rec]) -> None:
-    """Put another object in the place of one, in itself without a fault."""
+    """Put another object in the place of one, in itself without a fault; the index, which remembers the first one, goes."""
     store, layout = store_of(site)
     found = store.get(key)
     parsed = layout.parse_segment(key)
@@ -64,11 +67,11 @@ def rewrite(site: ArchiveSite, key: str, folder: Path, change: Iterable[Rec]) ->
     source = PartitionSource(
         topic=parsed.topic, partition=parsed.partition, life=0, topic_id=facts.topic_id, cluster_id=facts.cluster_id
     )
-    segment = OpenSegment(source, facts.base, NO_LIMIT, folder)
+    segment = OpenSegment(source, facts.base, NO_LIMIT, Spool(folder))
     segment.append(frame_of(list(change)), 0)
     segment.cover(facts.next, leader_epoch=facts.leader_epoch, source_bytes=facts.source_bytes)
     finished = segment.finish()
-    store.delete([key])
+    store.delete([key, *(item.key for item in store.list(layout.index_prefix))])
     assert store.put_if_absent(key, content_of(finished), finished.facts.to_metadata())
 
 
@@ -86,8 +89,12 @@ def test_what_a_backup_made_is_whole_at_every_level(
     broker_41: Broker, topic: str, site: ArchiveSite, level: Level
 ) -> None:
     archived(broker_41, topic, site)
+    store, _ = store_of(site)
+    for key in ("junk", "topics.bak/a", "topics.bak/b", "zoo"):
+        store.put_if_absent(key, b"x", {})
     found = site.verify(broker_41.bootstrap, [topic], level)
     assert found.is_whole
+    assert found.notes == [f"{key}: is not one of ours" for key in ("junk", "topics.bak/", "zoo")]
     assert (found.listing.records, found.checked) == (30, 0 if level is Level.LISTING else 3)
 
 
@@ -112,6 +119,30 @@ def test_transactions_are_compared_as_readers_see_them(broker_41: Broker, topic:
             producer.commit_transaction()
     site.back_up(broker_41.bootstrap, topic, records=4)
     assert compared(site, broker_41, topic) == (15, [], [])
+
+
+def test_a_record_at_another_offset_is_found(broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path) -> None:
+    """The same records in the same order, as many, with the same first and last offset: one stands where a marker is."""
+    create_topic(broker_41.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker_41.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for number in range(2):
+        producer.begin_transaction()
+        for at in range(5):
+            producer.produce(topic, b"%d of %d" % (at, number), partition=0)
+        producer.commit_transaction()
+    site.back_up(broker_41.bootstrap, topic)
+    assert compared(site, broker_41, topic) == (10, [], [])
+    (key,) = object_keys(site, topic)
+    records = records_in(site, key)
+    assert [one.offset for one in records] == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+    records[4] = replace(records[4], offset=5)
+    rewrite(site, key, tmp_path, records)
+    assert site.verify(broker_41.bootstrap, [topic], Level.RECORDS).is_whole
+    _, problems, _ = compared(site, broker_41, topic)
+    assert problems == [
+        f"{topic}-0: {key}: 1 records that Kafka has are not in it, the first at offset 4",
+    ]
 
 
 def test_what_kafka_has_deleted_need_not_be_there(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
@@ -188,6 +219,86 @@ def test_records_in_front_of_the_first_one_are_missed(
     rewrite(site, key, tmp_path, records_in(site, key)[3:])
     _, problems, _ = compared(site, broker_41, topic)
     assert any("3 records that Kafka has are not in it, the first at offset 0" in one for one in problems)
+
+
+def test_an_end_that_the_backup_has_committed_is_missed(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """As when its newest object is lost before the index remembers it, or the index with it."""
+    archived(broker_41, topic, site)
+    store, layout = store_of(site)
+    config = site.config(broker_41.bootstrap, [topic])
+    config["backup"]["group"] = topic
+    lost, kept = (30, "base=20"), (20, "base=10")
+
+    def verified(told: tuple[int, str]) -> VerifyResult:
+        offset, metadata = told
+        consumer = Consumer({"bootstrap.servers": broker_41.bootstrap, "group.id": topic})
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+        consumer.close()
+        return run_verify(ArchiverConfig.model_validate(config), Level.LISTING, against_kafka=True)
+
+    assert verified(lost).is_whole
+    store.delete([object_keys(site, topic)[-1], *(item.key for item in store.list(layout.index_prefix))])
+    produce_values(broker_41.bootstrap, topic, [b"later"] * 7)
+    found = verified(lost)
+    assert len(found.problems) == 1
+    what = (
+        f"{topic}-0: group {topic} has committed that an object from offset 20 on was put, and the archive ends at 20: "
+    )
+    assert found.problems[0].startswith(what)
+    assert f"{topic}-0: 7 offsets are not archived yet" in found.notes
+    assert any("there is no index" in note for note in found.notes)
+    assert verified(kept).is_whole
+
+
+def test_nobody_goes_on_where_changed_metadata_says(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """The bytes are those that were written, and so is the ETag."""
+    archived(broker_41, topic, site)
+    produce_values(broker_41.bootstrap, topic, [b"later"] * 50)
+    store, _ = store_of(site)
+    key = object_keys(site, topic)[-1]
+    content, metadata = store.get(key) or (b"", {})
+    store.delete([key])
+    assert store.put_if_absent(key, content, {**metadata, "archiver-next": "70"})
+    message = f"{key}: its facts are not those that were written"
+    errors = errors_of(site.back_up(broker_41.bootstrap, topic))
+    assert errors[topic, 0].startswith(message)
+    found = site.verify(broker_41.bootstrap, [topic])
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith(message)
+    store.delete([key])
+    assert store.put_if_absent(key, content, metadata)
+    assert not errors_of(site.back_up(broker_41.bootstrap, topic))
+    assert compared(site, broker_41, topic) == (80, [], [])
+
+
+def test_who_asks_about_nothing_is_told(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
+    with pytest.raises(UsageError, match=r"nothing is archived there; check storage\.url"):
+        run_verify(config, Level.LISTING)
+    create_topic(broker_41.bootstrap, f"{topic}-other")
+    elsewhere = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [f"{topic}-other"]))
+    found = run_verify(elsewhere, Level.LISTING, against_kafka=True)
+    assert found.problems == [f"{topic}-other: is included, and nobody archives it"]
+    with pytest.raises(UsageError, match="--topics ordesr: no topic of the archive matches"):
+        run_verify(elsewhere, Level.LISTING, topics="ordesr", against_kafka=True)
+    archived(broker_41, topic, site)
+    with pytest.raises(UsageError, match="--topics ordesr: no topic of the archive matches"):
+        run_verify(config, Level.LISTING, topics="ordesr")
+    now_ms = time.time_ns() // 1_000_000
+    with pytest.raises(UsageError, match="--since: is in the future"):
+        run_verify(config, Level.COUNTS, since_ms=now_ms + 3_600_000)
+    time.sleep(1.1)  # the store's clock tells seconds
+    found = run_verify(config, Level.COUNTS, since_ms=time.time_ns() // 1_000_000)
+    assert (found.checked, found.notes) == (0, ["none of 3 objects was read: none was put since"])
+
+
+def test_another_cluster_is_refused(broker_41: Broker, broker_39: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site)
+    create_topic(broker_39.bootstrap, topic)
+    found, problems, _ = compared(site, broker_39, topic)
+    assert found == 0
+    (problem,) = problems
+    assert "and this archive belongs to" in problem
 
 
 def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from archiver.errors import ArchiverError
+from archiver.spark.classes import options_of_spark
 from tests.support.parts import fetch_spark_avro
 
 
@@ -32,6 +33,11 @@ def spark_avro() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.log.level", "ERROR")
+        # A session of tests is too short for what the JVM's second compiler does.
+        .config(
+            "spark.driver.extraJavaOptions",
+            " ".join(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options_of_spark()]),
+        )
         .getOrCreate()
     )
     yield session

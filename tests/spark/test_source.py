@@ -15,6 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
+from archiver.avsc import RECORD_V1_NULLABLE, load_schema
+from archiver.codec.arrow_scan import BATCH_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.spark import register
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
@@ -22,6 +24,7 @@ from tests.support.bucket_archive import BucketArchive
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import read_partitions, s3_client
 from tests.support.kafka_topics import create_topic
+from tests.support.old_archive import VARIANTS, old_file, old_key, old_records
 from tests.support.raw_produce import produce_raw
 from tests.support.records import ALL_CLASSES, NOW_MS, Rec, classes_of, generate, missing_classes
 from tests.support.reference_batch import batch_of, encode
@@ -33,8 +36,8 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 NUMBERED = (0, 3)
 MOMENT_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 MOMENTS = [Rec(at, MOMENT_MS + 1000 * at, 0, b"k%d" % at, b"v%d" % at) for at in range(100)]
-# Two listings of the topic's directory, one of its control facts, and the fact.
-GETS_OF_PLANNING = 4
+# Two listings of the index, which is not there, two of the topic's directory, one of its control facts, and the fact.
+GETS_OF_PLANNING = 6
 TIMELESS = [Rec(at, -1, -1, None, b"no time") for at in range(100, 110)]
 
 
@@ -390,6 +393,99 @@ def test_tasks(site: Site) -> None:
     finer = site.load("moments", minPartitions=4)
     assert finer.rdd.getNumPartitions() >= 4
     assert by_partition(finer) == {0: [*MOMENTS, *TIMELESS], 2: MOMENTS[:20]}
+
+
+# --- what others have written (docs/format.md §3.2)
+
+
+def put_old(site: Site, topic: str, records: list[Rec], partition: int = 0, **options: Any) -> None:  # noqa: ANN401 - fastavro's
+    key = old_key(topic, partition, records[0].offset)
+    site.archive.store.put_if_absent(key, old_file(records, topic, partition, **options), {})
+
+
+@pytest.mark.parametrize("schema", VARIANTS)
+def test_v1_objects(site: Site, topic: str, schema: str, seed: int) -> None:
+    records = [replace(one, offset=at) for at, one in enumerate(old_records(seed, 300, schema=schema))]
+    for start, codec in ((0, "deflate"), (100, "zstandard"), (200, "null")):
+        put_old(site, topic, records[start : start + 100], schema=schema, codec=codec, sync_interval=3000)
+    assert site.read(topic) == {0: records}
+    assert site.read(topic, offsets="0:99-101", verify="digest") == {0: records[99:102]}
+
+
+def test_v1_objects_by_java(site: Site, topic: str, tmp_path: Path, seed: int) -> None:
+    records = [replace(one, offset=50 + at) for at, one in enumerate(old_records(seed, 100))]
+    (tmp_path / "s.avro").write_bytes(old_file(records, topic, 0))
+    options = {"avroSchema": load_schema(RECORD_V1_NULLABLE)}
+    frame = site.spark.read.format("avro").options(**options).load(str(tmp_path / "s.avro")).coalesce(1)
+    frame.write.format("avro").options(**options).save(str(tmp_path / "java"))
+    (body,) = (tmp_path / "java").glob("*.avro")
+    site.archive.store.put_if_absent(old_key(topic, 0, 50), body.read_bytes(), {})
+    found = site.read(topic)[0]
+    assert [replace(one, headers=tuple(sorted(one.headers))) for one in found] == [
+        replace(one, headers=tuple(sorted(one.headers)))
+        for one in records  # Java's map has an order of its own
+    ]
+
+
+def test_v1_objects_below_ours(site: Site, topic: str, proxy: FaultyS3) -> None:
+    old = [Rec(at, MOMENT_MS + at, -1, b"k", b"old %d" % at) for at in range(100, 120)]
+    new = [Rec(at, MOMENT_MS + at, 0, b"k", b"new %d" % at) for at in range(120, 140)]
+    for start in (0, 10):
+        put_old(site, topic, old[start : start + 10])
+    put_old(site, topic, old[:5], partition=3)
+    site.archive.settle(topic)
+    site.archive.put(topic, 0, new, each=10, base=120)
+    assert site.read(topic) == {0: [*old, *new], 3: old[:5]}
+    assert site.read(topic, partitions=0, from_=MOMENT_MS + 119, until=MOMENT_MS + 120) == {0: [old[19], new[0]]}
+
+    def cost(**options: object) -> int:
+        proxy.requests.clear()
+        site.load(topic, endpoint=proxy.endpoint, columns="offset", **options).collect()
+        return proxy.requests["GET"] - GETS_OF_PLANNING - 3  # the ends of the three that have no facts
+
+    assert cost() == 5
+    assert cost(offsets="0:110-125") == 2
+    assert cost(partitions=0, until=MOMENT_MS + 110) == 2  # whose times nobody knows
+
+
+def test_what_v1_does_not_tell(site: Site, topic: str) -> None:
+    records = [Rec(at, MOMENT_MS + at, -1, b"k", b"%d" % at) for at in range(30)]
+    put_old(site, topic, records[:10])
+    put_old(site, topic, records[12:20])
+    put_old(site, topic, records[18:30])
+    with pytest.raises(PySparkException, match=r"offsets 10-11 are in no object, and v1\.0 does not tell"):
+        site.read(topic)
+    with pytest.raises(
+        PySparkException, match=r"offsets 18-19 are in .*0012\.data and in .*0018\.data, and v1.0 does not"
+    ):
+        site.read(topic, offsets="0:12-")
+    assert site.read(topic, offsets="0:12-17") == {0: records[12:18]}
+    assert site.read(topic, onDamage="skip") == {0: [*records[:10], *records[12:]]}
+
+
+def test_a_v1_object_that_was_cut_in_a_block(site: Site, topic: str) -> None:
+    records = [Rec(at, MOMENT_MS + at, -1, b"k", b"%d" % at) for at in range(20)]
+    put_old(site, topic, records[:10])
+    content = old_file(records[10:], topic, 0)
+    site.archive.store.put_if_absent(old_key(topic, 0, 10), content[:-30], {})
+    with pytest.raises(PySparkException, match=r"0010\.data: cut or broken in the block"):
+        site.read(topic)
+    assert site.read(topic, onDamage="skip") == {0: records[:10]}
+
+
+def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: Site, topic: str) -> None:
+    """Neither to who skips it nor, before that is known, to who looks for the last of each key."""
+    large = bytes(BATCH_BYTES // 10)
+    records = [Rec(at, MOMENT_MS + at, -1, b"k", b"%d" % at + large) for at in range(90)]
+    put_old(site, topic, records[:30])
+    content = bytearray(old_file(records[30:60], topic, 0, sync_interval=200))
+    markers = [at for at in range(len(content)) if content.startswith(content[-16:], at)]
+    content[markers[len(markers) // 2]] ^= 1
+    site.archive.store.put_if_absent(old_key(topic, 0, 30), bytes(content), {})
+    put_old(site, topic, records[60:])
+    with pytest.raises(PySparkException, match=r"0030\.data: "):
+        site.read(topic)
+    assert site.read(topic, onDamage="skip") == {0: [*records[:30], *records[60:]]}
 
 
 # --- what is damaged

@@ -8,6 +8,7 @@ from archiver.config import StorageConfig
 from archiver.control import Branch, settle_branch, settle_topic
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
+from archiver.spool import Spool
 from archiver.store import ObjectStore, S3Store
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import s3_client
@@ -55,7 +56,7 @@ class BucketArchive:
         for start in range(0, len(records), each):
             part = records[start : start + each]
             source = PartitionSource(topic=topic, partition=partition, life=life, topic_id="A", cluster_id="c")
-            segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0, codec=codec), self.spool)
+            segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0, codec=codec), Spool(self.spool))
             assert segment.append(frame_of(part), 0) == len(part)
             segment.cover(part[-1].offset + 1, leader_epoch=1, source_bytes=1)
             finished = segment.finish()

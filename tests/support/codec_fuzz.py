@@ -17,13 +17,15 @@ from typing import Any, cast
 import fastavro
 import numba
 import numpy as np
+from fastavro.read import HEADER_SCHEMA
 
 from archiver import avsc
 from archiver.codec import arrow_scan, avro, avro_encode, batch, compression, digest, headers, rows
 from archiver.codec.arrow_scan import Scanner
-from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_long
+from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header
 from archiver.codec.batch import BatchEncoder, decode_batches
 from archiver.codec.compression import BatchCodec, BlockCodec, compress_block
+from archiver.codec.varint import encode_long
 from archiver.errors import ArchiverError
 from archiver.frame import NULL_LENGTH, Column, Frame
 from archiver.selection import EVERYTHING, Selection
@@ -226,8 +228,13 @@ def _parsed(schema: str) -> Any:  # noqa: ANN401
 
 @cache
 def _head(schema: str, codec: BlockCodec) -> bytes:
+    """Entry by entry: fastavro.writer has them in another order in every second process, and then no seed replays."""
+    meta = {
+        "avro.codec": codec.value.encode(),
+        "avro.schema": json.dumps(json.loads(avsc.load_schema(schema))).encode(),
+    }
     target = io.BytesIO()
-    fastavro.writer(target, _parsed(schema), [], codec=codec.value, sync_marker=SYNC)
+    fastavro.schemaless_writer(target, HEADER_SCHEMA, {"magic": b"Obj\x01", "meta": meta, "sync": SYNC})
     return target.getvalue()
 
 

@@ -3,7 +3,9 @@
 One partition is one example. What only raw batches can hold comes by the reference encoder, transactions by Kafka's Java.
 """
 
+import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +20,7 @@ from tests.support.reference_batch import CODECS, batch_of, encode
 from tests.support.round_trip import KEEP_ALL
 
 MEBIBYTE = 1024 * 1024
+_POLL_S = 0.05  # brokers and oracle want the processor, too
 
 
 class Kind(Enum):
@@ -165,14 +168,16 @@ def until_stable(bootstrap: str, topic: str) -> None:
             found = await client.offsets([(topic, partition) for partition in partitions])
             if all(row.last_stable == row.high_watermark for row in found.values()):
                 return
+            await asyncio.sleep(_POLL_S)
 
     with_client(bootstrap, body)
 
 
 def until_compacted(oracle: JavaOracle, bootstrap: str, topic: str) -> Consumed:
     """Wait until no key is left twice: then the cleaner has nothing more to do."""
-    for _ in range(60):
+    for _ in range(100):
         now = oracle.consume(bootstrap, topic)
         if all(len({record.key for record in records}) == len(records) for records in now.records.values()):
             return now
+        time.sleep(5 * _POLL_S)
     raise AssertionError(f"{topic}: the cleaner did nothing")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,19 +36,24 @@ class Segment:
     records: tuple[Rec, ...]
 
 
-def open_client(s3: S3) -> "S3Client":
-    """Not from boto3's default session: that one keeps the first credentials it finds."""
-    return boto3.client(
-        "s3",
-        endpoint_url=s3.endpoint,
-        aws_access_key_id=s3.access_key,
-        aws_secret_access_key=s3.secret_key,
-        region_name="us-east-1",
-    )
-
-
 def s3_client(bucket: Bucket) -> "S3Client":
     return open_client(bucket.s3)
+
+
+def open_client(s3: S3) -> "S3Client":
+    """One for each store, for as long as the process lives: to make one costs more than most of what is asked of it."""
+    return _opened(s3.endpoint, s3.access_key, s3.secret_key)
+
+
+@cache
+def _opened(endpoint: str, access_key: str, secret_key: str) -> "S3Client":
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
+        region_name="us-east-1",
+    )
 
 
 def keys_in(bucket: Bucket, prefix: str = "") -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from archiver.sandbox import JAVA_OPTIONS
 from tests.support.records import Headers, Rec
 
 SOURCE = Path(__file__).parent / "java" / "Oracle.java"
@@ -59,7 +60,7 @@ class JavaOracle:
     def __init__(self, jars: Path, cache: Path) -> None:
         self._classes = compile_oracle(jars, cache)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
-        command = ["java", "-Xmx1g", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command = ["java", *JAVA_OPTIONS, "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += ["-cp", f"{self._classes}:{jars}/*", "Oracle"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
@@ -144,6 +145,8 @@ class JavaOracle:
         self, bootstrap: str, topic: str, records: Mapping[int, Sequence[Rec]], **properties: str
     ) -> dict[int, list[int]]:
         """Send records per partition; the offsets that the broker gave, per partition. Timestamps must not be negative.
+
+        For partition -1 the client chooses, by the key.
 
         Properties are the producer's, `_` for `.` (compression_type="lz4"). With transactional_id the records join
         that id's open transaction, or begin one; `end_transaction` ends it.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from archiver.store import Body, ListedObject, ObjectInfo
+from archiver.store import Body, ListedObject, ObjectInfo, Room
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,6 +45,18 @@ class MemoryStore:
     def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
         found = self.objects.get(key)
         return None if found is None else (found.body, found.metadata)
+
+    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+        found = self.get(key)
+        if found is None:
+            return None
+        target = room.of(len(found[0]))
+        target[:] = found[0]
+        return target.toreadonly(), found[1]
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes | None:
+        found = self.objects.get(key)
+        return None if found is None else found.body[start:stop]
 
     def head(self, key: str) -> ObjectInfo | None:
         found = self.objects.get(key)

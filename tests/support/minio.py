@@ -84,6 +84,13 @@ class Minio:
         return f"{'https' if self._certificates else 'http'}://127.0.0.1:{self._port}"
 
     @property
+    def drive(self) -> Path:
+        """Where its objects lie."""
+        if self._folder is None:
+            raise RuntimeError("MinIO is not running")
+        return self._folder / "drive"
+
+    @property
     def pid(self) -> int:
         if self._process is None:
             raise RuntimeError("MinIO is not running")
@@ -111,7 +118,7 @@ class Minio:
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
         }
-        command = [str(self._binary), "server", str(self._folder / "drive"), "--address", f"127.0.0.1:{self._port}"]
+        command = [str(self._binary), "server", str(self.drive), "--address", f"127.0.0.1:{self._port}"]
         command += ["--certs-dir", str(self._certificates)] if self._certificates else []
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(

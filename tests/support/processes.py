@@ -1,6 +1,21 @@
-"""The process tree below a process, by Linux's /proc."""
+"""Processes of this machine, by Linux's /proc: the tree below one, and what each of them is and does."""
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """A child of ours, stopped in all of its threads: one of them may go on for a while after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def descendants(pid: int) -> list[int]:
@@ -23,3 +38,44 @@ def descendants(pid: int) -> list[int]:
 def tree_of(pid: int) -> list[int]:
     """A process and every one below it, now."""
     return [pid, *descendants(pid)]
+
+
+def state_of(pid: int) -> str:
+    """One letter: T for one that was stopped. Empty for a process that is gone."""
+    return "".join(_stat(pid)[:1])
+
+
+def parent_of(pid: int) -> int:
+    return int((_stat(pid)[1:2] or ["0"])[0])
+
+
+def ticks_of(pid: int) -> int:
+    """What it has taken of the CPU."""
+    return sum(map(int, _stat(pid)[11:13]))
+
+
+def name_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def command_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def folder_of(pid: int) -> str:
+    """Where a process works: its number may be another's by now."""
+    with suppress(OSError):
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and the like; empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

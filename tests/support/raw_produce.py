@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
 
 CLIENT = b"raw-produce"
+_NOT_LEADER = 6
+_ATTEMPTS = 100
 
 
 class RefusedError(Exception):
@@ -26,18 +29,32 @@ def produce_raw(bootstrap: str, topic: str, batches: Sequence[bytes], partition:
     """
     host, port = bootstrap.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=30) as connection:
-        return [_produce(connection, topic.encode(), partition, batch) for batch in batches]
+        return [_produce_patiently(connection, topic.encode(), partition, batch) for batch in batches]
 
 
-def produce_records(bootstrap: str, topic: str, records: Sequence[Rec], codec: str = "none", size: int = 100) -> None:
+def produce_records(
+    bootstrap: str, topic: str, records: Sequence[Rec], codec: str = "none", size: int = 100, partition: int = 0
+) -> None:
     """Any records at all, `size` a batch. Their offsets follow from the log's end."""
     parts = [records[start : start + size] for start in range(0, len(records), size)]
-    produce_raw(bootstrap, topic, [encode(batch_of(_from_zero(part), codec=codec)) for part in parts])
+    produce_raw(bootstrap, topic, [encode(batch_of(_from_zero(part), codec=codec)) for part in parts], partition)
 
 
 def _from_zero(records: Sequence[Rec]) -> list[Rec]:
     """A broker refuses a batch whose base offset is not 0 (error 87)."""
     return [replace(record, offset=index) for index, record in enumerate(records)]
+
+
+def _produce_patiently(connection: socket.socket, topic: bytes, partition: int, batch: bytes) -> int:
+    """A broker that has just learned of a topic does not lead it yet; then it has taken nothing."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return _produce(connection, topic, partition, batch)
+        except RefusedError as error:
+            if error.code != _NOT_LEADER:
+                raise
+            time.sleep(0.1)
+    return _produce(connection, topic, partition, batch)
 
 
 def _produce(connection: socket.socket, topic: bytes, partition: int, batch: bytes) -> int:

@@ -7,18 +7,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 import yaml
 
 import archiver.spark.compare
+import archiver.spark.repartition
 import archiver.spark.restore
 import archiver.spark.session
 import archiver.spark.verify
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.feed import PartitionReport
 from archiver.job import RestoreResult, VerifyResult, run_backup, run_restore_job, run_verify
+from archiver.restore_request import RestoreRequest, parse_renames
 from archiver.verify import Level
 from tests.support.brokers import Bucket
 
@@ -59,15 +62,20 @@ class ArchiveSite:
         return {(report.source.topic, report.source.partition): report for report in found.partitions}
 
     def restore(
-        self, bootstrap: str, *, topics: str | None = None, rename: Sequence[str] = (), restore_id: str | None = None
+        self,
+        bootstrap: str,
+        *,
+        topics: str | None = None,
+        rename: Sequence[str] = (),
+        restore_id: str | None = None,
+        **asked: Any,  # noqa: ANN401 - of a RestoreRequest
     ) -> RestoreResult:
         """Run the restore job with its tasks one after the other in this thread."""
         config = ArchiverConfig.model_validate(self.config(bootstrap, ()))
         return run_restore_job(
             config.storage,
             TargetConfig(kafka={"bootstrap.servers": bootstrap}),
-            topics=topics,
-            renames=list(rename),
+            RestoreRequest(topics=topics, renames=parse_renames(rename), **asked),
             restore_id=restore_id,
             notice=lambda _: None,
         )
@@ -125,8 +133,14 @@ def environment_of(bucket: Bucket) -> dict[str, str]:
 def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
     """For as long as it lasts, this process has the bucket's credentials (they come by the AWS chain alone) and no Spark."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: None))
-        for module in (archiver.spark.restore, archiver.spark.verify, archiver.spark.compare):
+        spark = SimpleNamespace(defaultParallelism=1, master="local[1]")
+        patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: spark))
+        for module in (
+            archiver.spark.restore,
+            archiver.spark.repartition,
+            archiver.spark.verify,
+            archiver.spark.compare,
+        ):
             patch.setattr(module, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():
             if name.startswith("AWS_"):

@@ -5,13 +5,21 @@ from pathlib import Path
 
 from archiver.facts import SegmentFacts
 from archiver.frame import Frame
+from archiver.inventory import Segment
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits, read_segment
+from archiver.spool import Spool
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec
 
 SOURCE = PartitionSource(topic="orders", partition=3, life=0, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", cluster_id="c")
 NO_LIMIT = SegmentLimits(uncompressed_bytes=0)
 RECORDS = [Rec(10, 5, 0, b"k", b"v" * 99), Rec(12, -9, 1, None, None), Rec(13, 0, -1, b"", b"", ((b"a", None),))]
+
+
+def known_facts(segment: Segment) -> SegmentFacts:
+    """Its facts; it must not be of v1.0."""
+    assert isinstance(segment.facts, SegmentFacts)
+    return segment.facts
 
 
 def facts_of(base: int, next_offset: int) -> SegmentFacts:
@@ -39,7 +47,7 @@ def facts_of(base: int, next_offset: int) -> SegmentFacts:
 
 
 def open_segment(spool: Path, base: int = 0, limits: SegmentLimits = NO_LIMIT) -> OpenSegment:
-    return OpenSegment(SOURCE, base, limits, spool)
+    return OpenSegment(SOURCE, base, limits, Spool(spool))
 
 
 def content_of(finished: FinishedSegment) -> bytes:

@@ -2,12 +2,13 @@
 
 import base64
 import json
+import sys
 import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 from tests.support.secure_broker import USER
 
@@ -28,12 +29,64 @@ def give() -> tuple[str, int]:
     return unsigned(USER), int((time.time() + 600) * 1000)
 
 
+def give_late() -> tuple[str, int]:
+    """By what it says of the token."""
+    return unsigned(USER), int((time.time() - 600) * 1000)
+
+
+def give_stale() -> tuple[str, int]:
+    """By what the token says of itself."""
+    return unsigned(USER, -600.0), int((time.time() + 600) * 1000)
+
+
 def refuse() -> tuple[str, int]:
     raise RuntimeError("the badge reader is broken")
 
 
+def give_ancient() -> tuple[str, int]:
+    """From before there were calendars, by what the token says of itself."""
+    return unsigned(USER, -1e18), int((time.time() + 600) * 1000)
+
+
+def give_bytes() -> tuple[bytes, int]:
+    return unsigned(USER).encode(), int((time.time() + 600) * 1000)
+
+
+def give_no_end() -> tuple[str, None]:
+    return unsigned(USER), None
+
+
+def give_a_line() -> tuple[str, int]:
+    return "token\n", int((time.time() + 600) * 1000)
+
+
+def give_alone() -> str:
+    return unsigned(USER)
+
+
+def leave() -> tuple[str, int]:
+    sys.exit(7)
+
+
+def hang() -> tuple[str, int]:
+    print("the badge reader hangs", file=sys.stderr, flush=True)
+    Event().wait()
+    raise AssertionError
+
+
 class _Endpoint(BaseHTTPRequestHandler):
+    lives_s = 600.0
+    redirects_to = ""
+    seen: list[str]
+
     def do_POST(self) -> None:
+        self.seen.append(self.path)
+        if self.redirects_to:
+            self.send_response(302)
+            self.send_header("Location", self.redirects_to)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         scheme, _, credentials = self.headers["Authorization"].partition(" ")
         name, _, secret = base64.b64decode(credentials).decode().partition(":")
@@ -41,20 +94,35 @@ class _Endpoint(BaseHTTPRequestHandler):
         if scheme != "Basic" or not known or form.get("grant_type") != ["client_credentials"]:
             self.send_error(401)
             return
-        body = json.dumps({"access_token": unsigned(USER), "token_type": "bearer", "expires_in": 600}).encode()
+        body = json.dumps(
+            {"access_token": unsigned(USER, self.lives_s), "token_type": "bearer", "expires_in": 600}
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        """What a client makes of a redirect of its POST."""
+        self.seen.append(self.path)
+        self.send_error(405)
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 @contextmanager
-def token_endpoint() -> Iterator[str]:
-    """An OpenID provider's token endpoint; its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Endpoint) as server:
+def token_endpoint(lives_s: float = 600.0, *, redirects_to: str = "", seen: list[str] | None = None) -> Iterator[str]:
+    """An OpenID provider's token endpoint; its address. It says of every token that it lives for ten minutes.
+
+    `seen` is where it puts the path of each request.
+    """
+    handler = type(
+        "Endpoint",
+        (_Endpoint,),
+        {"lives_s": lives_s, "redirects_to": redirects_to, "seen": [] if seen is None else seen},
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -12,11 +12,13 @@ import fastavro
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from archiver import avsc
 from archiver.codec import avro_encode
-from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header, encode_long
+from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
+from archiver.codec.varint import MAX_VARINT_BYTES, encode_long, read_long, read_varint, write_varint
 from archiver.frame import Column, Frame
 from tests.support.frames import AvroValue, avro_of, frame_of, of_avro, records_of
 from tests.support.records import Headers, Rec, classes_of, generate, missing_classes, record_lists
@@ -148,6 +150,16 @@ def test_blocks_end_with_the_row_that_fills_them() -> None:
 @pytest.mark.parametrize("value", [0, -1, 1, 63, 64, -64, -65, 2**31, -(2**31), 2**63 - 1, -(2**63)])
 def test_longs(value: int) -> None:
     assert encode_long(value) == varint(value)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=12), st.integers(0, 3))
+def test_longs_outside_of_kernels_are_those_of_kernels(value: int, after: bytes, cut: int) -> None:
+    target = np.empty(MAX_VARINT_BYTES, np.uint8)
+    encoded = target[: write_varint(target, 0, value)].tobytes()
+    assert encode_long(value) == encoded
+    assert read_long(memoryview(encoded + after), 0) == (value, len(encoded))
+    anything = (encoded + after)[cut:]
+    assert read_long(memoryview(anything), 0) == read_varint(np.frombuffer(anything, np.uint8), 0, len(anything))
 
 
 # --- headers (§3.1)

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -13,9 +14,10 @@ import pytest
 
 from archiver import avsc
 from archiver.codec import avro as avro_module
-from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_header, encode_long
+from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_header
 from archiver.codec.avro_decode import FIELD_CUT, decode_rows
-from archiver.codec.compression import BlockCodec
+from archiver.codec.compression import BlockCodec, compress_block
+from archiver.codec.varint import encode_long
 from archiver.errors import ArchiverError, CorruptSegmentError, FormatTooNewError
 from archiver.frame import Column
 from tests.support.frames import frame_of, records_of
@@ -262,16 +264,58 @@ def test_ours_is_the_only_kind_of_error(seed: int) -> None:
     assert seen > 1000
 
 
+# --- blocks that expand
+
+
+SMALLEST = record_with(key=b"\2")
+
+
+def test_a_count_is_held_against_the_least_that_records_of_the_schema_take() -> None:
+    assert len(SMALLEST) == 10
+    assert len(read(HEAD + block(SMALLEST * 9, 9))) == 9
+    with pytest.raises(CorruptSegmentError, match="10 records cannot lie in 99 bytes"):
+        read(HEAD + block(SMALLEST * 9 + bytes(9), 10))
+
+
+def test_a_table_grows_with_the_budget_and_not_with_the_records_of_a_block() -> None:
+    count = 2_000_000
+    packed = compress_block(BlockCodec.ZSTANDARD, np.frombuffer(SMALLEST * count, np.uint8), 3)
+    content = encode_header(BlockCodec.ZSTANDARD, SYNC, {}) + block(packed, count)
+    assert len(content) < 5_000
+    header = decode_header(content, "key.data")
+    tracemalloc.start()
+    try:
+        frames = decode_blocks(memoryview(content), header, topic="t", partition=0, key="key.data")
+        sizes = [len(frame) for frame in frames]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(sizes) == count
+    assert max(sizes) <= avro_module.MOST_ROWS
+    assert peak < 5 * len(SMALLEST) * count  # 10 columns of 8 bytes each make it 10 times as much
+
+
+@pytest.mark.parametrize("most_rows", [1, 2, 3])
+def test_a_block_in_parts_holds_the_same(monkeypatch: pytest.MonkeyPatch, most_rows: int) -> None:
+    monkeypatch.setattr(avro_module, "MOST_ROWS", most_rows)
+    assert read(CONTENT) == RECORDS
+    assert read(HEAD + block(b"", 0)) == []
+    for name in ("one record too few", "one too many", "none before records", "a byte too many"):
+        content, reason = BROKEN[name]
+        with pytest.raises(CorruptSegmentError, match=f"key.data: .*{reason}"):
+            read(HEAD + content)
+
+
 # --- the kernel's own guards
 
 
 def test_decode_rows_does_not_trust_its_table() -> None:
     body = np.frombuffer(BODY, np.uint8)
     topic = np.frombuffer(b"t", np.uint8)
-    for columns, count in ((2, 3), (0, 1), (3, -1), (3, 2**62)):
+    for start, columns, count in ((0, 2, 3), (0, 0, 1), (0, 3, -1), (0, 3, 2**62), (-1, 3, 3), (len(BODY) + 1, 3, 3)):
         table = np.empty((len(Column), columns), np.int64)
-        found = decode_rows(body, count, True, True, topic, 0, table, np.empty(100, np.uint8))
-        assert found[2] == FIELD_CUT
+        found = decode_rows(body, start, count, True, True, topic, 0, table, np.empty(100, np.uint8))
+        assert found[3] == FIELD_CUT
 
 
 @pytest.mark.parametrize("room", range(60))
@@ -279,5 +323,5 @@ def test_decode_rows_writes_no_header_behind_its_target(room: int) -> None:
     body, topic = np.frombuffer(BODY, np.uint8), np.frombuffer(b"t", np.uint8)
     table = np.empty((len(Column), 3), np.int64)
     buffer = np.full(160, 0xA5, np.uint8)
-    decode_rows(body, 3, True, True, topic, 0, table, buffer[50 : 50 + room])
+    decode_rows(body, 0, 3, True, True, topic, 0, table, buffer[50 : 50 + room])
     assert set(buffer[:50].tolist() + buffer[50 + room :].tolist()) == {0xA5}

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from archiver.codec import arrow_scan
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
-from archiver.codec.avro import decode_header
+from archiver.codec.avro import decode_header, split_blocks
 from archiver.codec.compression import BlockCodec
+from archiver.codec.varint import encode_long
 from archiver.errors import CorruptSegmentError
 from archiver.selection import EVERYTHING, Selection
 from tests.support.records import ALL_CLASSES, Rec, classes_of, generate, missing_classes, record_lists
@@ -42,6 +44,37 @@ def test_two_thousand_records_of_every_class(seed: int, tmp_path: Path, batch_by
     assert missing_classes(classes_of(records), ALL_CLASSES) == []
     content, _ = written(tmp_path, records)
     assert scan(content, batch_bytes=batch_bytes) == expected(records)
+
+
+@pytest.mark.parametrize("most_rows", [1, 7, 1999])
+def test_blocks_of_very_many_records_come_in_parts(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    monkeypatch.setattr(arrow_scan, "MOST_ROWS", most_rows)
+    records = generate(seed, 2000)
+    content, _ = written(tmp_path, records)
+    scanner = Scanner(topic="orders", partition=3, columns=ALL)
+    found = list(scanner.scan(memoryview(content), decode_header(content, "key.data"), "key.data", EVERYTHING))
+    assert [row for one in found for row in rows_of(one.batch)] == expected(records)
+    assert max(one.batch.num_rows for one in found) <= most_rows
+    assert (found[-1].counted, found[-1].last_offset) == (2000, records[-1].offset)
+    some = Selection(first_offset=records[500].offset, last_offset=records[1500].offset)
+    assert scan(content, selection=some) == expected(records, selection=some)
+
+
+@pytest.mark.parametrize(("surplus", "reason"), [(b"\0", "bytes are left"), (b"", "a field runs past")])
+def test_a_block_in_parts_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surplus: bytes, reason: str
+) -> None:
+    monkeypatch.setattr(arrow_scan, "MOST_ROWS", 2)
+    content, _ = written(tmp_path, generate(1, 5), codec=BlockCodec.NULL)
+    header = decode_header(content, "key.data")
+    (block,) = split_blocks(memoryview(content), header, "key.data")
+    body = bytes(block.payload) + surplus
+    count = 5 if surplus else 6
+    broken = content[: header.size] + encode_long(count) + encode_long(len(body)) + body + header.sync
+    with pytest.raises(CorruptSegmentError, match=f"record 5: {reason}"):
+        scan(broken)
 
 
 @pytest.mark.parametrize("column", ALL)

@@ -14,6 +14,7 @@ from archiver.config import (
     StorageConfig,
     TopicsConfig,
     config_from_url,
+    config_of_bucket,
     load_config,
     load_target,
     parse_duration_ms,
@@ -103,9 +104,9 @@ def test_codec_null_is_the_codec_of_that_name(tmp_path: Path) -> None:
 
 def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "a: #b {c}")
-    text = "{storage.url: s3://bucket, kafka: {sasl.password: '${SECRET}', client.id: 'x-$${SECRET}-$y'}}"
+    text = "{storage.url: s3://bucket, kafka: {sasl.password: '${SECRET}', client.id: 'x-$${SECRET}-$y', client.rack: '$${a-$$'}}"
     found = load(tmp_path, text)
-    assert found.kafka == {"sasl.password": "a: #b {c}", "client.id": "x-${SECRET}-$y"}
+    assert found.kafka == {"sasl.password": "a: #b {c}", "client.id": "x-${SECRET}-$y", "client.rack": "${a-$$"}
     assert "#b" not in repr(found)
 
 
@@ -124,7 +125,15 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("storage.url: s3://other", "archive.yaml:2: storage.url is given a second time (first in line 1)"),
         ("topics.include: ['a', '(']", "archive.yaml:2: topics.include: '(' is not a regular expression: missing )"),
         ("topics.include: [{a: b}]", "archive.yaml:2: topics.include is no mapping"),
-        ("topics.include: orders", "archive.yaml:2: topics.include: Input should be a valid tuple"),
+        ("topics.include: orders", "archive.yaml:2: topics.include: must be a list, such as [orders, payments]"),
+        ("metrics.listen: h:99999", "archive.yaml:2: metrics.listen: 'h:99999' has a port above 65535"),
+        ("storage.ca-file: /tmp", "archive.yaml:2: storage.ca-file: /tmp: is no file"),
+        ("storage.ca-file: /nowhere", "archive.yaml:2: storage.ca-file: /nowhere: there is no such file"),
+        ("backup.start: 20301120", "archive.yaml:2: backup.start: 20301120 milliseconds are 1970-01-01T05:38:21.120Z"),
+        (
+            "backup.start: 1763647200",
+            "archive.yaml:2: backup.start: 1763647200 milliseconds are 1970-01-21T09:54:07.200Z",
+        ),
         ("backup.segment.age: 5m", "archive.yaml:2: backup.segment.age: '5m' is not like 5min"),
         ("backup.segment.age: 300", "archive.yaml:2: backup.segment.age: '300' is not like 5min"),
         ("backup.segment.bytes: 64M", "archive.yaml:2: backup.segment.bytes: '64M' is not like 64MiB"),
@@ -143,6 +152,10 @@ def test_what_is_wrong_is_named_with_key_and_line(tmp_path: Path, line: str, mes
     assert message in refusal(tmp_path, f"storage.url: s3://bucket\n{line}\n")
 
 
+def test_what_is_not_near_is_not_suggested(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "storage: {url: s3://b-1, force_path_style: x}").endswith("key storage.force_path_style")
+
+
 def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     found = refusal(tmp_path, "storage: {sse: x}\nbackup.memory: 1MiB\n").splitlines()
     assert [line.split(" ")[1] for line in found] == ["storage.url:", "storage.sse:", "backup.memory:"]
@@ -159,6 +172,97 @@ def test_a_list_is_no_configuration(tmp_path: Path) -> None:
 
 def test_messages_do_not_repeat_what_stands_under_kafka(tmp_path: Path) -> None:
     assert "hunter2" not in refusal(tmp_path, "storage.url: s3://bucket\nkafka: {sasl.password: [hunter2]}\n")
+
+
+LAUGHS = "\n".join([f"- &a{at} [{', '.join([f'*a{at - 1}' if at else 'x'] * 10)}]" for at in range(12)])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kafka: &x {a: *x}", "archive.yaml:2: an alias (*) stands within what it stands for"),
+        ("topics.include: &x [a, [*x]]", "archive.yaml:2: an alias (*) stands within what it stands for"),
+        (f"topics.include:\n{LAUGHS}", "archive.yaml: with its aliases (*) it holds more than 100,000 values"),
+        ("backup:\n  <<: {codec: snappy}", "archive.yaml:3: merge keys (<<) are not taken; write the keys out"),
+        *[
+            (f"kafka.sasl.password: '{text}'", "archive.yaml:2: kafka.sasl.password: a ${ that is neither ${NAME} nor")
+            for text in ("${MY-PASS}", "${PASS:-hunter2}", "${file:}", "${env:PASS}", "${PASS", "a${1}", "${}")
+        ],
+    ],
+)
+def test_what_would_be_taken_wrong_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    said = refusal(tmp_path, f"storage.url: s3://bucket\n{text}\n")
+    assert message in said
+    assert "hunter2" not in said
+
+
+def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
+    found = load(
+        tmp_path, "storage: {url: &here s3://bucket, tags: {a: *here}}\ntopics: {include: &x [a], exclude: *x}"
+    )
+    assert (found.storage.tags, found.topics.include, found.topics.exclude) == ({"a": "s3://bucket"}, ("a",), ("a",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kafka:\n  sasl.password: *hunter2", "archive.yaml:3: not YAML: found undefined alias; a text with any of"),
+        ("kafka:\n  sasl.password: !hunter2!x", "archive.yaml:3: not YAML: found undefined tag handle; a text with"),
+        ("kafka:\n  sasl.password: !hunter2", "archive.yaml:3: a tag (!) is not taken; a text with any of"),
+        ("topics.include: [a, !hunter2 b]", "archive.yaml:2: a tag (!) is not taken; a text with any of"),
+        ("kafka:\n  sasl.password: {hunter2}", "archive.yaml:3: kafka.sasl.password takes a value, not keys; a text"),
+        ("kafka:\n  sasl.password: {a: {hunter2: b}}", "archive.yaml:3: kafka.sasl.password takes a value, not keys"),
+        ("kafka:\n  sasl: {password: {hunter2: b}}", "archive.yaml:3: kafka.sasl.password takes a value, not keys"),
+        ("kafka: {sasl.password: a,hunter2}", "archive.yaml:2: kafka: a key has no value; a text with any of"),
+        (
+            "kafka: {sasl.passwrd: {hunter2}}",
+            "archive.yaml:2: unknown key kafka.sasl.passwrd; did you mean kafka.sasl.password?",
+        ),
+        (
+            "kafka: {sasl.passwrd: {hunter2: x}}",
+            "archive.yaml:2: unknown key kafka.sasl.passwrd; did you mean kafka.sasl.pass",
+        ),
+        (
+            "kafka.sasl.passwrd: {a: {hunter2: x}}",
+            "archive.yaml:2: unknown key kafka.sasl.passwrd; did you mean kafka.sasl.",
+        ),
+        ("kafka: {sasl: {hunter2: x}}", "archive.yaml:2: unknown key below kafka.sasl"),
+        ("kafka: {ssl.key: {hunter2: x}}", "archive.yaml:2: unknown key below kafka.ssl.key"),
+        (
+            "kafka: {sasl: {passwrd: hunter2}}",
+            "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.password?",
+        ),
+        ("kafak: {sasl.password: {hunter2: x}}", "archive.yaml:2: unknown key kafak; did you mean kafka?"),
+        ("sasl.password: {hunter2: x}", "archive.yaml:2: unknown key sasl.password"),
+        ("kafka: {geheim: [hunter2, {hunter2: x}]}", "archive.yaml:2: kafka.geheim is no mapping"),
+        ("kafka:\n  ? [sasl.password, hunter2]\n  : x", "archive.yaml:3: kafka: a key is a text, not a list"),
+        ("? {hunter2: x}\n: x", "archive.yaml:2: the file: a key is a text, not a list or a mapping"),
+        ('kafka:\n  sasl.password: "\\q hunter2"', "archive.yaml:3: not YAML: found unknown escape character 'q'"),
+        (
+            "kafka:\n  sasl.password: 'x' hunter2",
+            "archive.yaml:3: not YAML: expected <block end>, but found '<scalar>'",
+        ),
+        ("storage.endpoint: http://u:hunter2@h:1/", "archive.yaml:2: storage.endpoint: '********@h:1/' is not like"),
+        ("metrics.listen: u:hunter2@h:1", "archive.yaml:2: metrics.listen: '********@h:1' is not like"),
+    ],
+)
+def test_messages_do_not_repeat_what_may_be_a_password(tmp_path: Path, text: str, message: str) -> None:
+    said = refusal(tmp_path, f"storage.url: s3://bucket\n{text}\n")
+    assert message in said
+    assert "hunter2" not in said
+
+
+def test_messages_do_not_repeat_a_password_in_a_url(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "storage.url: s3://me:hunter2@bucket/p")
+    assert said.startswith("archive.yaml:1: storage.url: '********@bucket' cannot be a bucket")
+    assert "hunter2" not in refusal(tmp_path, "storage.url: http://me:hunter2@bucket/p")
+    with pytest.raises(UsageError, match=r"^--url: '\*+@bucket' cannot be a bucket"):
+        config_from_url("s3://me:hunter2@bucket/p")
+
+
+def test_what_is_no_configuration_is_not_read_for_ever() -> None:
+    with pytest.raises(UsageError, match="/dev/zero: is larger than 4,194,304 characters"):
+        load_config(Path("/dev/zero"))
 
 
 def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +291,8 @@ def test_a_target_is_a_cluster_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_url_alone_is_enough_to_read() -> None:
     assert config_from_url("s3://bucket").storage.prefix == ""
-    for wrong in ("bucket/prefix", "s3://", "s3://bucket//x", "gs://bucket", "s3://bucket/with space"):
+    hostile = ("s3://bucket/\x1b[31m", "s3://bucket/\udcff")
+    for wrong in ("bucket/prefix", "s3://", "s3://bucket//x", "gs://bucket", "s3://bucket/with space", *hostile):
         with pytest.raises(UsageError, match=r"^--url: '.*' is not like s3://bucket/prefix"):
             config_from_url(wrong)
 
@@ -239,3 +344,15 @@ def test_quantities() -> None:
 
 def test_levels_have_defaults() -> None:
     assert [BackupConfig(codec=codec).level for codec in ("zstandard", "deflate", "snappy", "null")] == [1, 6, 0, 0]
+
+
+def test_an_object_s_address_goes_the_way_that_the_configuration_of_its_bucket_knows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ARCHIVER_CONFIG", raising=False)
+    assert config_of_bucket("s3://bucket").storage.endpoint is None
+    Path("archive.yaml").write_text("storage: {url: s3://bucket/kafka, endpoint: 'http://localhost:9000'}\n", "utf-8")
+    found = config_of_bucket("s3://bucket").storage
+    assert (found.url, found.endpoint) == ("s3://bucket", "http://localhost:9000")
+    assert config_of_bucket("s3://bucket-2").storage.endpoint is None

@@ -16,6 +16,7 @@ from archiver.control import (
     Stretch,
     TopicFact,
     append_fact,
+    decode_fact,
     facts,
     latest_fact,
     read_topic,
@@ -469,3 +470,26 @@ def test_a_branch_of_what_is_not_there_is_refused() -> None:
         cut(store, 0, 0, 95, topic_id="B")
     with pytest.raises(KeyError):
         fact_of(Life(life=0, topic_id="A")).life_of_partition("B", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"partitions": 10**9}, "cannot be: partitions 1000000000"),
+        ({"lives": [{"life": 0, "topic_id": ["A"], "parent": None}]}, r"cannot be: topic id \['A'\]"),
+        ({"lives": [{"life": 0, "topic_id": None, "parent": None}]}, "cannot be: topic id None"),
+    ],
+)
+def test_a_fact_that_would_cost_or_break_its_readers_is_damage(change: Fact, message: str) -> None:
+    store = MemoryStore()
+    settle_topic(store, LAYOUT, topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    append_fact(store, LAYOUT, STREAM, lambda latest: {**(latest or {}), **change})
+    with pytest.raises(CorruptSegmentError, match=message):
+        read_topic(store, LAYOUT, "t")
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 990, 2000, 100_000])
+def test_json_that_is_nested_without_end_is_damage(depth: int) -> None:
+    deep = b'{"format": 1, "sha256": "x", "deep": ' + b"[" * depth + b"]" * depth + b"}"
+    with pytest.raises(CorruptSegmentError, match=r"^the/key: "):
+        decode_fact(deep, "the/key")

@@ -15,7 +15,8 @@ from archiver.metrics import METRICS, metrics_page
 from tests.support.brokers import REPOSITORY
 from tests.support.secure_broker import Certificates
 
-PAGES = ("README.md", "docs/operations.md")
+OF_SPARK_SUBMIT = {"--archives", "--deploy-mode", "--files", "--master", "--py-files"}
+PAGES = ("README.md", "docs/operations.md", "docs/clusters.md")
 
 
 def text_of(page: str) -> str:
@@ -52,19 +53,20 @@ def test_options_exist(page: str) -> None:
     prose = re.sub(
         r"kafka-[a-z-]+\.sh[^`\n]*|`pip [^`]*`", "", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     )
-    help_texts = "".join(
-        _help_of(command) for command in ("backup", "ls", "cat", "inspect", "verify", "restore", "demo")
-    )
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) - {"--help", "--recursive"}
+    commands = ("backup", "ls", "cat", "inspect", "verify", "restore", "query", "spark-env pack", "demo")
+    help_texts = "".join(map(_help_of, commands))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) - {"--help", "--recursive", *OF_SPARK_SUBMIT}
     assert named
     assert sorted(option for option in named if option not in help_texts) == []
 
 
 def _help_of(command: str) -> str:
-    (subparsers,) = (action for action in _parser()._actions if action.dest == "command" or action.choices)
-    assert isinstance(subparsers.choices, dict)
-    parser = subparsers.choices[command]
-    return str(parser.format_help())
+    parser = _parser()
+    for word in command.split():
+        (subparsers,) = (action for action in parser._actions if isinstance(action.choices, dict))
+        assert isinstance(subparsers.choices, dict)
+        parser = subparsers.choices[word]
+    return parser.format_help()
 
 
 def configurations() -> list[str]:

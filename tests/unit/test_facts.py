@@ -1,6 +1,8 @@
 """docs/format.md §4: facts as text and back; what cannot be is refused by name."""
 
+import hashlib
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -59,6 +61,8 @@ TEXTS = {
     "encryption": "none",
 }
 METADATA = {f"archiver-{name}": text for name, text in TEXTS.items()}
+# What coreutils make of the lines: sort, sha256sum.
+CHECKSUM = "804addc83b29db088c334ad0080513ac7dfc2c2daa566ec36561680fb87b1a2e"
 
 longs = st.integers(-(2**63), 2**63 - 1)
 ids = st.text("ABCxyz019_-", max_size=22)
@@ -99,7 +103,7 @@ def segment_facts(draw: st.DrawFn) -> SegmentFacts:
 
 
 def test_the_texts_are_those_of_the_format() -> None:
-    assert FACTS.to_metadata() == METADATA
+    assert FACTS.to_metadata() == METADATA | {"archiver-facts-sha256": CHECKSUM}
     assert FACTS.to_header() == {f"archiver.{name}": text for name, text in TEXTS.items()}
     assert facts_from_metadata(METADATA, "k") == FACTS
 
@@ -114,6 +118,27 @@ def test_what_is_written_is_read(facts: SegmentFacts) -> None:
 
 def test_others_metadata_is_no_matter() -> None:
     assert facts_from_metadata(METADATA | {"s3b-last-modified": "x", "archiver-new-in-1.7": "y"}, "k") == FACTS
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_fact_that_was_changed_in_the_metadata_is_found(name: str) -> None:
+    written = FACTS.to_metadata()
+    changed = {"leader-epoch": "4", "min-timestamp": "-2", "holes": "", "timestamp-types": "0"}
+    text = changed.get(name, written[f"archiver-{name}"].replace("0", "1") + "1")
+    with pytest.raises((CorruptSegmentError, FormatTooNewError), match="the/key: "):
+        facts_from_metadata(written | {f"archiver-{name}": text}, "the/key")
+
+
+def test_a_fact_that_could_be_is_not_believed_against_the_checksum() -> None:
+    with pytest.raises(CorruptSegmentError, match="the/key: its facts are not those that were written"):
+        facts_from_metadata(FACTS.to_metadata() | {"archiver-next": "9999"}, "the/key")
+
+
+def test_a_later_program_may_add_facts_under_the_checksum() -> None:
+    lines = sorted(f"{name}: {text}\n" for name, text in (METADATA | {"archiver-new": "y"}).items())
+    checksum = hashlib.sha256("".join(lines).encode()).hexdigest()
+    later = METADATA | {"archiver-new": "y", "archiver-facts-sha256": checksum}
+    assert facts_from_metadata(later, "k") == FACTS
 
 
 @pytest.mark.parametrize("metadata", [{}, {"writer": "someone"}, {"archiver.base": "1"}])
@@ -166,3 +191,34 @@ def test_facts_that_cannot_be_are_corrupt(name: str, text: str) -> None:
 def test_every_fact_is_checked_where_it_is_made() -> None:
     with pytest.raises(ValueError, match="base <= first"):
         replace(FACTS, next=180)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("next", str(10**30)),
+        ("max-timestamp", str(2**63)),
+        ("min-timestamp", str(-(2**63) - 1)),
+        ("bytes", "9" * 400),
+        ("bytes", "-1"),
+        ("largest-record", "-1"),
+        ("source-bytes", str(2**63)),
+        ("leader-epoch", str(2**31)),
+        ("leader-epoch", "-2"),
+        ("digest", "f" * 30),
+    ],
+)
+def test_a_number_that_no_offset_time_or_size_can_be_is_damage(name: str, text: str) -> None:
+    """Where nothing else tells: in metadata from before there was a checksum."""
+    with pytest.raises(CorruptSegmentError, match="the/key: facts that cannot be: a number that is too "):
+        facts_from_metadata(METADATA | {f"archiver-{name}": text}, "the/key")
+
+
+def test_no_flipped_bit_turns_the_checksum_off() -> None:
+    written = FACTS.to_metadata()
+    checksum = written.pop("archiver-facts-sha256")
+    for place, bit in product(range(len("archiver-facts-sha256")), range(8)):
+        name = bytearray(b"archiver-facts-sha256")
+        name[place] ^= 1 << bit
+        with pytest.raises(CorruptSegmentError, match="the/key: "):
+            facts_from_metadata(written | {name.decode("latin-1"): checksum}, "the/key")

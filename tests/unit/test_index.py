@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
 from archiver.facts import Hole, HoleCause, SegmentFacts
 from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
-from archiver.index_file import IndexEntry, decode_member, encode_index, facts_of, place_of, split_members
+from archiver.index_file import IndexEntry, decode_member, encode_index, facts_of, place_of, split_file
 from archiver.inventory import Inventory, Segment, read_inventory
 from archiver.layout import Layout, SegmentKey
-from archiver.listing import ListedSegment
 from archiver.store import Body, ListedObject
 from tests.support.memory_store import CountingStore, MemoryStore, StoredObject
 from tests.support.segments import facts_of as plain_facts
+from tests.support.segments import known_facts
 
 LAYOUT = Layout("p")
 ENOUGH = 40  # segments: fewer are asked for without a look at the index
@@ -110,7 +110,7 @@ def entries(draw: st.DrawFn) -> IndexEntry:
 def test_what_is_written_is_read(written: list[IndexEntry]) -> None:
     found = {
         (directory, place): facts_of(row)
-        for directory, member in split_members(encode_index(written), "k").items()
+        for directory, member in split_file(encode_index(written), "k").members.items()
         for place, row in decode_member(member, "k").items()
     }
     assert found == {((one.key.topic, one.key.life), place_of(one.key)): one.facts for one in written}
@@ -136,7 +136,7 @@ def test_every_byte_that_is_changed_or_cut_is_noticed_or_harmless() -> None:
     noticed = 0
     for one in broken:
         try:
-            for member in split_members(one, "k").values():
+            for member in split_file(one, "k").members.values():
                 assert {place: facts_of(row) for place, row in decode_member(member, "k").items()} == truth
         except CorruptSegmentError:
             noticed += 1
@@ -174,7 +174,7 @@ def test_an_entry_of_another_object_is_not_believed() -> None:
     write(store, second, b"t 000001, and more", replace(second.facts, bytes=888))
     inventory, heads = read_counting(store)
     assert heads == 2
-    assert [one.facts.bytes for one in segments_of(inventory)[:3]] == [777, 888, 1]
+    assert [known_facts(one).bytes for one in segments_of(inventory)[:3]] == [777, 888, 1]
 
 
 def test_an_object_that_is_gone_is_gone() -> None:
@@ -194,10 +194,7 @@ def test_an_object_that_is_gone_is_gone() -> None:
 
 def found_in(store: MemoryStore, entry: IndexEntry) -> SegmentFacts | None:
     """What the index says of an object that would be listed as the entry has it."""
-    name = LAYOUT.segment_key(entry.key)
-    item = ListedObject(key=name, size=entry.size, etag=entry.etag, last_modified=MOMENT)
-    directory = (entry.key.topic, entry.key.life)
-    return read_index(store, LAYOUT, {directory}).find(ListedSegment(entry.key, item))
+    return read_index(store, LAYOUT, entry.key.topic.__eq__).find(entry.key, entry.size, entry.etag)
 
 
 def test_a_later_file_wins_and_no_etag_is_no_proof() -> None:
@@ -223,7 +220,7 @@ def test_merged_segments_and_lives_are_not_mixed_up(topic: str) -> None:
     store.put_if_absent(LAYOUT.segment_key(key), b"t 000000", facts.to_metadata())
     inventory, heads = read_counting(store)
     assert heads == 1
-    assert inventory.partitions[name, key.life][0].segments[0].facts.bytes == 99
+    assert known_facts(inventory.partitions[name, key.life][0].segments[0]).bytes == 99
 
 
 BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
@@ -243,13 +240,17 @@ BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def gzip_line(value: object) -> bytes:
+    return zlib_line(json.dumps(value).encode())
+
+
+def zlib_line(text: bytes) -> bytes:
     packer = zlib.compressobj(wbits=31)
-    return packer.compress(json.dumps(value).encode()) + packer.flush()
+    return packer.compress(text) + packer.flush()
 
 
 def gzip_wrong(content: bytes, **changes: object) -> bytes:
     """The same file with other columns."""
-    ((_, member),) = split_members(content, "k").items()
+    ((_, member),) = split_file(content, "k").members.items()
     columns = json.loads(zlib.decompress(member, wbits=31)) | changes
     changed = gzip_line(columns)
     return gzip_line({"format": 1, "directories": [["t", 0, len(changed)]]}) + changed
@@ -272,14 +273,32 @@ def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], by
 
 def test_a_later_format_is_told_as_such() -> None:
     with pytest.raises(FormatTooNewError, match="k: format 2 is newer"):
-        split_members(gzip_line({"format": 2, "directories": []}), "k")
+        split_file(gzip_line({"format": 2, "directories": []}), "k")
+
+
+@pytest.mark.parametrize("facts", [[], {"t": "1"}, {"t": -1}, {"t": 10**6}, {"t": True}])
+def test_numbers_of_facts_that_cannot_be_are_no_index(facts: object) -> None:
+    with pytest.raises(CorruptSegmentError, match="not an index"):
+        split_file(gzip_line({"format": 1, "directories": [], "facts": facts}), "k")
+    assert split_file(gzip_line({"format": 1, "directories": []}), "k").newest_facts == {}  # of earlier programs
+
+
+def test_the_index_tells_how_large_topics_are() -> None:
+    store = MemoryStore()
+    entries = [*fill(store, "small", 3), *fill(store, "large", 7)]
+    other_life = key_of(0, "small", life=1)
+    entries.append(IndexEntry(other_life, 1000, "etag", plain_facts(0, 1)))
+    append_to_index(store, LAYOUT, entries[:4])
+    append_to_index(store, LAYOUT, [*entries[2:]])
+    small = sum(entry.size for entry in entries[:3]) + 1000
+    assert read_index(store, LAYOUT).sizes() == {"small": small, "large": sum(entry.size for entry in entries[3:10])}
 
 
 def test_a_topic_alone_needs_nothing_of_the_others() -> None:
     store = CountingStore()
     append_to_index(store, LAYOUT, fill(store) + fill(store, "u"))
     (content,) = [found.body for key, found in store.objects.items() if "/index/" in key]
-    members = split_members(content, "k")
+    members = split_file(content, "k").members
     assert members.keys() == {("t", 0), ("u", 0)}
     damaged = content.replace(members["u", 0], b"x" * len(members["u", 0]))
     store.objects[LAYOUT.index_key(0, 0)] = StoredObject(damaged, {}, MOMENT)
@@ -364,20 +383,24 @@ class RacingStore(MemoryStore):
 
 
 def test_writers_at_once_take_the_next_number() -> None:
+    """Also one that is always overtaken between its listing and its put."""
     store = MemoryStore()
-    first, second, third = fill(store, count=3)
+    entries = fill(store, count=5)
+    first, last, *others = entries
 
     class Overtaken(MemoryStore):
-        def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
-            if not any("/index/" in name for name in store.objects):
-                append_to_index(store, LAYOUT, [second])
-            return store.put_if_absent(key, body, metadata)
+        def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+            listed = list(store.list(prefix, start_after))
+            if prefix == LAYOUT.index_generation_prefix(0):
+                for entry in others:
+                    append_to_index(store, LAYOUT, [entry])
+            yield from listed
 
     other = Overtaken()
     other.objects = store.objects
-    assert append_to_index(other, LAYOUT, [first]) == 2
-    assert append_to_index(store, LAYOUT, [third]) == 3
-    assert [found_in(store, one) for one in (first, second, third)] == [one.facts for one in (first, second, third)]
+    assert append_to_index(other, LAYOUT, [first]) == 4
+    assert append_to_index(store, LAYOUT, [last]) == 5
+    assert [found_in(store, one) for one in entries] == [one.facts for one in entries]
 
 
 def test_strange_names_in_the_index_harm_nobody() -> None:
@@ -402,3 +425,24 @@ def test_what_is_not_written_yet_is_bounded_and_keeps_its_order() -> None:
     for _ in range(6000):
         fresh.note(one)
     assert len(fresh) == 5000
+
+
+def test_a_file_that_expands_without_end_is_stopped() -> None:
+    """16 MB of blanks in 16 KB, as the first line and as a topic directory's."""
+    bomb = zlib_line(b'{"format": 1, "directories": []' + b" " * (16 << 20) + b"}")
+    assert len(bomb) < 20_000
+    entry = fill(MemoryStore(), count=1)[0]
+    header = gzip_line({"format": 1, "directories": [["t", 0, len(bomb)]]})
+    for broken in (lambda: split_file(bomb, "k"), lambda: decode_member(bomb, "k")):
+        with pytest.raises(CorruptSegmentError, match=r"^k: not an index"):
+            broken()
+    assert split_file(header + bomb, "k").members == {("t", 0): bomb}
+    assert split_file(encode_index([entry]), "k").members
+
+
+def test_json_that_is_nested_without_end_is_no_index() -> None:
+    store = MemoryStore()
+    content = zlib_line(b'{"format": 1, "directories": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    key = LAYOUT.index_key(0, 0)
+    store.put_if_absent(key, content, {})
+    assert read_index(store, LAYOUT).unreadable.keys() == {key}

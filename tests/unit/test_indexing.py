@@ -8,12 +8,14 @@ from collections.abc import Mapping
 import pytest
 
 import archiver.indexing
+from archiver.control import settle_topic
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
 from archiver.index import MOST_FILES, FreshEntries
-from archiver.index_file import IndexEntry
+from archiver.index_file import IndexEntry, split_file
 from archiver.indexing import EVERY_S, Indexer
 from archiver.layout import Layout, SegmentKey
 from archiver.store import Body
+from archiver.verify import check_listing
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -112,6 +114,19 @@ def test_what_may_work_later_is_tried_again() -> None:
     world.store.error = None
     world.indexer.write()
     assert (len(world.store.files), len(world.fresh)) == (1, 0)
+
+
+def test_control_facts_of_topics_without_a_record_are_remembered_once() -> None:
+    world = World()
+    for topic in ("empty", "t"):
+        settle_topic(world.store, LAYOUT, topic=topic, topic_id=topic, cluster_id="c", partitions=1, configs={})
+    for told in ({"empty": 0, "t": 0}, {"t": 0}):
+        world.put()
+        world.indexer.write()
+        assert split_file(world.store.objects[world.store.files[-1]].body, "k").newest_facts == told
+    empty = LAYOUT.fact_key("topics/empty", 0)
+    world.store.delete([empty])
+    assert [one for one in check_listing(world.store, LAYOUT).problems if one.startswith(f"{empty}: is gone")]
 
 
 def test_many_files_become_a_generation_but_not_at_a_stop() -> None:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import CorruptSegmentError
+from archiver.facts import Bounds, SegmentFacts
 from archiver.inventory import (
+    EMPTY,
     ArchivedEnd,
     Damage,
     Gap,
@@ -25,7 +27,9 @@ from archiver.inventory import (
 from archiver.layout import Layout, SegmentKey
 from archiver.store import ObjectInfo
 from tests.support.memory_store import CountingStore, MemoryStore
-from tests.support.segments import facts_of
+from tests.support.old_archive import old_file, old_key
+from tests.support.records import Rec
+from tests.support.segments import facts_of, known_facts
 
 LAYOUT = Layout("p")
 OFFSETS = 60  # histories end below; every offset is asked about
@@ -39,7 +43,7 @@ def segment(base: int, next_offset: int, *, merged: bool = False) -> Segment:
 def put(store: MemoryStore, segments: list[Segment], **key: object) -> None:
     for one in segments:
         name = LAYOUT.segment_key(replace(one.key, **key))  # type: ignore[arg-type]
-        assert store.put_if_absent(name, b"x", one.facts.to_metadata())
+        assert store.put_if_absent(name, b"x", known_facts(one).to_metadata())
 
 
 # --- any set of objects
@@ -97,6 +101,65 @@ def test_the_position_is_the_end_of_what_hangs_together(pile: list[Segment]) -> 
     while any(covers(one, position) for one in pile):
         position += 1
     assert arrange(pile).position == position
+
+
+# --- objects of v1.0 among them
+
+
+def old_segment(base: int, next_offset: int) -> Segment:
+    key = SegmentKey(topic="t", partition=0, base=base)
+    bounds = Bounds(base=base, first=base, last=next_offset - 1)
+    return Segment(key=key, object_key=LAYOUT.segment_key(key), size=1, etag="e", facts=bounds)
+
+
+mixed_piles = st.lists(st.tuples(ranges, st.booleans()), unique_by=lambda row: row[0][0]).map(
+    lambda rows: [(old_segment if old else segment)(base, next_offset) for (base, next_offset), old in rows]
+)
+
+
+@given(mixed_piles)
+def test_what_v1_does_not_tell_is_said(pile: list[Segment]) -> None:
+    inventory = arrange(pile)
+    ordered = sorted(pile, key=lambda one: one.facts.base)
+    end = max((one.facts.next for one in pile), default=0)
+    # Its writers begin where a log begins, and say nothing of what was below.
+    start = ordered[0].facts.base if ordered and isinstance(ordered[0].facts, Bounds) else 0
+    for offset in range(2 * OFFSETS + 1):
+        holders = [one for one in ordered if covers(one, offset)]
+        missing = [gap for gap in inventory.gaps if gap.first_offset <= offset <= gap.last_offset]
+        assert len(missing) == (1 if start <= offset < end and not holders else 0)
+        for gap in missing:
+            beside = [*reader_of(inventory, gap.first_offset - 1), *reader_of(inventory, gap.last_offset + 1)]
+            assert gap.is_certain == all(isinstance(one.facts, SegmentFacts) for one in beside)
+        assert [one.facts for one in reader_of(inventory, offset)] == [one.facts for one in holders[:1]]
+        doubtful = len(holders) > 1 and any(isinstance(one.facts, Bounds) for one in holders)
+        told = [lap for lap in inventory.overlaps if lap.first_offset <= offset <= lap.last_offset]
+        assert not doubtful or told
+        assert not told or len(holders) > 1
+
+
+def test_gaps_and_overlaps_of_v1_are_problems() -> None:
+    pile = [old_segment(7, 10), old_segment(9, 12), old_segment(14, 16), segment(16, 20), segment(22, 25)]
+    first, second = (one.object_key for one in pile[:2])
+    gap, doubtful_gap, overlap = problems_of("t", 0, arrange(pile), ())
+    assert gap == "t-0: offsets 20-21 are missing from the archive"
+    assert doubtful_gap == "t-0: offsets 12-13 are in no object, and v1.0 does not tell whether they ever were records"
+    assert overlap.startswith(f"t-0: offsets 9-9 are in {first} and in {second}, and v1.0 does not tell")
+
+
+def test_a_v1_object_is_known_by_its_ends_and_never_enters_the_index() -> None:
+    store = MemoryStore()
+    records = [Rec(at, at, -1, None, b"v") for at in range(100)]
+    for base in range(0, 100, 10):
+        content = old_file(records[base : base + 10], "t", 0)
+        store.put_if_absent("p/" + old_key("t", 0, base), content, {"by": "somebody"})
+    for _ in range(2):
+        found = read_inventory(store, LAYOUT).partitions["t", 0][0]
+        assert [one.facts for one in found.segments] == [
+            Bounds(base=base, first=base, last=base + 9) for base in range(0, 100, 10)
+        ]
+        assert found.gaps == ()
+    assert all(key.startswith("p/topics/") for key in store.objects)
 
 
 # --- lives that go on from each other
@@ -249,10 +312,11 @@ def test_what_is_missing_is_reported_with_both_ends() -> None:
     assert [str(gap) for gap in inventory.gaps] == ["0-3", "5-6", "10-19"]
     assert inventory.gaps[0] == Gap(first_offset=0, last_offset=3)
     assert inventory.position == 0
-    assert problems_of("t", 7, inventory, ["x.data: damaged"]) == [
-        "x.data: damaged",
-        "t-7: offsets 0-3, 5-6, 10-19 are missing from the archive",
-    ]
+    missing = "t-7: offsets 0-3, 5-6, 10-19 are missing from the archive"
+    assert problems_of("t", 7, inventory, []) == [missing]
+    assert problems_of("t", 7, inventory, ["x.data: damaged"]) == [f"x.data: damaged; {missing}"]
+    assert problems_of("t", 7, inventory, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too", missing]
+    assert problems_of("t", 7, EMPTY, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too"]
 
 
 def test_what_lies_below_an_offset_is_left_out_with_its_gaps() -> None:
@@ -366,6 +430,25 @@ def test_a_newest_segment_without_facts_stops_a_writer() -> None:
         position_of(store, LAYOUT, "t", 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (
+            known_facts(segment(5, 7)).to_metadata() | {"archiver-next": "9999"},
+            "its facts are not those that were written",
+        ),
+        (known_facts(segment(4, 7)).to_metadata(), "its facts cover 4..7, its name says otherwise"),
+    ],
+    ids=["changed", "of another object"],
+)
+def test_a_writer_does_not_go_on_where_changed_metadata_says(metadata: Mapping[str, str], message: str) -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    store.put_if_absent(LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", metadata)
+    with pytest.raises(CorruptSegmentError, match=message):
+        position_of(store, LAYOUT, "t", 0, 0)
+
+
 def test_the_widest_merged_segment_tells_the_position() -> None:
     """The last in name order is a narrow one that waits for its sweep, beside a late writer's."""
     store = MemoryStore()
@@ -383,9 +466,9 @@ def test_strangers_do_not_move_the_position() -> None:
 def test_the_epoch_is_that_of_the_segment_that_holds_the_end() -> None:
     store = MemoryStore()
     plain, merged = segment(5, 7), segment(0, 20, merged=True)
-    store.put_if_absent(plain.object_key, b"x", replace(plain.facts, leader_epoch=3).to_metadata())
+    store.put_if_absent(plain.object_key, b"x", replace(known_facts(plain), leader_epoch=3).to_metadata())
     assert position_of(store, LAYOUT, "t", 0, 0) == ArchivedEnd(
         next=7, leader_epoch=3, topic_id="t", cluster_id="c", key=plain.object_key
     )
-    store.put_if_absent(merged.object_key, b"x", replace(merged.facts, leader_epoch=8).to_metadata())
+    store.put_if_absent(merged.object_key, b"x", replace(known_facts(merged), leader_epoch=8).to_metadata())
     assert position_of(store, LAYOUT, "t", 0, 0).leader_epoch == 8

@@ -1,7 +1,6 @@
 """Frames, however they arrive; and what listens at a port without being a broker."""
 
 import asyncio
-import logging
 import struct
 from collections.abc import Sequence
 
@@ -76,7 +75,6 @@ def test_something_else_at_the_port_is_told_soon_and_in_one_line(
             ):
                 raise AssertionError("it is no broker")
 
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # as the program has it
     with pytest.raises(KafkaTemporaryError, match=r"127\.0\.0\.1"):
         asyncio.run(connect())
     assert not caplog.records

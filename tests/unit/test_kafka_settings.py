@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from archiver.errors import UsageError
+from archiver.errors import KafkaError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.tokens import Token, Tokens
 
@@ -63,11 +63,17 @@ def test_the_java_name_of_the_timeout_is_understood() -> None:
         ({"retry_backoff_ms": "soon"}, r"retry\.backoff\.ms .*'soon'"),
         ({"retry_backoff_ms": 0}, r"retry\.backoff\.ms must be above 0"),
         ({"retry_backoff_ms": True}, r"retry\.backoff\.ms .*True"),
+        (
+            {"security_protocol": "sasl_plaintext", "sasl_mechanism": "SCRAM-SHA-512", "sasl_mechanisms": "PLAIN"},
+            r"sasl\.mechanism and sasl\.mechanisms mean the same and differ; keep one",
+        ),
         ({"socket_timeout_ms": 1, "request_timeout_ms": 2}, r"mean the same"),
         ({"bootstrap_servers": ""}, r"bootstrap\.servers is missing"),
         ({"bootstrap_servers": None}, r"bootstrap\.servers is missing"),
         ({"bootstrap_servers": "a:1,,b:2"}, r"'' is not host:port"),
         ({"bootstrap_servers": "PLAINTEXT://a:1"}, r"'PLAINTEXT://a:1' is not host:port"),
+        ({"bootstrap_servers": "a:99999"}, r"'a:99999' is not host:port"),
+        ({"bootstrap_servers": "a:0"}, r"'a:0' is not host:port"),
         ({"bootstrap_servers": "a:port"}, r"'a:port' is not host:port"),
     ],
     ids=str,
@@ -75,6 +81,24 @@ def test_the_java_name_of_the_timeout_is_understood() -> None:
 def test_what_cannot_be_honoured_is_refused_by_name(properties: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(**properties)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"bootstrap_servers": "me:hunter2@a:1"}, r"'\*+@a:1' is not host:port"),
+        ({"bootstrap_servers": "me:hun,ter2@a:1,b:1"}, r"'\*+@a:1,b:1' is not host:port"),
+        (
+            {"security_protocol": "ssl", "ssl_certificate_pem": "x", "ssl_key_location": "-----BEGIN hunter2"},
+            r"ssl\.key\.location: is the text of a PEM file, not its path; give it as ssl\.key\.pem",
+        ),
+    ],
+    ids=["user", "comma", "key"],
+)
+def test_what_may_be_a_secret_is_not_repeated(properties: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        parse(**properties)
+    assert not [part for part in ("hunter2", "ter2") if part in str(caught.value)]
 
 
 PASSWORD = {"sasl_username": "alice", "sasl_password": "pa55-word"}
@@ -118,13 +142,28 @@ def test_a_token_is_fetched_once_until_it_is_about_to_expire() -> None:
     class Source:
         def fetch(self, now_s: float) -> Token:
             fetched.append(now_s)
-            return Token(f"token {len(fetched)}", now_s + 300)
+            return Token(f"token-{len(fetched)}", now_s + 300)
 
     tokens = Tokens(Source(), {"a": "b"}, clock=lambda: now_s[0])  # type: ignore[arg-type]
-    assert [tokens.current().text for _ in range(3)] == ["token 1"] * 3
+    assert [tokens.current().text for _ in range(3)] == ["token-1"] * 3
     now_s[0] += 239
-    assert tokens.current().text == "token 1"
+    assert tokens.current().text == "token-1"
     now_s[0] += 2
-    assert tokens.current().text == "token 2"
+    assert tokens.current().text == "token-2"
     assert fetched == [1000.0, 1241.0]
-    assert "token 2" not in repr(tokens.current())
+    assert "token-2" not in repr(tokens.current())
+
+
+def test_a_token_that_has_expired_is_not_shown() -> None:
+    class Source:
+        def fetch(self, now_s: float) -> Token:
+            return Token("opaque.token", now_s - 90)
+
+        def __str__(self) -> str:
+            return "msk:token"
+
+    tokens = Tokens(Source(), {}, clock=lambda: 1_700_000_000.0)  # type: ignore[arg-type]
+    with pytest.raises(
+        KafkaError, match=r"msk:token gave one that had expired at 2023-11-14T22:11:50\+00:00, 90 s ago"
+    ):
+        tokens.current()

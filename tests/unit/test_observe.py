@@ -5,12 +5,14 @@ import json
 import logging
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from archiver.observe import LogField, Pace, Progress, set_up_logs, spell_seconds
+from archiver.observe import LogField, Pace, Progress, progress_log, set_up_logs, spell_seconds
 
 log = logging.getLogger("archiver.test")
 
@@ -87,8 +89,22 @@ def test_progress_is_a_log_line_every_few_seconds(capsys: pytest.CaptureFixture[
     assert {line["activity"] for line in lines} == {"backup"}
 
 
+def test_what_is_told_before_a_long_silence_is_logged_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs("json")
+    progress = Progress("verify", every_s=0.05)
+    progress.tell("starting Spark")
+    err, late_s = "", time.monotonic() + 20
+    while not err and time.monotonic() < late_s:
+        threading.Event().wait(0.01)
+        err = capsys.readouterr().err
+    assert json.loads(err)["message"] == "starting Spark"
+    progress.close()
+    assert capsys.readouterr().err == ""
+
+
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_logs()
+    set_up_logs(quiet=True)
+    progress_log.info("compiling kernels")
     progress = Progress("backup", quiet=True, every_s=0)
     progress.tell("1 record")
     progress.close()
@@ -113,6 +129,18 @@ def test_on_a_terminal_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is there again
 
 
+def test_on_a_terminal_that_cannot_change_a_line_there_are_more_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    set_up_logs()
+    progress = Progress("restore", every_s=0)
+    progress.tell("1 record")
+    progress.close()
+    assert terminal.getvalue().endswith(" INFO archiver.progress: 1 record activity=restore seconds=0.0\n")
+
+
 def test_pace_tells_rate_and_time_left_of_what_was_done_since_it_began() -> None:
     now_s = [100.0]
     pace = Pace(lambda: now_s[0])
@@ -121,6 +149,6 @@ def test_pace_tells_rate_and_time_left_of_what_was_done_since_it_began() -> None
     assert pace.tell(600, 1000) == "60%, 20/s, 20 s left"
     now_s[0] += 90
     assert pace.tell(600, 100_000) == "0%, 2/s, 13 h 48 min left".replace("2/s, ", "")
-    assert pace.tell(600, 600) == "100%, 0 s left"
+    assert pace.tell(600, 600) == "100%"
     assert Pace(lambda: 0.0).tell(0, 0) == ""
     assert [spell_seconds(one) for one in (0.4, 59.6, 61, 3600)] == ["0 s", "1 min 0 s", "1 min 1 s", "1 h 0 min"]

@@ -9,7 +9,9 @@ import yaml
 from archiver.cli import main
 from archiver.config import load_config
 from archiver.kafka import security, settings
-from archiver.reference import KAFKA_KEYS, MASK, effective, keys, reference_page
+from archiver.kafka_keys import KAFKA_KEYS, SECRET_KEYS, Group, names_of
+from archiver.mask import MASK
+from archiver.reference import effective, keys, reference_page
 from tests.support.brokers import REPOSITORY
 
 SECRETS = {
@@ -26,9 +28,20 @@ def test_the_page_is_what_the_program_says() -> None:
     assert (REPOSITORY / "docs/configuration.md").read_text(encoding="utf-8") == reference_page()
 
 
-def test_every_kafka_key_that_is_taken_is_told() -> None:
-    told = {key for key, _, _ in KAFKA_KEYS} | {"request.timeout.ms", "sasl.mechanisms"}
-    assert told == set(settings._KEYS)
+def test_every_kafka_key_is_taken_by_somebody() -> None:
+    by_settings = {"bootstrap.servers", security.PROTOCOL, *settings._NUMBERS, *settings._TEXTS}
+    assert set(names_of(Group.CLIENT)) == by_settings
+    assert {security.MECHANISM, security._PLURAL} == set(names_of(Group.SASL))
+    by_name = {security._PROVIDER, security._KERBEROS_SERVICE, *security._OIDC_NEEDED, *security._CHOICES}
+    assert by_name <= set(security._KEYS)
+
+
+def test_the_defaults_that_are_told_hold() -> None:
+    told = {key.name: key.default for key in KAFKA_KEYS if key.default not in {"", "none"}}
+    made = settings.KafkaSettings.parse({"bootstrap.servers": "a:1"}).for_confluent()
+    both = told.keys() & made.keys()
+    assert {key: told[key] for key in both} == {key: str(made[key]) for key in both}
+    assert len(both) >= 6
 
 
 def test_every_key_tells_what_it_means_and_takes() -> None:
@@ -46,15 +59,44 @@ def test_what_is_shown_can_be_read_back(tmp_path: Path) -> None:
     )
     first = load_config(path)
     shown: dict[str, object] = dict(effective(first))
-    shown |= {"topics.include": ["a", "b.*"], "topics.exclude": []}
     path.write_text(yaml.safe_dump({key: text for key, text in shown.items() if text}))
     assert load_config(path).model_dump() == first.model_dump()
+
+
+def test_what_is_printed_is_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "archive.yaml"
+    path.write_text(
+        """
+storage: {url: s3://bucket/p, tags: {team: shop, "a b": "c, d: e", "x: y": "$${z", "g\u00fc": "#"}}
+topics: {include: ["a,b", "c{1,2}", "x", "\\\\d+"], exclude: []}
+backup: {start: "20301120000", codec: null, segment: {age: 90s}}
+kafka: {bootstrap.servers: "a:1,b:2", client.id: "$${NAME}"}
+""".replace('"20301120000"', "1970-08-23T23:25:20Z")
+    )
+    first = load_config(path)
+    assert first.topics.include == ("a,b", "c{1,2}", "x", r"\d+")
+    assert main(["config", "show", "-c", str(path)]) == 0
+    path.write_text(capsys.readouterr().out)
+    assert load_config(path).model_dump() == first.model_dump()
+    assert main(["config", "show", "-c", str(path), "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["topics.include"], shown["topics.exclude"]) == (list(first.topics.include), [])
+    assert (shown["backup.start"], shown["kafka.client.id"]) == ("1970-08-23T23:25:20.000Z", "${NAME}")
+
+
+def test_what_a_kafka_key_takes_is_what_is_taken() -> None:
+    takes = {key.name: key.takes for key in KAFKA_KEYS}
+    assert takes[security.PROTOCOL].split(", ") == list(security.Protocol)
+    assert takes[security.MECHANISM].split(", ") == list(security._BY_MECHANISM)
+    assert {key: tuple(takes[key].split(", ")) for key in security._CHOICES} == dict(security._CHOICES)
+    numbers = {key for key, kind in takes.items() if kind == "milliseconds"}
+    assert numbers == set(settings._NUMBERS) & takes.keys()
 
 
 def test_secrets_are_masked_wherever_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert set(SECRETS) == security.SECRET_KEYS
+    assert set(SECRETS) == SECRET_KEYS
     (tmp_path / "password").write_text(f"{SECRETS['sasl.password']}\r\n")
     monkeypatch.setenv("KEY_PASSWORD", SECRETS["ssl.key.password"])
     kafka = {"bootstrap.servers": "a:1", **SECRETS}
@@ -64,13 +106,30 @@ def test_secrets_are_masked_wherever_they_come_from(
     config = load_config(path)
     assert config.kafka["sasl.password"] == SECRETS["sasl.password"]
     shown = dict(effective(config))
-    assert {shown[f"kafka.{key}"] for key in SECRETS} == {MASK}
+    assert [shown[f"kafka.{key}"] for key in SECRETS] == [MASK] * len(SECRETS)
     assert not [secret for secret in SECRETS.values() if secret in repr(config)]
     # They cannot go together: what is refused is told without them, too.
     assert main(["config", "show", "-c", str(path)]) == 2
     said = "".join(capsys.readouterr())
     assert f"{path}:" in said
     assert not [secret for secret in SECRETS.values() if secret in said]
+
+
+def test_a_key_in_a_token_endpoint_is_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kafka = {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "cl1ent-secret",
+        "sasl.oauthbearer.token.endpoint.url": "https://login/token?api_key=hunter2",
+    }
+    path = tmp_path / "archive.yaml"
+    path.write_text(yaml.safe_dump({"kafka": kafka, "storage.url": "s3://bucket"}))
+    assert main(["config", "show", "-c", str(path)]) == 0
+    said = "".join(capsys.readouterr())
+    assert f"https://login/token?{MASK}" in said
+    assert not [secret for secret in ("hunter2", "cl1ent") if secret in said]
 
 
 def test_show_prints_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,15 +1,19 @@
 """What a restore was asked for: which topics, into which, in which order, and under which id."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from archiver.errors import UsageError
-from archiver.restore import RestoreRequest
+from archiver.restore_request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
+from archiver.selection import TopicSelection
 
 NAMES = ["payments", "orders", "orders.dead", "__consumer_offsets"]
 
 
 def test_topics_are_chosen_by_full_match_and_renamed() -> None:
-    request = RestoreRequest.parse("orders|pay.*", ["orders=orders.back"])
+    request = RestoreRequest(topics="orders|pay.*", renames={"orders": "orders.back"})
     assert request.targets(NAMES) == {"orders": "orders.back", "payments": "payments"}
     assert list(RestoreRequest().targets(NAMES)) == ["orders", "orders.dead", "payments"]
     assert list(RestoreRequest(topics="__consumer_offsets|orders").targets(NAMES)) == ["__consumer_offsets", "orders"]
@@ -29,35 +33,107 @@ def test_topics_are_chosen_by_full_match_and_renamed() -> None:
 )
 def test_what_cannot_be_is_refused(topics: str | None, renames: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        RestoreRequest.parse(topics, renames).targets(NAMES)
+        RestoreRequest(topics=topics, renames=parse_renames(renames)).targets(NAMES)
     assert message in str(caught.value)
+
+
+def test_topics_are_renamed_by_pattern_unless_by_name() -> None:
+    request = RestoreRequest(
+        topics="orders.*", renames={"orders": "o"}, patterns=parse_patterns([r"orders\.(.*)=\1.again", "orders=y"])
+    )
+    assert request.targets(NAMES) == {"orders": "o", "orders.dead": "dead.again"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(=x", "--rename-regex (: not a regular expression"),
+        ("orders", "must be REGEX=NEW"),
+        (r"(orders)=\2", "invalid group reference 2"),
+        (r"(orders)=\1/x", "'orders/x' cannot be a topic's name"),
+        (".*=all", "two topics would be restored into all"),
+        ("order=copy", "--rename-regex order: matches none of the topics that are restored"),
+    ],
+)
+def test_a_pattern_that_makes_no_name_is_refused(pattern: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        RestoreRequest(patterns=parse_patterns([pattern])).targets(NAMES)
+    assert message in str(caught.value)
+
+
+def test_what_shall_be_first_is_in_the_first_wave() -> None:
+    targets = {f"t{number:03}": f"t{number:03}" for number in range(100)}
+    request = RestoreRequest(first="t09.")
+    sizes = {"t098": 9, "t097": 8, "t050": 7, "t051": 6}
+    first, _ = request.waves(targets, (), lambda: sizes)
+    largest = {"t050", "t051", *(f"t00{number}" for number in range(4))}
+    assert first.keys() == {*(f"t09{number}" for number in range(10)), *largest}
+    assert request.is_first("t091")
+    assert not request.is_first("t001")
+
+
+def test_how_it_is_done_makes_no_other_restore() -> None:
+    plain = RestoreRequest().default_id("s3://archive", "cluster")
+    assert RestoreRequest(first="a", rate_bytes=5, batch_bytes=9).default_id("s3://archive", "cluster") == plain
+    wanted = TopicSelection(partitions=frozenset({1, 2}), offsets={1: (5, 9)}, from_ms=7)
+    others: list[dict[str, Any]] = [
+        {"wanted": wanted},
+        {"wanted": replace(wanted, until_ms=9)},
+        {"existing": Existing.APPEND},
+        {"retention": Retention.ARCHIVED},
+        {"replication_factor": 2},
+        {"skips_damage": True},
+        {"patterns": (("a", "b"),)},
+    ]
+    ids = {RestoreRequest(**other).default_id("s3://archive", "cluster") for other in others}
+    assert len(ids | {plain}) == len(others) + 1
+
+
+def never_asked() -> dict[str, int]:
+    raise AssertionError("sizes are read from the archive: not for nothing")
 
 
 def test_the_first_wave_is_small_and_has_what_exists_already() -> None:
     targets = {f"t{number:03}": f"t{number:03}.back" for number in range(100)}
-    waves = RestoreRequest().waves(targets, {"t090.back", "t091", "another"})
-    assert list(waves[0]) == [*(f"t{number:03}" for number in range(16)), "t090"]
+    waves = RestoreRequest().waves(targets, {"t090.back", "t091", "another"}, lambda: {"t060": 1, "t061": 2})
+    assert list(waves[0]) == [*(f"t{number:03}" for number in range(14)), "t060", "t061", "t090"]
     assert len(waves) == 2
     assert waves[0] | waves[1] == targets
     assert not waves[0].keys() & waves[1].keys()
 
 
-@pytest.mark.parametrize(("count", "life"), [(16, None), (100, 1)])
-def test_few_topics_and_those_of_a_certain_life_are_one_wave(count: int, life: int | None) -> None:
+@pytest.mark.parametrize(
+    ("count", "asked"),
+    [
+        (16, {}),
+        (100, {"life": 1}),
+        (100, {"wanted": TopicSelection(partitions=frozenset({7}))}),
+        (100, {"wanted": TopicSelection(offsets={7: (0, 9)})}),
+    ],
+)
+def test_few_topics_and_those_that_may_lack_what_was_asked_for_are_one_wave(count: int, asked: dict[str, Any]) -> None:
     targets = {str(number): str(number) for number in range(count)}
-    assert RestoreRequest(life=life).waves(targets, ()) == [targets]
+    assert RestoreRequest(**asked).waves(targets, (), never_asked) == [targets]
 
 
 def test_all_topics_may_exist_already() -> None:
     targets = {str(number): str(number) for number in range(100)}
-    assert RestoreRequest().waves(targets, targets) == [targets]
+    assert RestoreRequest().waves(targets, targets, never_asked) == [targets]
 
 
 def test_the_same_command_has_the_same_id_and_another_one_another() -> None:
     asked = [("a|b", []), ("a", ["a=c", "b=d"]), ("a", ["a=c"]), (None, []), ("None", [])]
-    requests = [RestoreRequest.parse(topics, renames) for topics, renames in asked]
+    requests = [RestoreRequest(topics=topics, renames=parse_renames(renames)) for topics, renames in asked]
     requests += [RestoreRequest(topics="a|b", life=0), RestoreRequest(topics="a|b", life=1)]
     ids = [request.default_id("s3://archive", "cluster") for request in requests]
     assert len(set(ids)) == len(ids)
-    assert RestoreRequest.parse("a", ["b=d", "a=c"]).default_id("s3://archive", "cluster") == ids[1]
+    assert (
+        RestoreRequest(topics="a", renames=parse_renames(["b=d", "a=c"])).default_id("s3://archive", "cluster")
+        == ids[1]
+    )
     assert requests[0].default_id("s3://archive", "other") != ids[0] != requests[0].default_id("s3://b", "cluster")
+
+
+def test_batches_are_no_larger_than_brokers_take() -> None:
+    with pytest.raises(UsageError, match="--batch-bytes 200000000: must be 1 to 16,777,216"):
+        RestoreRequest(batch_bytes=200_000_000)

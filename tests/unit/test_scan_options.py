@@ -18,10 +18,10 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from archiver.archived import wanted_readings
 from archiver.errors import UsageError
 from archiver.inventory import Reading, Segment
 from archiver.layout import Layout, SegmentKey
-from archiver.records import wanted_readings
 from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
 from archiver.spark.filters import Narrowing
 from archiver.spark.options import DEFAULT_COLUMNS, OnDamage, ScanOptions, Verify, parse_options
@@ -39,7 +39,7 @@ def test_defaults() -> None:
     options = parse()
     assert options.columns == DEFAULT_COLUMNS
     assert (options.on_damage, options.verify, options.is_hashed) == (OnDamage.FAIL, Verify.COUNTS, False)
-    assert options.selection_of(7) == EVERYTHING
+    assert options.wanted.of(7) == EVERYTHING
 
 
 def test_names_and_words_come_in_any_case() -> None:
@@ -49,9 +49,9 @@ def test_names_and_words_come_in_any_case() -> None:
 
 def test_partitions_offsets_and_times() -> None:
     options = parse(partitions="0,3-5", offsets="0:100-200, 3:50-,7:1", from_="1970-01-01T00:00:01Z", until="2000")
-    assert options.selection_of(0) == Selection(first_offset=100, last_offset=200, from_ms=1000, until_ms=2000)
-    assert options.selection_of(3) == Selection(first_offset=50, last_offset=LAST_LONG, from_ms=1000, until_ms=2000)
-    assert [options.selection_of(number) for number in (1, 4, 7)] == [None, None, None]
+    assert options.wanted.of(0) == Selection(first_offset=100, last_offset=200, from_ms=1000, until_ms=2000)
+    assert options.wanted.of(3) == Selection(first_offset=50, last_offset=LAST_LONG, from_ms=1000, until_ms=2000)
+    assert [options.wanted.of(number) for number in (1, 4, 7)] == [None, None, None]
 
 
 def test_the_storage_of_a_configuration(tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ public final class Oracle {
         in.readByte(); // and the topic's timestamp type
         byte[] key = readBytes(in);
         byte[] value = readBytes(in);
-        return new ProducerRecord<>(topic, partition, timestamp, key, value, List.of(readHeaders(in)));
+        return new ProducerRecord<>(topic, partition < 0 ? null : partition, timestamp, key, value, List.of(readHeaders(in)));
     }
 
     private static void end(DataInputStream in) throws IOException {

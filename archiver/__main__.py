@@ -1,0 +1,15 @@
+"""The program: `archiver`, or `python -m archiver`."""
+
+from archiver.interrupt import leave_when_interrupted
+
+
+def run() -> None:
+    """Be quiet about Ctrl-C before the rest is imported, which takes longer than it takes to press it."""
+    leave_when_interrupted()
+    from archiver import cli  # noqa: PLC0415
+
+    cli.run()
+
+
+if __name__ == "__main__":
+    run()

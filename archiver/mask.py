@@ -1,0 +1,23 @@
+"""What must not be shown of a text that somebody wrote into the configuration."""
+
+import re
+from typing import Final
+
+MASK: Final = "********"
+
+
+def without_user(text: str) -> str:
+    """For messages: what stands before an @ may hold a password."""
+    before, at, rest = text.rpartition("@")
+    return f"{MASK if before else ''}{at}{rest}"
+
+
+def without_users(text: str) -> str:
+    """For messages of others: the same of every address in them."""
+    return re.sub(r"[^\s\"'`/]+@", f"{MASK}@", text)
+
+
+def without_query(url: str) -> str:
+    """What stands behind a ? may be a key."""
+    place, mark, _ = url.partition("?")
+    return f"{place}?{MASK}" if mark else place

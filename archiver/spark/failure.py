@@ -1,0 +1,80 @@
+"""What it means when a job of Spark's fails: a report of ours is never in there, so it is the workers or their Python."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from archiver import errors
+from archiver.errors import ArchiverError, TemporaryError, UsageError
+
+_TOLD_BY_US = re.compile(r"^\s*archiver: (.*)", re.MULTILINE)  # by archiver.spark.daemon, or a packed environment
+_OURS = re.compile(r"^archiver\.errors\.(\w+): (.*)$", re.MULTILINE)
+_SPARKS = re.compile(r"\[[A-Z][A-Z0-9_.]*\] .*")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_NO_ARCHIVER = re.compile(r"No module named '?archiver\b")
+_OTHER_VERSION = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (.*)")
+# What is indented deeper than the word itself are the frames; Spark indents some tracebacks as a whole.
+_TRACEBACK = re.compile(
+    r"^(?:\S.*: )?(?P<margin> *)Traceback \(most recent call last\):\n(?:(?P=margin) .*\n)*(?P=margin)(?P<error>\S.*)$",
+    re.MULTILINE,
+)
+_JAVA_NAMES = re.compile(r"^.*\b(?:\w+\.)+\w*(?:Exception|Error):(?:\s+|$)")
+RUN_AGAIN = "run the same command again, it goes on"
+_OF_A_GONE_JVM = (Py4JError, ConnectionRefusedError, ConnectionResetError, EOFError)  # a broken pipe may be our stdout
+_ADVICE = "docs/clusters.md tells how executors get a packed environment"
+
+
+def failure_of(error: Py4JJavaError) -> ArchiverError:
+    """Return what to tell of it."""
+    text = str(error.java_exception)
+    if told := _TOLD_BY_US.search(text):
+        return UsageError(f"on the executors: {told[1]}")
+    if program := missing_program(text):
+        return UsageError(f"the executors have no {program}, which spark.pyspark.python names; {_ADVICE}")
+    if _NO_ARCHIVER.search(text):
+        return UsageError(f"the executors' Python has no archiver; {_ADVICE}")
+    if other := _OTHER_VERSION.search(text):
+        return UsageError(f"on the executors: {other[1]}; {_ADVICE}")
+    return TemporaryError(f"Spark lost its workers: {telling_line(text)}; {RUN_AGAIN}")
+
+
+def missing_program(report: str) -> str:
+    """Find the Python that could not be started because it is not there; empty when that is not what happened."""
+    found = _NO_PROGRAM.search(report)
+    return found[1] if found else ""
+
+
+def telling_line(report: str) -> str:
+    """Find the cause in all that Spark says of a failure: the error that a worker's last traceback ends with, else the JVM's."""
+    errors = [found["error"] for found in _TRACEBACK.finditer(report)]
+    said = (_JAVA_NAMES.sub("", line).strip() for line in report.splitlines())
+    return errors[-1] if errors else next(filter(None, said), "it does not say why")
+
+
+def raised_in(report: str, *, less: str = "") -> ArchiverError | None:
+    """Find the error of ours that a worker raised, in the tracebacks of Python and Java; without such an end of its message."""
+    raised = _OURS.findall(report)
+    if not raised:
+        return None
+    name, message = raised[-1]
+    return cast("ArchiverError", getattr(errors, name)(message.removesuffix(less)))
+
+
+def line_of_spark(report: str) -> str:
+    """Find the line in which Spark says why, by its own name for it; empty when it does not."""
+    found = _SPARKS.search(report)
+    return found[0] if found else ""
+
+
+@contextmanager
+def telling_of_the_jvm() -> Iterator[None]:
+    """Turn what py4j raises, once the JVM is gone, into an error of ours."""
+    try:
+        yield
+    except Py4JJavaError:  # it is there, and complains
+        raise
+    except _OF_A_GONE_JVM as error:
+        raise TemporaryError(f"Spark's JVM is gone: {error}; {RUN_AGAIN}") from error

@@ -1,0 +1,140 @@
+"""The control fact of a topic that is restored into another number of partitions: who writes for each source, from where on (docs/format.md §8)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from archiver.control import RESTORES, Fact, append_fact, latest_fact
+from archiver.errors import NotWholeError
+from archiver.kafka.produce import ProducerIdentity
+from archiver.layout import Layout
+from archiver.store import ObjectStore
+
+FORMAT = 1
+JOINT_CLAIM = "repartition"  # the stream, beside the plan of the topic
+
+
+class Share(NamedTuple):
+    """Records, in an order, and their digest."""
+
+    records: int
+    digest: int
+    bytes: int | None = None  # of keys and values; None: noted before they were
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was restored: of each source partition, and in each target partition."""
+
+    sources: Mapping[int, Share]
+    targets: Sequence[Share]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointClaim:
+    """One producer id for each source partition: it writes to all target partitions, which have those of many."""
+
+    target_cluster_id: str
+    target_topic_id: str
+    start_offsets: tuple[int, ...]  # of each target partition
+    identities: Mapping[int, ProducerIdentity]  # of each source partition
+    skipped: tuple[str, ...] = ()  # damaged objects: left out once, left out by every later attempt
+    verified: Outcome | None = None
+
+
+class JointClaimStream:
+    """The facts of one target topic of one restore."""
+
+    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, topic: str) -> None:
+        self._store = store
+        self._layout = layout
+        self._stream = f"{RESTORES}/{restore_id}/{topic}/{JOINT_CLAIM}"
+
+    def latest(self, target_topic_id: str) -> JointClaim | None:
+        """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
+        fact = latest_fact(self._store, self._layout, self._stream)
+        claim = None if fact is None else joint_claim_from_fact(fact, self._stream)
+        return claim if claim is not None and claim.target_topic_id == target_topic_id else None
+
+    def put(self, claim: JointClaim) -> JointClaim:
+        """Claim the topic, unless another run has; returns the claim that holds."""
+        ours = _to_fact(claim)
+
+        def decide(latest: Fact | None) -> Fact | None:
+            taken = latest is not None and latest["target_topic_id"] == claim.target_topic_id
+            return None if taken else ours
+
+        fact = append_fact(self._store, self._layout, self._stream, decide)
+        return claim if fact is None or fact is ours else joint_claim_from_fact(fact, self._stream)
+
+    def note_skipped(self, target_topic_id: str, object_key: str) -> None:
+        """Write down that an object is left out: a record's number must be the same in each attempt."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or latest["target_topic_id"] != target_topic_id:
+                return None
+            skipped = latest.get("skipped", [])
+            return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
+
+        append_fact(self._store, self._layout, self._stream, decide)
+
+    def note_verified(self, target_topic_id: str, outcome: Outcome) -> None:
+        """Write down that the topic is whole, for runs that come later, when the target may have moved on."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or "verified" in latest or latest["target_topic_id"] != target_topic_id:
+                return None
+            sources = {str(nr): _share_to_fact(share) for nr, share in outcome.sources.items()}
+            targets = [_share_to_fact(share) for share in outcome.targets]
+            return {**latest, "verified": {"sources": sources, "targets": targets}}
+
+        append_fact(self._store, self._layout, self._stream, decide)
+
+
+def _to_fact(claim: JointClaim) -> Fact:
+    return {
+        "format": FORMAT,
+        "target_cluster_id": claim.target_cluster_id,
+        "target_topic_id": claim.target_topic_id,
+        "start_offsets": list(claim.start_offsets),
+        "producers": {str(nr): [one.producer_id, one.epoch] for nr, one in claim.identities.items()},
+    }
+
+
+def joint_claim_from_fact(fact: Fact, stream: str) -> JointClaim:
+    """Read it. Raises NotWholeError, which names the stream."""
+    try:
+        done = fact.get("verified")
+        return JointClaim(
+            target_cluster_id=str(fact["target_cluster_id"]),
+            target_topic_id=str(fact["target_topic_id"]),
+            start_offsets=tuple(map(int, fact["start_offsets"])),
+            identities={
+                int(nr): ProducerIdentity(producer_id=int(producer_id), epoch=int(epoch))
+                for nr, (producer_id, epoch) in fact["producers"].items()
+            },
+            skipped=tuple(map(str, fact.get("skipped", ()))),
+            verified=None if done is None else _outcome_from_fact(done),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NotWholeError(
+            f"control/{stream}: not a claim of a restore into other partitions ({error!r}); use another --id"
+        ) from error
+
+
+def _outcome_from_fact(done: Mapping[str, Any]) -> Outcome:
+    return Outcome(
+        sources={int(nr): _share_from_fact(share) for nr, share in done["sources"].items()},
+        targets=tuple(map(_share_from_fact, done["targets"])),
+    )
+
+
+def _share_to_fact(share: Share) -> Fact:
+    return {"records": share.records, "digest": f"{share.digest:016x}", "bytes": share.bytes}
+
+
+def _share_from_fact(share: Mapping[str, Any]) -> Share:
+    size = share.get("bytes")
+    return Share(
+        records=int(share["records"]), digest=int(share["digest"], 16), bytes=None if size is None else int(size)
+    )

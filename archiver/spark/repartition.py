@@ -1,0 +1,281 @@
+"""A restore into another number of partitions, by key: the steps for some topics together (docs/decisions/0016-repartition.md)."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from pyspark import SparkContext
+
+from archiver.errors import ArchiverError, StrangerError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.produce import ProducerIdentity, init_producer_id
+from archiver.spark.dealing import Dealt, DealTask, run_deal, stream_of
+from archiver.spark.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
+from archiver.spark.joint_claim import JointClaim, Outcome, Share
+from archiver.spark.stores import store_of
+from archiver.spark.task import RestoreTask, TaskReport, anew, failed, left_out, patiently
+from archiver.spark.tasks import run_on_spark
+
+_IDS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Repartitioned:
+    """What became of topics: a report for each partition of the archive, and for each of the targets that was read back."""
+
+    sources: list[TaskReport] = field(default_factory=list)
+    targets: list[TaskReport] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    tasks: Sequence[RestoreTask]  # one for each source partition
+    claim: JointClaim
+    is_ours: bool  # nobody has written for it before this run
+
+    @property
+    def name(self) -> str:
+        return self.tasks[0].target_topic
+
+    def log_tasks(self, shares: Mapping[int, Sequence[Share]]) -> list[LogTask]:
+        """Return a task for each target partition; `shares` are what each source partition has dealt to them."""
+        task, claim = self.tasks[0], self.claim
+        noted = None if claim.verified is None else claim.verified.targets
+        return [
+            LogTask(
+                kafka=task.kafka,
+                topic=task.target_topic,
+                topic_id=task.target_topic_id,
+                partition=target,
+                start_offset=start_offset,
+                advice=anew(task),
+                source_topic=task.source_topic,
+                writers={
+                    number: Writer(
+                        producer_id=identity.producer_id, share=shares[number][target] if number in shares else None
+                    )
+                    for number, identity in claim.identities.items()
+                },
+                noted=None if noted is None else noted[target],
+            )
+            for target, start_offset in enumerate(claim.start_offsets)
+        ]
+
+
+def repartition(
+    spark: SparkContext,
+    tasks: Iterable[RestoreTask],
+    partitions: int,
+    is_first: Callable[[str], bool],
+    most_at_once: int | None,
+) -> Repartitioned:
+    """Fill and read back what is not verified yet. Tasks are of source partitions, those of a topic together.
+
+    `is_first` tells of a source whether it goes before the others; `most_at_once`, how many send at once at most.
+    """
+    done = Repartitioned()
+    topics = asyncio.run(_claimed([list(some) for _, some in groupby(tasks, _target)], partitions, done))  # 1.
+    again = [topic for topic in topics if topic.claim.verified is not None and topic.tasks[0].reads_again]
+    read_again = _read_back(spark, again, {topic.name: {} for topic in again})
+    unverified = [topic for topic in topics if not _tell_verified(topic, done, read_again.get(topic.name))]
+    counts = _count(spark, [topic for topic in unverified if not topic.is_ours], done)  # 2. what earlier runs have sent
+    filled = [topic for topic in unverified if topic.is_ours or topic.name in counts]
+    dealt = _deal(spark, filled, counts, is_first, most_at_once)  # 3. the rest
+    read_back = _read_back(spark, filled, dealt)  # 4.
+    for topic in filled:
+        _conclude(topic, dealt[topic.name], read_back[topic.name], done)  # 5. from now on a rerun leaves it alone
+    return done
+
+
+def _target(task: RestoreTask) -> str:
+    return task.target_topic
+
+
+# --- 1. who writes
+
+
+async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, done: Repartitioned) -> list[_Topic]:
+    """Take the claims, or put those that nobody has; whoever is second uses the first one's."""
+    found: list[_Topic] = []
+    for tasks in topics:
+        try:
+            async with KafkaClient(tasks[0].kafka) as client:
+                found.append(await _claim(client, tasks, partitions))
+        except ArchiverError as error:
+            done.sources.extend(_failed_all(tasks, error))
+    return found
+
+
+async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: int) -> _Topic:
+    task = tasks[0]
+    stream = stream_of(store_of(task.storage)[0], task)
+    claim = stream.latest(task.target_topic_id)
+    if claim is not None:
+        return _Topic(tasks, claim, is_ours=False)
+    identities = await _identities(client, [one.partition for one in tasks])
+    wanted = [(task.target_topic, number) for number in range(partitions)]
+    offsets = await client.offsets(wanted)
+    start_offsets = tuple(offsets[which].high_watermark for which in wanted)
+    if any(start_offsets) and not task.appends:
+        raise StrangerError(
+            f"someone else wrote {sum(start_offsets)} records to the target before this restore did; {anew(task)}"
+        )
+    ours = JointClaim(
+        target_cluster_id=task.target_cluster_id,
+        target_topic_id=task.target_topic_id,
+        start_offsets=start_offsets,
+        identities=identities,
+    )
+    claim = stream.put(ours)
+    return _Topic(tasks, claim, is_ours=claim is ours)
+
+
+async def _identities(client: KafkaClient, numbers: Sequence[int]) -> dict[int, ProducerIdentity]:
+    turn = asyncio.Semaphore(_IDS_AT_ONCE)
+
+    async def ask() -> ProducerIdentity:
+        async with turn:
+            return await patiently(lambda: init_producer_id(client))
+
+    return dict(zip(numbers, await asyncio.gather(*(ask() for _ in numbers)), strict=True))
+
+
+def _failed_all(tasks: Iterable[RestoreTask], error: ArchiverError) -> list[TaskReport]:
+    return [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]
+
+
+def _tell_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
+    """Report what a run has noted, now or earlier: the target may have moved on. `read_again`: what stands there still."""
+    outcome = topic.claim.verified
+    if outcome is None:
+        return False
+    for task in topic.tasks:
+        share = outcome.sources[task.partition]
+        done.sources.append(
+            TaskReport(
+                target_topic=topic.name,
+                partition=task.partition,
+                records=share.records,
+                already_there=share.records,
+                bytes=share.bytes,
+                digest=share.digest,
+                missing=tuple(left_out(task, topic.claim.skipped)),
+            )
+        )
+    if read_again is not None:
+        done.targets.extend(read_again)
+        return True
+    done.targets.extend(
+        TaskReport(
+            target_topic=topic.name,
+            partition=number,
+            records=share.records,
+            already_there=share.records,
+            bytes=share.bytes,
+            digest=share.digest,
+        )
+        for number, share in enumerate(outcome.targets)
+    )
+    return True
+
+
+# --- 2. what is there
+
+
+def _count(spark: SparkContext, topics: Sequence[_Topic], done: Repartitioned) -> dict[str, list[Mapping[int, int]]]:
+    """Return by topic how many records each producer has in each target partition. Topics that cannot be counted are reported."""
+    tasks = [task for topic in topics for task in topic.log_tasks({})]
+    by_topic: dict[str, list[Counted]] = {topic.name: [] for topic in topics}
+    for counted in run_on_spark(spark, tasks, run_count, lambda _: 1):
+        by_topic[counted.task.topic].append(counted)
+    for topic in topics:
+        failures = [counted.failure for counted in by_topic[topic.name] if counted.failure is not None]
+        if failures:
+            del by_topic[topic.name]
+            done.targets.extend(failures)
+    return {
+        name: [counted.records for counted in sorted(some, key=lambda one: one.task.partition)]
+        for name, some in by_topic.items()
+    }
+
+
+# --- 3. the rest
+
+
+def _deal(
+    spark: SparkContext,
+    topics: Sequence[_Topic],
+    counts: Mapping[str, Sequence[Mapping[int, int]]],
+    is_first: Callable[[str], bool],
+    most_at_once: int | None,
+) -> dict[str, dict[int, Dealt]]:
+    tasks = [
+        DealTask(source=task, identity=identity, already_there=_there(topic, counts.get(topic.name), identity))
+        for topic in topics
+        for task in topic.tasks
+        for identity in [topic.claim.identities[task.partition]]
+    ]
+    by_topic: dict[str, dict[int, Dealt]] = {topic.name: {} for topic in topics}
+    for dealt in run_on_spark(
+        spark,
+        tasks,
+        run_deal,
+        lambda task: len(task.source.parts),
+        None,
+        lambda task: is_first(task.source.source_topic),
+        most_at_once,
+    ):
+        by_topic[dealt.report.target_topic][dealt.report.partition] = dealt
+    return by_topic
+
+
+def _there(topic: _Topic, counts: Sequence[Mapping[int, int]] | None, identity: ProducerIdentity) -> tuple[int, ...]:
+    if counts is None:
+        return (0,) * len(topic.claim.start_offsets)
+    return tuple(records.get(identity.producer_id, 0) for records in counts)
+
+
+# --- 4. read back
+
+
+def _read_back(
+    spark: SparkContext, topics: Sequence[_Topic], dealt: Mapping[str, Mapping[int, Dealt]]
+) -> dict[str, list[TaskReport]]:
+    tasks = [
+        task
+        for topic in topics
+        for task in topic.log_tasks(
+            {number: one.shares for number, one in dealt[topic.name].items() if not one.report.error}
+        )
+    ]
+    by_topic: dict[str, list[TaskReport]] = {topic.name: [] for topic in topics}
+    for report in run_on_spark(spark, tasks, run_read_back, _records_of):
+        by_topic[report.target_topic].append(report)
+    return {name: sorted(some, key=lambda one: one.partition) for name, some in by_topic.items()}
+
+
+def _records_of(task: LogTask) -> int:
+    return sum(writer.share.records for writer in task.writers.values() if writer.share is not None)
+
+
+# --- 5. what became of it
+
+
+def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[TaskReport], done: Repartitioned) -> None:
+    stream = stream_of(store_of(topic.tasks[0].storage)[0], topic.tasks[0])
+    topic_id = topic.claim.target_topic_id
+    sources = [dealt[number].report for number in sorted(dealt)]
+    if any(report.error for report in (*sources, *read_back)):
+        # Another run of this restore may have finished meanwhile, and the target gone on living.
+        claim = stream.latest(topic_id)
+        if claim is not None and _tell_verified(replace(topic, claim=claim), done):
+            return
+    else:
+        outcome = Outcome(
+            sources={one.partition: Share(one.records, one.digest, one.bytes) for one in sources},
+            targets=tuple(Share(one.records, one.digest, one.bytes) for one in read_back),
+        )
+        stream.note_verified(topic_id, outcome)
+    done.sources.extend(sources)
+    done.targets.extend(read_back)

@@ -1,0 +1,23 @@
+"""What spark-submit is given to run: the whole command line, `spark-submit ... submit.py restore ...` (docs/clusters.md)."""
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Be the command line."""
+    # Python has put this file's folder first in the path, where the names of our modules would hide others'.
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [place for place in sys.path if str(Path(place).resolve()) != here or not place]
+    try:
+        from archiver.cli import run  # noqa: PLC0415 - now that it is found where it is installed
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"archiver: {sys.executable} has no {error.name}: run the driver by a Python that has the archiver, such as"
+            " the packed environment's (--conf spark.pyspark.python=./env/bin/python, docs/clusters.md)"
+        ) from None
+    run()
+
+
+if __name__ == "__main__":
+    main()

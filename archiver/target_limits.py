@@ -1,0 +1,184 @@
+"""What an existing topic would eat, change or refuse of the records that are to go behind its own: by its configs, without effects."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from archiver.facts import PartFacts
+from archiver.restore import TopicPlan
+from archiver.selection import LAST_LONG, Selection
+
+# Around the records of a batch, and around key and value of a record without headers: the most that Kafka's format takes.
+_BATCH_OVERHEAD_BYTES = 256
+_RECORD_OVERHEAD_BYTES = 64
+_WORST_LZ4 = 254 / 256  # what does not compress grows by a 255th
+_SET = "kafka-configs.sh --alter --entity-type topics --entity-name {} --add-config {}"
+
+
+class Count(NamedTuple):
+    """How many records, as far as facts of objects tell."""
+
+    at_least: int
+    at_most: int
+
+    def __str__(self) -> str:
+        exact = self.at_least == self.at_most
+        return f"{self.at_most:,}" if exact else f"{self.at_least:,} to {self.at_most:,}"
+
+    def __bool__(self) -> bool:
+        return self.at_most > 0
+
+
+def records_before(topic: TopicPlan, moment_ms: int) -> Count:
+    """Count the records that are older than a moment; one without a timestamp is not."""
+    return _records_within(topic, 0, moment_ms - 1)
+
+
+def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Count:
+    """Count the records that brokers will delete, for their age, from a topic with these configs."""
+    retention_ms = int(configs.get("retention.ms", -1))
+    if retention_ms < 0 or "delete" not in configs.get("cleanup.policy", "delete"):
+        return Count(0, 0)
+    return records_before(topic, now_ms - retention_ms)
+
+
+def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str]) -> int:
+    """Count the partitions of which brokers may delete the oldest records, for their size, from a topic with these configs."""
+    limit = int(configs.get("retention.bytes", -1))
+    if limit < 0 or "delete" not in configs.get("cleanup.policy", "delete"):
+        return 0
+    sizes = _sizes(topic)
+    if topic.repartition is not None:  # keys decide, which facts do not tell
+        return topic.repartition if sum(sizes.values()) > limit else 0
+    return sum(size > limit for size in sizes.values())
+
+
+def _sizes(topic: TopicPlan) -> dict[int, int]:
+    """Return what each partition may take: what compression saves, nobody knows before."""
+    return {
+        one.partition: max(sum(facts.bytes for facts in one.facts), sum(facts.source_bytes for facts in one.facts))
+        for one in topic.partitions
+    }
+
+
+def most_batch_bytes(configs: Mapping[str, str]) -> int:
+    """Return how many bytes of records a batch may have, uncompressed, to be taken however little it compresses."""
+    limits = [int(configs[name]) for name in ("max.message.bytes", "segment.bytes") if name in configs]
+    return max(1, int((min(limits, default=LAST_LONG) - _BATCH_OVERHEAD_BYTES) * _WORST_LZ4))
+
+
+def limit_problems(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> list[str]:
+    """Tell what the topic would not leave as it was, a line for each config that does it."""
+    return [
+        f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
+        f" `{_SET.format(topic.target, f'{found.name}={found.harmless}')}`, or restore into another topic with"
+        f" --rename {topic.source}=NEW"
+        for found in _harms(topic, configs, now_ms)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Harm:
+    name: str
+    value: object
+    harm: str
+    harmless: str  # a value of the config that does no harm
+
+
+def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:
+    if not topic.records:
+        return
+    total = f"{topic.records:,} {_records(topic)}"
+    policy = configs.get("cleanup.policy", "delete")
+    if "compact" in policy:
+        harm = f"would drop those of the {total} that have a later one of their key"
+        yield _Harm("cleanup.policy", policy, harm, "delete")
+    yield from _size_harms(topic, configs)
+    yield from _retention_bytes_harms(topic, configs)
+    if configs.get("message.timestamp.type") == "LogAppendTime":
+        harm = f"would replace the timestamps of all {total} with the time of now"
+        yield _Harm("message.timestamp.type", "LogAppendTime", harm, "CreateTime")
+        return  # and no timestamp is too old or too new then
+    expiring = expiring_records(topic, configs, now_ms)
+    if expiring:
+        harm = f"would have the brokers delete {expiring} of the {total}, which are older"
+        yield _Harm("retention.ms", configs["retention.ms"], harm, "-1")
+    yield from _time_harms(topic, configs, now_ms)
+
+
+def _records(topic: TopicPlan) -> str:
+    return "chosen records" if topic.is_chosen else "records"
+
+
+def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
+    largest = max((facts.largest_record for one in topic.partitions for facts in one.facts), default=0)
+    needed = largest + _RECORD_OVERHEAD_BYTES
+    for name in ("max.message.bytes", "segment.bytes"):
+        if name in configs and most_batch_bytes({name: configs[name]}) < needed:
+            wanted = str(int(needed / _WORST_LZ4) + 2 * _BATCH_OVERHEAD_BYTES)
+            harm = f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
+            yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
+
+
+def _retention_bytes_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
+    """Look whether a partition keeps ours once all are there."""
+    too_large = oversized_partitions(topic, configs)
+    if not too_large:
+        return
+    sizes = _sizes(topic)
+    if topic.repartition is not None:  # at worst all of them go to one
+        total = sum(sizes.values())
+        harm = (
+            f"may have the brokers delete the oldest of the {_records(topic)}: a partition gets up to {total:,} bytes"
+        )
+    else:
+        largest = max(sizes, key=sizes.__getitem__)
+        harm = (
+            f"would have the brokers delete the oldest of the {_records(topic)}: {too_large} of {len(sizes)} partitions get more,"
+            f" partition {largest} up to {sizes[largest]:,} bytes"
+        )
+    yield _Harm("retention.bytes", int(configs["retention.bytes"]), harm, "-1")
+
+
+def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:
+    """Brokers before 4.0 have one limit for both sides, too, which holds where its newer name has not been set."""
+    for side in ("before", "after"):
+        name = f"message.timestamp.{side}.max.ms"
+        if int(configs.get(name, LAST_LONG)) == LAST_LONG:
+            name = "message.timestamp.difference.max.ms"
+        limit = int(configs.get(name, LAST_LONG))
+        if side == "before":
+            refused = records_before(topic, now_ms - limit)
+        else:
+            refused = _records_within(topic, now_ms + limit + 1, LAST_LONG)
+        if refused:
+            which = "older" if side == "before" else "further in the future"
+            harm = (
+                f"would have the brokers refuse {refused} of the {topic.records:,} {_records(topic)}, which are {which}"
+            )
+            yield _Harm(name, limit, harm, str(LAST_LONG))
+
+
+def _records_within(topic: TopicPlan, first_ms: int, last_ms: int) -> Count:
+    counts = [
+        _records_of_part(facts, partition.selection, first_ms, last_ms)
+        for partition in topic.partitions
+        for facts in partition.facts
+    ]
+    return Count(sum(one.at_least for one in counts), sum(one.at_most for one in counts))
+
+
+def _records_of_part(facts: PartFacts, selection: Selection, first_ms: int, last_ms: int) -> Count:
+    """Its first and last timestamp are those of records; of the others it is known that they lie between."""
+    if not _may_hold(facts, selection, first_ms, last_ms):
+        return Count(0, 0)
+    ends = {facts.min_timestamp, facts.max_timestamp}
+    if not facts.is_exact or not all(map(selection.has, ends)):
+        return Count(0, facts.records)
+    inside = {end for end in ends if first_ms <= end <= last_ms}
+    return Count(facts.records if inside == ends else len(inside), facts.records - len(ends - inside))
+
+
+def _may_hold(facts: PartFacts, selection: Selection, first_ms: int, last_ms: int) -> bool:
+    lowest = max(facts.min_timestamp, selection.from_ms, first_ms)
+    return lowest <= min(facts.max_timestamp, selection.until_ms, last_ms)

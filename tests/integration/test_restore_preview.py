@@ -1,0 +1,115 @@
+"""`restore --dry-run`: what would be done, what is refused and why; nothing is changed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from archiver.config import ArchiverConfig, TargetConfig
+from archiver.job import preview_restore
+from archiver.restore import PartitionPlan, TopicPlan, effort_of
+from archiver.restore_request import RestoreRequest
+from archiver.selection import EVERYTHING
+from tests.support.brokers import Broker
+from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+
+
+def topics_of(broker: Broker) -> set[str]:
+    return set(with_client(broker.bootstrap, lambda client: client.describe_topics(None)))
+
+
+def test_a_dry_run_tells_all_and_changes_nothing(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    names = [f"{topic}.{name}" for name in ("a", "b", "c")]
+    for name in names:
+        create_topic(broker_41.bootstrap, name, 2, KEEP_ALL)
+        produce_values(broker_41.bootstrap, name, [b"%d" % at for at in range(50)], 1)
+    site.back_up(broker_41.bootstrap, rf"{topic}\..*", records=20)
+    site.write_config(broker_41.bootstrap, *names)
+    site.write_target(broker_41.bootstrap)
+    create_topic(broker_41.bootstrap, f"{names[1]}.back", 2)
+    produce_values(broker_41.bootstrap, f"{names[1]}.back", [b"another's"], 0)
+    s3_client(site.bucket).delete_object(
+        Bucket=site.bucket.name, Key=keys_in(site.bucket, f"topics/{names[2]}/partition=1/")[1]
+    )
+    keys, topics = keys_in(site.bucket), topics_of(broker_41)
+    command = ["restore", "--target", "target.yaml", "--dry-run", "--rename-regex", r"(.*)=\1.back"]
+
+    done = site.run(*command, "--topics", rf"{topic}\..*", "--format", "json")
+    assert done.returncode == 2, done.stderr
+    found = json.loads(done.stdout)
+    assert [(one["source"], one["target"], one["state"], one["records"]) for one in found["topics"]] == [
+        (names[0], f"{names[0]}.back", "new", 50),
+        (names[1], f"{names[1]}.back", "there already", 50),
+        (names[2], f"{names[2]}.back", "new", 30),
+    ]
+    assert [f"{names[1]}.back" in problem and "not empty" in problem for problem in found["refused"]] == [True]
+    assert "offsets 20-39 are missing" in found["topics"][2]["partitions"][1]["problem"]
+    assert found["effort"]["gets"] == 3 + 3 + 2
+    assert len(done.stderr.splitlines()) == 2
+
+    for option, state in (
+        ("--into-existing", "there already, and kept"),
+        ("--purge-target", "there already, and purged"),
+    ):
+        done = site.run(*command, "--topics", names[1], option, "--format", "json")
+        assert (done.returncode, json.loads(done.stdout)["topics"][0]["state"]) == (0, state), done.stderr
+
+    done = site.run(*command, "--topics", names[2])
+    assert (done.returncode, "offsets 20-39 are missing" in done.stderr) == (3, True)
+    done = site.run(*command, "--topics", names[2], "--skip-damaged")
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+    told = f"would be skipped, not in {names[2]}.back-1: {names[2]}-1: offsets 20-39 are missing"
+    assert told in done.stderr
+    done = site.run(*command, "--topics", names[0], "--from", "0")
+    assert done.returncode == 0, done.stderr
+    cells = done.stdout.splitlines()[1].split()
+    assert (cells[:5], cells[-1]) == ([names[0], "0", f"{names[0]}.back", "2", "50"], "new")
+    assert done.stdout.splitlines()[-1] == "nothing was changed"
+    assert keys_in(site.bucket) == keys
+    assert topics_of(broker_41) == topics
+
+    site.restore(broker_41.bootstrap, topics=names[0], rename=[f"{names[0]}={names[0]}.back"], restore_id="mine")
+    done = site.run(*command, "--topics", names[0], "--id", "mine", "--format", "json")
+    assert [one["state"] for one in json.loads(done.stdout)["topics"]] == ["begun with"]
+
+
+def test_an_estimate_counts_what_is_read_twice_and_what_is_dealt_out(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    for partition, count in enumerate((60, 3)):
+        produce_values(broker_41.bootstrap, topic, [b"%d" % at for at in range(count)], partition)
+    site.back_up(broker_41.bootstrap, topic, records=20)
+    storage = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, ())).storage
+    target = TargetConfig(kafka={"bootstrap.servers": broker_41.bootstrap})
+
+    def effort(**asked: Any) -> tuple[int, int, int]:  # noqa: ANN401 - of a RestoreRequest
+        request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
+        found = preview_restore(storage, target, request, restore_id=None).effort
+        return found.gets, found.puts, found.batches
+
+    assert effort() == (4, 2 + 2 * 3, 2)
+    assert effort(where="offset > 5") == (4 + 4 + 4, 2 + 2 * 3 + 4, 2)  # looked through, and what was chosen noted
+    assert effort(repartition=5) == (4, 4, 5 + 3)
+
+
+def test_an_estimate_grows_with_partitions_that_have_little_in_them() -> None:
+    """A hundred of fifty records each took two cores 4 s of work, and as much of broker and store beside them."""
+    empty = PartitionPlan(partition=0, parts=(), stored_bytes=0, records=0, selection=EVERYTHING, selection_digest="")
+
+    def seconds(partitions: int) -> float:
+        topic = TopicPlan(
+            source="t",
+            life=0,
+            target="t",
+            partitions=(empty,) * partitions,
+            final_configs={},
+            archived_retention={},
+        )
+        return effort_of([topic], RestoreRequest(), cores=2).seconds
+
+    assert seconds(2_000) > 5 * seconds(2)

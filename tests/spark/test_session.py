@@ -1,0 +1,121 @@
+"""What goes into the JVM of a job's Spark, and what comes out of it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from archiver.class_archive import options_to_read, options_to_write
+from archiver.spark import classes
+
+# It goes on when the first line is seen.
+SAYING = """
+import sys, time
+from archiver.spark.session import open_context
+
+with open_context("test") as start_spark:
+    said = start_spark()._jvm.java.lang.System.err
+    said.println("while it is wanted")
+    sys.stdin.readline()
+said.println("while it stops")
+time.sleep(1)
+"""
+
+
+@pytest.mark.spark
+def test_what_the_jvm_says_is_told_until_it_stops() -> None:
+    """Threads that it interrupts tell their stacks, and nothing is wrong."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SAYING], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr
+        assert process.stderr.readline() == "while it is wanted\n"
+        assert process.communicate("\n", timeout=60)[1] == ""
+        assert process.returncode == 0
+
+
+MAPPING = """
+import sys
+from pathlib import Path
+from archiver.spark import session
+from archiver.spark.classes import classes_of_spark
+
+with session.open_session("test") as start_spark:
+    spark = start_spark()
+    assert spark.range(3).count() == 3
+    print(str(classes_of_spark()) in Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_it_maps_the_classes_that_were_kept_and_starts_without_them(tmp_path: Path) -> None:
+    """In an environment of its own that has our code and this PySpark."""
+    code = tmp_path / "archiver"
+    shutil.copytree(Path(classes.__file__).parents[1], code, ignore=shutil.ignore_patterns("*.jsa"))
+    home = tmp_path / "home"
+
+    def run(*arguments: str) -> str:
+        command = ["env", f"PYTHONPATH={tmp_path}", f"HOME={home}", sys.executable, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=True)
+        return done.stdout + done.stderr
+
+    assert run("-c", MAPPING) == "False\n"
+    told = run("-m", "archiver.spark.warm")
+    (kept,) = code.rglob("*.jsa")
+    assert told == f"keeping the classes of Spark in {kept}; this takes about half a minute\n"
+    assert kept.name.startswith(f"spark-{pyspark.__version__}-")
+    assert run("-c", MAPPING) == "True\n"
+    with options_to_write(kept) as options:  # as of another Java
+        Path(options[0].partition("=")[2]).write_bytes(bytes(kept.stat().st_size))
+    assert run("-c", MAPPING) == "False\n"
+    assert not home.exists()
+
+
+def test_where_one_may_not_look_there_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is too long is refused as a home is that somebody else keeps shut, but to root as well."""
+    home, kept = tmp_path / ("x" * 300) / "spark.jsa", tmp_path / "kept" / "spark.jsa"
+    monkeypatch.setattr(classes, "cache_places", lambda *_: [home, kept])
+    assert classes.classes_of_spark() is None
+    assert classes.place_for_classes() == kept
+    kept.write_bytes(b"")
+    assert classes.classes_of_spark() == kept
+
+
+def test_classes_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "cache" / "classes.jsa"
+    assert options_to_read(file) == []
+
+    def write(text: bytes) -> None:
+        with options_to_write(file) as options:
+            Path(options[0].partition("=")[2]).write_bytes(text)
+            assert not file.exists()
+            if text == b"half":
+                raise KeyError
+
+    with options_to_write(file):  # by a Java that writes none
+        pass
+    with pytest.raises(KeyError):
+        write(b"half")
+    assert list(file.parent.iterdir()) == []
+    write(b"whole")
+    assert list(file.parent.iterdir()) == [file]
+    assert str(file) in options_to_read(file)[0]
+
+
+def test_classes_that_are_not_as_they_were_written_are_left_alone(tmp_path: Path) -> None:
+    """A JVM dies of a file that was cut."""
+    file = tmp_path / "classes.jsa"
+    with options_to_write(file) as options:
+        Path(options[0].partition("=")[2]).write_bytes(b"classes" * 1000)
+    whole = file.read_bytes()
+    broken = [whole[:length] for length in (0, 3, 4, 4096, len(whole) - 1)]
+    broken += [bytes(len(whole)), whole[:9] + b"C" + whole[10:], whole[:-1] + b"x"]
+    for content in broken:
+        file.write_bytes(content)
+        assert options_to_read(file) == []
+    file.write_bytes(whole)
+    assert options_to_read(file)

@@ -1,0 +1,56 @@
+"""An object held against what Kafka has of it, in a store in memory: of any of its records, in frames of any size."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+import archiver.room
+from archiver.codec.avro import SYNC_BYTES
+from archiver.comparison import Comparison
+from archiver.inventory import Reading, Segment
+from archiver.layout import Layout, SegmentKey
+from tests.support.frames import frame_of
+from tests.support.memory_store import MemoryStore
+from tests.support.records import Rec
+from tests.support.segments import SOURCE, written
+
+LAYOUT = Layout("p")
+KEY = SegmentKey(topic=SOURCE.topic, partition=SOURCE.partition, base=0)
+NAME = LAYOUT.segment_key(KEY)
+
+
+def record(offset: int) -> Rec:
+    return Rec(offset, offset, 0, b"k", b"value %d" % offset)
+
+
+def problems_of(folder: Path, archived: list[int], kafka: list[int], *, forged: int = -1) -> list[str]:
+    store = MemoryStore()
+    content, facts = written(folder, [record(offset) for offset in archived])
+    assert content.count(content[-SYNC_BYTES:]) > 5  # as many blocks
+    store.put_if_absent(NAME, content, facts.to_metadata())
+    segment = Segment(key=KEY, object_key=NAME, size=len(content), facts=facts)
+    comparison = Comparison(store, KEY.topic, KEY.partition, [Reading(segment=segment, from_offset=0)], end=facts.next)
+    records = [record(offset) if offset != forged else Rec(offset, offset, 0, b"k", b"forged") for offset in kafka]
+    for start in range(0, len(records), 7):
+        comparison.take(frame_of(records[start : start + 7]))
+    comparison.finish()
+    return comparison.problems
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_kafka_still_has_is_found_in_an_object_of_many_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    for limit in ("BLOCK_BYTES", "_LEAST_BLOCK_BYTES"):
+        monkeypatch.setattr(archiver.room, limit, 200)
+    chance = random.Random(seed)
+    archived = sorted(chance.sample(range(2, 300), 90))
+    still_there = sorted(chance.sample(archived, chance.choice([1, 20, 89, 90])))
+    assert problems_of(tmp_path, archived, still_there) == []
+    (problem,) = problems_of(tmp_path, archived, still_there, forged=chance.choice(still_there))
+    assert "are not those that Kafka has" in problem
+    others = sorted(set(range(archived[-1])) - set(archived))
+    lost = sorted(chance.sample(others, 3))
+    (problem,) = problems_of(tmp_path, archived, sorted([*still_there, *lost]))
+    assert problem.endswith(f"3 records that Kafka has are not in it, the first at offset {lost[0]}")

@@ -1,0 +1,67 @@
+"""Ctrl-C at the very beginning, where the program is only being imported: no traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from archiver.interrupt import EXIT_CODE, INTERRUPTED
+from tests.support.brokers import REPOSITORY
+
+SAID = f"archiver: {INTERRUPTED}\n"
+# Whatever is imported as the n-th module has Ctrl-C pressed meanwhile.
+PRESSED = """
+import os, signal, sys
+class Presser:
+    left = int(sys.argv.pop(1))
+    def find_spec(self, name, path, target=None):
+        if "archiver.interrupt" in sys.modules:
+            Presser.left -= 1
+            if Presser.left == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Presser())
+from archiver.__main__ import run
+run()
+"""
+
+
+def pressed(at: int, *arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PRESSED, str(at), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), **more},
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("at", [1, 2, 10, 30, 50, 300])
+def test_during_imports_it_is_one_line(at: int, tmp_path: Path) -> None:
+    done = pressed(at, "ls", "--url", "s3://bucket/prefix", folder=tmp_path, AWS_ENDPOINT_URL="http://127.0.0.1:9")
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_CODE, "", SAID)
+
+
+def test_who_ignores_it_goes_on(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", """trap '' INT; exec "$0" -c "$1" 10 --version""", sys.executable, PRESSED],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout[:9], done.stderr) == (0, "archiver ", "")
+
+
+def test_it_is_there_before_anything_else() -> None:
+    """Every import of its own is time in which Ctrl-C is a traceback."""
+    code = "import sys; before = set(sys.modules); import archiver.__main__; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["archiver", "archiver.__main__", "archiver.interrupt"]

@@ -1,0 +1,70 @@
+"""The claim on all partitions of a topic: put once, and what is noted in it."""
+
+from dataclasses import replace
+
+import pytest
+
+from archiver.control import append_fact
+from archiver.errors import NotWholeError
+from archiver.kafka.produce import ProducerIdentity
+from archiver.layout import Layout
+from archiver.spark.claim import RestoreNotes
+from archiver.spark.joint_claim import JointClaim, JointClaimStream, Outcome, Share
+from tests.support.memory_store import MemoryStore
+
+LAYOUT = Layout("archive")
+CLAIM = JointClaim(
+    target_cluster_id="c",
+    target_topic_id="one",
+    start_offsets=(0, 5, 2**40),
+    identities={0: ProducerIdentity(producer_id=7, epoch=0), 3: ProducerIdentity(producer_id=8, epoch=1)},
+)
+
+
+def stream_of(store: MemoryStore) -> JointClaimStream:
+    return JointClaimStream(store, LAYOUT, "mine", "orders")
+
+
+def test_the_first_claim_holds_until_the_topic_is_another_one() -> None:
+    store = MemoryStore()
+    assert stream_of(store).latest("one") is None
+    assert stream_of(store).put(CLAIM) is CLAIM
+    later = replace(CLAIM, start_offsets=(1, 1, 1))
+    assert stream_of(store).put(later) == CLAIM
+    assert stream_of(store).latest("one") == CLAIM
+    anew = replace(later, target_topic_id="two")
+    assert stream_of(store).put(anew) is anew
+    assert stream_of(store).latest("one") is None
+
+
+def test_what_is_noted_stays_beside_the_claim() -> None:
+    store = MemoryStore()
+    stream = stream_of(store)
+    stream.put(CLAIM)
+    outcome = Outcome(sources={0: Share(3, 2**60), 3: Share(0, 0)}, targets=(Share(1, 5), Share(2, 6), Share(0, 0)))
+    for key in ("a", "b", "a"):
+        stream.note_skipped("one", key)
+    stream.note_skipped("another", "c")
+    stream.note_verified("another", outcome)
+    assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"))
+    stream.note_verified("one", outcome)
+    stream.note_verified("one", replace(outcome, targets=()))
+    assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"), verified=outcome)
+
+
+def test_notes_tell_of_claims_on_these_very_topics() -> None:
+    store = MemoryStore()
+    stream_of(store).put(CLAIM)
+    notes = RestoreNotes(store, LAYOUT, "mine")
+    assert notes.joint_claims({"orders": "one", "others": "one"}) == {"orders": CLAIM}
+    assert notes.joint_claims({"orders": "two"}) == {}
+    assert notes.claims({"orders": "one"}) == {"orders": {}}
+
+
+@pytest.mark.parametrize("broken", [{"producers": [1]}, {"producers": {"x": [1, 2]}}, {"start_offsets": None}])
+def test_what_is_no_claim_is_named(broken: dict[str, object]) -> None:
+    store = MemoryStore()
+    stream_of(store).put(CLAIM)
+    append_fact(store, LAYOUT, "restores/mine/orders/repartition", lambda latest: {**(latest or {}), **broken})
+    with pytest.raises(NotWholeError, match="control/restores/mine/orders/repartition: not a claim"):
+        stream_of(store).latest("one")

@@ -1,0 +1,140 @@
+"""Compiled kernels are found again: in a copy of the package elsewhere, and where nobody may write."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from archiver.codec import jit
+from archiver.codec.warm import compile_kernels
+from tests.support.brokers import REPOSITORY
+
+_KERNELS = "archiver.codec.row_kernels"  # of the modules with kernels the quickest to compile
+_COUNT = """\
+import logging
+logging.basicConfig(level="INFO", format="%(message)s")
+from numba.core import caching
+import importlib
+compiled = []
+save = caching.Cache.save_overload
+caching.Cache.save_overload = lambda self, *rest: compiled.append(self) or save(self, *rest)
+importlib.import_module("{kernels}")
+print("compiled", len(compiled))
+"""
+_NOBODY_WRITES = """\
+from numba.core import caching
+def refuse(*_):
+    raise PermissionError(13, "Permission denied")
+caching.IndexDataCacheFile._open_for_write = refuse
+"""
+
+
+def run(package: Path, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program.format(kernels=_KERNELS)],
+        capture_output=True,
+        text=True,
+        cwd=package,
+        env={"PATH": os.environ["PATH"], "HOME": str(package), "PYTHONPATH": str(package)},
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The package elsewhere, with all times new, and the kernels that this one has."""
+    compile_kernels()
+    kept = jit.kernel_cache()
+    assert kept is not None
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "archiver", tmp_path / "archiver", ignore=skipped, copy_function=shutil.copyfile)
+    there = tmp_path / "archiver" / "codec" / "__pycache__" / kept.name
+    shutil.copytree(kept, there, copy_function=shutil.copyfile)
+    return tmp_path
+
+
+def test_a_copy_of_the_package_compiles_nothing(copy: Path) -> None:
+    done = run(copy, _COUNT)
+    assert done.stdout == "compiled 0\n", done.stderr
+    assert "compiling" not in done.stderr
+
+
+def test_changed_sources_are_compiled_anew(copy: Path) -> None:
+    with (copy / "archiver" / "codec" / "row_kernels.py").open("a") as changed:
+        changed.write("# changed\n")
+    done = run(copy, _COUNT)
+    assert done.stdout.startswith("compiled "), done.stderr
+    assert done.stdout != "compiled 0\n"
+    assert done.stderr.count("compiling kernels, which takes about 20 s, once") == 1
+
+
+def test_kernels_that_somebody_else_made_need_not_be_writable(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image made them as root, and a container runs as another user."""
+    done = run(copy, _NOBODY_WRITES + _COUNT)
+    assert done.stdout == "compiled 0\n", done.stderr
+    monkeypatch.setattr(jit, "is_writable", lambda _: False)
+    assert jit.cache_directory() == jit.kernel_cache()
+
+
+def test_kernels_for_another_processor_are_compiled_where_they_cannot_be_kept(copy: Path) -> None:
+    """As if for another one: the index knows none of this machine's."""
+    for path in copy.glob("archiver/codec/__pycache__/kernels-*/row_kernels*.nbi"):
+        path.write_bytes(b"\x80\x04\x8c\x010\x94.")  # of another version of numba
+    done = run(copy, _NOBODY_WRITES + _COUNT)
+    assert done.returncode == 0, done.stderr
+    assert "compiled kernels cannot be kept in" in done.stderr
+    assert "Permission denied" in done.stderr
+
+
+_ALL_WORK = """\
+from numba.core import dispatcher
+compiled = []
+compile_one = dispatcher._FunctionCompiler._compile_core
+def compile_and_tell(self, *rest):
+    compiled.append(self.py_func.__name__)
+    return compile_one(self, *rest)
+dispatcher._FunctionCompiler._compile_core = compile_and_tell
+
+from archiver.codec.arrow_scan import Scanner
+from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_header
+from archiver.codec.batch import BatchEncoder, decode_batches, first_timestamp_ms
+from archiver.codec.compression import BatchCodec, BlockCodec
+from archiver.codec.partitioner import Partitioner
+from archiver.offset_map import OffsetMapWriter
+from archiver.selection import EVERYTHING
+from archiver.tally import Tally
+from tests.support.frames import frame_of
+from tests.support.records import Rec
+
+frame = frame_of([Rec(number, number, 0, b"k", b"v", ((b"h", b"x"),)) for number in range(0, 9, 2)])
+batches = BatchEncoder(codec=BatchCodec.LZ4, level=0, batch_bytes=1000, producer_id=1, producer_epoch=0, sequence=0)
+batches.append(frame, 0)
+batch = bytes(batches.flush().content)
+Tally().add(decode_batches(batch, 0).frame)
+first_timestamp_ms(memoryview(batch))
+blocks = BlockEncoder(topic="t", partition=0, codec=BlockCodec.ZSTANDARD, level=1, sync=bytes(16))
+blocks.append(frame, 0, len(frame))
+content = memoryview(encode_header(BlockCodec.ZSTANDARD, bytes(16), {}) + blocks.flush())
+header = decode_header(content, "key")
+(again,) = decode_blocks(content, header, topic="t", partition=0, key="key")
+list(Partitioner(3, 0).deal(again))
+list(Scanner(topic="t", partition=0, columns=["key", "headers"]).scan(content, header, "key", EVERYTHING))
+offsets = OffsetMapWriter(0)
+offsets.add(again)
+offsets._append(offsets._pending[:, :1])
+offsets._flush()
+print(compiled)
+"""
+
+
+def test_nothing_is_compiled_but_kernels_that_are_kept() -> None:
+    """What is for kernels alone and is called from elsewhere is compiled in each of Spark's workers: 0.15 s."""
+    compile_kernels()
+    done = subprocess.run(
+        [sys.executable, "-c", _ALL_WORK], cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr

@@ -1,0 +1,110 @@
+"""What was read elsewhere acts on no terminal, and makes no line of its own."""
+
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+import archiver.browse
+import archiver.records
+import archiver.store
+from archiver.archived import ArchivedTopic
+from archiver.cli import main
+from archiver.codec.avro import encode_header
+from archiver.codec.compression import BlockCodec
+from archiver.errors import NotWholeError, UsageError
+from archiver.observe import LogField, Progress, set_up_logs
+from archiver.printable import printable, printable_json
+
+ACTING = [chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x200E, *range(0x2028, 0x202F), 0x2066, 0xD800)]
+HOSTILE = "\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt"
+SHOWN = r"\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt"
+
+
+def assert_tame(text: str) -> None:
+    assert not [character for character in text if character in ACTING and character != "\n"]
+    assert not [line for line in text.split("\n") if line.startswith("ok: all is well")]
+
+
+def test_what_acts_is_spelled_and_all_else_stays() -> None:
+    assert printable(HOSTILE) == SHOWN
+    for character in ACTING:
+        assert printable(f"a{character}b").isprintable()
+        line = printable_json(json.dumps({character: f"ä{character}"}, ensure_ascii=False))
+        assert line.isprintable()
+        assert json.loads(line) == {character: f"ä{character}"}
+    assert printable("grüße, 日本 🎉 \\n") == "grüße, 日本 🎉 \\n"
+
+
+def test_a_hostile_object_is_shown_and_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "\x1b[2J\nok: all is well"
+    folder.mkdir()
+    place = folder / f"orders+0-{0:020d}.data"
+    place.write_bytes(encode_header(BlockCodec.NULL, bytes(16), {"archiver.writer": HOSTILE}) + b"cut")
+    assert main(["inspect", str(place)]) == 3
+    out, err = capsys.readouterr()
+    assert SHOWN in out
+    assert r"\x1b[2J\nok: all is well" in err
+    assert_tame(out)
+    assert_tame(err)
+    assert main(["inspect", "--format", "json", str(place)]) == 3
+    out, _ = capsys.readouterr()
+    assert json.loads(out)["header"]["archiver.writer"] == HOSTILE
+    assert_tame(out)
+
+
+def test_records_and_complaints_of_cat_do_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = ArchivedTopic(topic="orders", life=0, fact=None, partitions={}, damaged={}, other_lives=())
+
+    def read_records(*_: object, tell: "archiver.browse.Tell", **__: object) -> list[dict[str, str]]:
+        tell(f"{HOSTILE}: damaged")
+        return [{"value": HOSTILE}]
+
+    monkeypatch.setattr(archiver.store, "open_store", lambda _: (None, ""))
+    monkeypatch.setattr(archiver.browse, "find_topic", lambda *_, **__: topic)
+    monkeypatch.setattr(archiver.records, "read_records", read_records)
+    assert main(["cat", "orders", "--url", "s3://bucket"]) == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"value": HOSTILE}
+    assert err == f"archiver: {SHOWN}: damaged\n"
+    assert_tame(out)
+
+
+@pytest.mark.parametrize(("error", "lines"), [(NotWholeError, 1), (UsageError, 2)])
+def test_only_lines_of_ours_are_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: type[Exception], lines: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise error("first\nsecond\x1b[2J")
+
+    monkeypatch.setattr("archiver.holdings.survey", fail)
+    assert main(["ls", "--url", "s3://bucket"]) > 1
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == lines
+    assert_tame(said)
+
+
+def test_logs_and_progress_do_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("archiver.test")
+    for log_format in ("text", "json"):
+        set_up_logs("json" if log_format == "json" else "text")
+        log.warning("found %s", HOSTILE, extra={LogField.OBJECT_KEY: HOSTILE})
+        said = capsys.readouterr().err
+        assert len(said.splitlines()) == 1
+        assert_tame(said)
+    set_up_logs()
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    progress = Progress("verify")
+    progress.tell(HOSTILE)
+    progress.close()
+    assert SHOWN in terminal.getvalue()
+    assert "\x1b]0" not in terminal.getvalue()

@@ -1,0 +1,59 @@
+"""What the command says and returns for each outcome of a restore."""
+
+from pathlib import Path
+
+import pytest
+
+import archiver.job
+from archiver.cli import main
+from archiver.job import RestoreResult
+from archiver.spark.restore import TopicReport
+from archiver.spark.task import TaskReport
+
+WHOLE = TaskReport(target_topic="t", partition=0)
+SKIPPED = TaskReport(target_topic="t", partition=0, missing=("offsets 3-5 in an object: damaged",))
+BROKEN = TaskReport(target_topic="t", partition=1, error="t-1: someone else wrote to the target", exit_code=3)
+LATER = TaskReport(target_topic="t", partition=2, error="t-2: run the same command again", exit_code=4)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "exit_code", "told"),
+    [
+        ([WHOLE], [WHOLE], 0, []),
+        ([WHOLE, BROKEN], [], 3, [BROKEN.error]),
+        ([WHOLE], [WHOLE, BROKEN], 3, [BROKEN.error]),  # a target partition that was read back
+        ([SKIPPED], [], 3, ["skipped, not in t-0: offsets 3-5 in an object: damaged"]),
+        (
+            [SKIPPED, BROKEN],
+            [LATER],
+            4,
+            ["skipped, not in t-0: offsets 3-5 in an object: damaged", BROKEN.error, LATER.error],
+        ),
+    ],
+    ids=["whole", "source", "target", "skipped", "all"],
+)
+def test_each_failure_is_told_and_counts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    sources: list[TaskReport],
+    targets: list[TaskReport],
+    exit_code: int,
+    told: list[str],
+) -> None:
+    topic = TopicReport(
+        source="t",
+        life=0,
+        target="t",
+        partitions=tuple(sources),
+        retention_command="",
+        is_finished=not exit_code,
+        left_out_configs=(),
+        target_partitions=tuple(targets),
+    )
+    result = RestoreResult(restore_id="r", seconds=2.0, filling_seconds=1.0, topics=[topic])
+    monkeypatch.setattr(archiver.job, "run_restore_job", lambda *_, **__: result)
+    target = tmp_path / "target.yaml"
+    target.write_text("kafka.bootstrap.servers: a:1\n")
+    assert main(["restore", "--quiet", "--url", "s3://bucket/p", "--target", str(target)]) == exit_code
+    assert capsys.readouterr().err.splitlines() == [f"archiver: {line}" for line in told]

@@ -1,0 +1,95 @@
+"""Files of the spool are written over, and what was in them never shows."""
+
+from pathlib import Path
+
+import pytest
+
+from archiver.codec.compression import BlockCodec
+from archiver.errors import UsageError
+from archiver.segment import FinishedSegment, OpenSegment, SegmentLimits
+from archiver.spool import Spool, open_spool
+from tests.support.frames import frame_of
+from tests.support.records import Rec
+from tests.support.segments import SOURCE, content_of, read
+
+UNCOMPRESSED = SegmentLimits(uncompressed_bytes=0, codec=BlockCodec.NULL)
+MANY = 100_000_000
+
+
+def finished(spool: Spool, records: list[Rec]) -> FinishedSegment:
+    segment = OpenSegment(SOURCE, 0, UNCOMPRESSED, spool)
+    assert segment.append(frame_of(records), 0) == len(records)
+    return segment.finish()
+
+
+def some(count: int, letter: bytes) -> list[Rec]:
+    return [Rec(offset, 0, 0, None, letter * 1000) for offset in range(count)]
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path, keeps_bytes=MANY, keeps_from_bytes=0)
+
+
+@pytest.mark.parametrize("counts", [(2000, 3), (3, 2000), (2000, 2000)])
+def test_what_a_file_held_before_never_shows(spool: Spool, tmp_path: Path, counts: tuple[int, int]) -> None:
+    before, after = (some(count, letter) for count, letter in zip(counts, (b"a", b"b"), strict=True))
+    one = finished(spool, before)
+    inode = one.blocks.stat().st_ino
+    one.recycle()
+    other = finished(spool, after)
+    assert other.blocks.stat().st_ino == inode
+    assert read(content_of(other), other.facts) == after
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_that_a_put_may_still_read_is_not_written_over(spool: Spool) -> None:
+    """A put whose answer never came may go on reading for as long as the store hangs."""
+    one = finished(spool, some(2000, b"a"))
+    whole = content_of(one)
+    with one.open_body() as body:
+        one.discard()
+        finished(spool, some(2000, b"b"))
+        assert body.read() == whole
+
+
+def test_only_so_much_is_kept(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, keeps_bytes=2_500_000, keeps_from_bytes=0)
+    for segment in [finished(spool, some(1000, b"a")) for _ in range(4)]:
+        segment.recycle()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) in range(2_000_000, 2_500_000)
+
+
+def test_names_tell_what_is_held_and_what_is_kept(spool: Spool, tmp_path: Path) -> None:
+    one = finished(spool, some(3, b"a"))
+    assert one.blocks.name.startswith("3-0-")
+    one.recycle()
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["kept"]
+    finished(spool, some(3, b"a"))
+    assert [path.name[:4] for path in tmp_path.iterdir()] == ["3-0-"]
+
+
+def test_kept_files_that_someone_swept_are_not_missed(spool: Spool, tmp_path: Path) -> None:
+    one = finished(spool, some(3, b"a"))
+    one.recycle()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    other = finished(spool, some(3, b"b"))
+    assert read(content_of(other), other.facts) == some(3, b"b")
+    other.blocks.unlink()
+    other.recycle()  # nor is this an error
+
+
+def test_what_is_kept_is_part_of_what_a_spool_may_take(tmp_path: Path) -> None:
+    with open_spool(tmp_path, 80_000_000) as spool:
+        assert spool.most_bytes == 70_000_000
+        for count in (10, 2000):  # a small one is not worth it
+            finished(spool, some(count, b"a")).recycle()
+        (kept,) = tmp_path.glob("*/kept-*")
+        assert kept.stat().st_size > 2_000_000
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(UsageError, match=r"backup\.spool\.dir /proc/archiver"), open_spool(Path("/proc/archiver"), 1):
+        pass

@@ -1,0 +1,147 @@
+"""What an existing topic would do to records, told from its configs and from the facts of objects."""
+
+from dataclasses import replace
+
+import pytest
+
+from archiver.facts import PartFacts
+from archiver.restore import PartitionPlan, TopicPlan
+from archiver.selection import EVERYTHING, Selection
+from archiver.target_limits import Count, expiring_records, limit_problems, most_batch_bytes, records_before
+
+NOW_MS = 1_000_000_000
+LONGEST = str(2**63 - 1)
+LENIENT = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": "1048588",
+    "segment.bytes": "1073741824",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": LONGEST,
+    "message.timestamp.after.max.ms": LONGEST,
+}
+
+
+def facts_of(records: int, first_ms: int, last_ms: int, *, largest: int = 100, is_exact: bool = True) -> PartFacts:
+    return PartFacts(
+        is_exact=is_exact,
+        records=records,
+        min_timestamp=first_ms,
+        max_timestamp=last_ms,
+        bytes=records * 50,
+        source_bytes=records * 30,
+        largest_record=largest,
+    )
+
+
+def plan_of(*facts: PartFacts, selection: Selection = EVERYTHING) -> TopicPlan:
+    partition = PartitionPlan(
+        partition=0,
+        parts=(),
+        stored_bytes=0,
+        records=sum(one.records for one in facts),
+        selection=selection,
+        selection_digest="",
+        facts=facts,
+    )
+    return TopicPlan(
+        source="orders",
+        life=0,
+        target="copy",
+        partitions=(partition, replace(partition, partition=1, records=0, facts=())),
+        final_configs={},
+        archived_retention={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "selection", "counted"),
+    [
+        (facts_of(10, 100, 499), EVERYTHING, (10, 10)),
+        (facts_of(10, 500, 900), EVERYTHING, (0, 0)),
+        (facts_of(10, 100, 500), EVERYTHING, (1, 9)),  # the first is older, the last is not
+        (facts_of(1, 100, 100), EVERYTHING, (1, 1)),
+        (facts_of(10, 100, 499, is_exact=False), EVERYTHING, (0, 10)),
+        (facts_of(10, 100, 900), Selection(from_ms=500), (0, 0)),  # what is older is not wanted
+        (facts_of(10, 100, 900), Selection(from_ms=400), (0, 10)),
+        (facts_of(10, 100, 400), Selection(from_ms=50, until_ms=450), (10, 10)),
+        (facts_of(10, -1, -1), EVERYTHING, (0, 0)),  # no age at all
+        (facts_of(10, -1, 100), EVERYTHING, (1, 9)),
+    ],
+)
+def test_records_are_counted_by_their_age(facts: PartFacts, selection: Selection, counted: tuple[int, int]) -> None:
+    assert records_before(plan_of(facts, selection=selection), 500) == Count(*counted)
+
+
+def test_counts_of_objects_add_up() -> None:
+    counted = records_before(plan_of(facts_of(10, 100, 200), facts_of(10, 400, 600), facts_of(5, 700, 800)), 500)
+    assert (counted, str(counted), bool(counted)) == ((11, 19), "11 to 19", True)
+    assert (str(Count(1234, 1234)), bool(Count(0, 0))) == ("1,234", False)
+
+
+def test_nothing_is_wrong_with_a_lenient_topic() -> None:
+    plan = plan_of(facts_of(1000, 0, NOW_MS * 2, largest=1_000_000))
+    assert limit_problems(plan, LENIENT, NOW_MS) == []
+    assert limit_problems(plan, {}, NOW_MS) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("cleanup.policy", "compact", "would drop those of the 30 records that have a later one"),
+        ("retention.ms", "60000", "delete 11 to 19 of the 30 records, which are older"),
+        ("retention.bytes", "1499", "1 of 2 partitions get more, partition 0 up to 1,500 bytes"),
+        ("max.message.bytes", "90000", "is too small for the largest record, of 90,000 bytes"),
+        ("segment.bytes", "90000", "is too small for the largest record, of 90,000 bytes"),
+        ("message.timestamp.type", "LogAppendTime", "would replace the timestamps of all 30 records"),
+        ("message.timestamp.before.max.ms", "60000", "refuse 11 to 19 of the 30 records, which are older"),
+        ("message.timestamp.after.max.ms", "60000", "refuse 1 of the 30 records, which are further in the future"),
+        ("message.timestamp.difference.max.ms", "60000", "refuse 11 to 19 of the 30 records, which are older"),
+    ],
+)
+def test_each_config_that_does_harm_is_named(name: str, value: str, said: str) -> None:
+    old, both = facts_of(10, 5, NOW_MS - 100_000, largest=90_000), facts_of(10, NOW_MS - 90_000, NOW_MS)
+    plan = plan_of(old, both, facts_of(9, NOW_MS, NOW_MS), facts_of(1, NOW_MS + 90_000, NOW_MS + 90_000))
+    found = limit_problems(plan, LENIENT | {name: value}, NOW_MS)
+    if "difference" in name:
+        assert "further in the future" in found.pop()
+    (problem,) = found
+    assert problem.startswith(f"copy: {name}={value} ")
+    assert said in problem
+    assert f"--entity-name copy --add-config {name}=" in problem
+    assert "--rename orders=NEW" in problem
+
+
+def test_what_is_said_to_do_no_harm_does_none() -> None:
+    plan = plan_of(facts_of(10, 5, 10, largest=5_000_000))
+    harmful = {"max.message.bytes": "100", "segment.bytes": "100", "retention.ms": "1", "retention.bytes": "0"}
+    harmful |= {"cleanup.policy": "compact,delete", "message.timestamp.before.max.ms": "1"}
+    configs = LENIENT | harmful
+    problems = limit_problems(plan, configs, NOW_MS)
+    assert len(problems) == len(harmful)
+    for problem in problems:
+        name, _, value = problem.partition("--add-config ")[2].partition("`")[0].partition("=")
+        configs[name] = value
+    assert limit_problems(plan, configs, NOW_MS) == []
+
+
+def test_the_newer_limit_of_timestamps_wins_over_the_older_one() -> None:
+    plan = plan_of(facts_of(10, 5, 10))
+    older = LENIENT | {"message.timestamp.difference.max.ms": "60000"}
+    assert limit_problems(plan, older | {"message.timestamp.before.max.ms": str(10**12)}, NOW_MS) == []
+
+
+def test_what_expires_is_told_only_where_age_deletes() -> None:
+    plan = plan_of(facts_of(10, 5, 10))
+    assert expiring_records(plan, {"retention.ms": "60000"}, NOW_MS) == (10, 10)
+    assert expiring_records(plan, {"retention.ms": "-1"}, NOW_MS) == (0, 0)
+    assert expiring_records(plan, {"retention.ms": "60000", "cleanup.policy": "compact"}, NOW_MS) == (0, 0)
+
+
+def test_batches_stay_under_the_limits() -> None:
+    assert most_batch_bytes({}) > 2**60
+    assert most_batch_bytes(LENIENT) > 1_000_000
+    assert 90_000 < most_batch_bytes({"max.message.bytes": "100000"}) < 100_000
+    assert most_batch_bytes({"max.message.bytes": "100000", "segment.bytes": "5000"}) < 5000
+    assert most_batch_bytes({"max.message.bytes": "100"}) == 1
