@@ -274,7 +274,7 @@ def _add_restore(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--batch-bytes",
         type=_size,
         metavar="SIZE",
-        help="of records in a batch, uncompressed (default 1MB, at most 16MiB)",
+        help="of records in a batch, uncompressed (default 4MB, at most 16MiB); what is sent of it has at most 1MB",
     )
     restore.add_argument(
         "--rate", type=_size, default=0, metavar="SIZE", help="most bytes a second, of all tasks together"

@@ -14,7 +14,7 @@ from archiver.frame import Column, Frame, Longs
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 
-_FETCH_BYTES = 3 * 1024 * 1024  # below what archiver.memory maps anew each time
+_FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.memory maps anew each time
 _ATTEMPTS = 60
 _PAUSE_S = 0.5
 _EMPTY_AT_MOST = 3  # answers in a row

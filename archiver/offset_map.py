@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from archiver.avsc import OFFSET_RUN
+from archiver.codec import run_kernels as k
 from archiver.codec.avro import (
     SYNC_BYTES,
     Block,
@@ -21,10 +22,10 @@ from archiver.codec.avro import (
     split_blocks,
 )
 from archiver.codec.compression import BlockCodec
-from archiver.codec.run_kernels import MAX_RUN_BYTES, decode_runs, encode_runs
+from archiver.codec.varint import BROKEN
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError
 from archiver.facts import PREFIX_IN_HEADER, PREFIX_IN_METADATA
-from archiver.frame import Column, Frame, Longs
+from archiver.frame import Frame, Longs
 from archiver.layout import MOST_OFFSET, OffsetMapKey
 from archiver.store import ObjectStore
 
@@ -108,18 +109,21 @@ class OffsetMapWriter:
 
     def __init__(self, target_start: int) -> None:
         self.records = 0
-        self.source_next = 0  # behind the last record
         self._target_start = target_start
         self._sync = os.urandom(SYNC_BYTES)
         self._blocks: list[bytes] = []
-        self._closed_runs = 0
-        self._open_run = 0, 0  # absent, records: the next frame may go on with it
-        self._pending = np.empty((2, _RUNS_A_BLOCK), np.int64)  # what is not written to costs no memory
-        self._pending_runs = 0
+        self._block_runs = 0
+        self._state = np.zeros(k.RUN_STATE_SIZE, np.int64)
+        self._closed = np.empty((2, _RUNS_A_BLOCK), np.int64)  # what is not written to costs no memory
 
     @property
     def runs(self) -> int:
-        return self._closed_runs + (1 if self.records else 0)
+        return self._block_runs + int(self._state[k.CLOSED]) + (1 if self.records else 0)
+
+    @property
+    def source_next(self) -> int:
+        """Behind the last record."""
+        return int(self._state[k.SOURCE_NEXT])
 
     @property
     def target_next(self) -> int:
@@ -127,50 +131,29 @@ class OffsetMapWriter:
 
     def add(self, frame: Frame) -> None:
         """Take all records of a frame, whose offsets are above those before."""
-        offsets = frame.column(Column.OFFSET)
-        if not len(offsets):
-            return
-        steps = np.diff(offsets, prepend=self.source_next - 1)
-        if (steps < 1).any():
-            raise ValueError(f"offsets do not rise from {self.source_next} on")
-        (begins,) = np.nonzero(steps > 1)
-        absent, records = self._open_run
-        runs = np.stack(
-            [
-                np.concatenate([[absent], steps[begins] - 1]),
-                np.diff(np.concatenate([[-records], begins, [len(offsets)]])),
-            ]
-        )
-        self._open_run = int(runs[0, -1]), int(runs[1, -1])
-        self._append(runs[:, :-1] if runs[1, 0] else runs[:, 1:-1])  # nothing lies in front of the first hole
-        self.records += len(offsets)
-        self.source_next = int(offsets[-1]) + 1
-
-    def _append(self, runs: Longs) -> None:
-        count = runs.shape[1]
-        taken = 0
-        while taken < count:
-            start = self._pending_runs
-            part = runs[:, taken : taken + _RUNS_A_BLOCK - start]
-            self._pending_runs += part.shape[1]
-            self._pending[:, start : self._pending_runs] = part
-            taken += part.shape[1]
-            if self._pending_runs == _RUNS_A_BLOCK:
-                self._flush()
-        self._closed_runs += count
+        row = 0
+        while (row := k.collect_runs(frame.table, row, self._closed, self._state)) != len(frame):
+            if row == BROKEN:
+                raise ValueError(f"offsets do not rise from {self.source_next} on")
+            self._flush()
+        self.records += len(frame)
 
     def _flush(self) -> None:
-        body = np.empty(self._pending_runs * MAX_RUN_BYTES, np.uint8)
-        used = encode_runs(self._pending, self._pending_runs, body)
-        block = encode_block(body[:used], self._pending_runs, BlockCodec.ZSTANDARD, _LEVEL, self._sync)
-        self._blocks.append(block)
-        self._pending_runs = 0
+        runs = int(self._state[k.CLOSED])
+        body = np.empty(runs * k.MAX_RUN_BYTES, np.uint8)
+        used = k.encode_runs(self._closed, runs, body)
+        self._blocks.append(encode_block(body[:used], runs, BlockCodec.ZSTANDARD, _LEVEL, self._sync))
+        self._block_runs += runs
+        self._state[k.CLOSED] = 0
 
     def finish(self, facts: OffsetMapFacts) -> bytes:
         """Return the whole object; the writer cannot be used afterwards."""
         if self.records:
-            self._append(np.array([self._open_run], np.int64).T)
-        if self._pending_runs:
+            if self._state[k.CLOSED] == _RUNS_A_BLOCK:
+                self._flush()
+            last = int(self._state[k.CLOSED])
+            self._closed[:, last] = self._state[[k.OPEN_ABSENT, k.OPEN_RECORDS]]
+            self._state[k.CLOSED] += 1
             self._flush()
         header = encode_header(BlockCodec.ZSTANDARD, self._sync, facts.to_header(), OFFSET_RUN)
         return b"".join((header, *self._blocks))
@@ -262,7 +245,7 @@ def _decode_block(block: Block, header: ContainerHeader) -> Longs:
     if block.count > len(body) // _SMALLEST_RUN:
         raise CorruptSegmentError(f"{block.where}: {block.count} runs cannot lie in {len(body)} bytes")
     runs = np.empty((2, block.count), np.int64)
-    if not decode_runs(body, runs):
+    if not k.decode_runs(body, runs):
         raise CorruptSegmentError(f"{block.where}: not {block.count} runs of an offset map")
     return runs
 

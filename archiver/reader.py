@@ -1,7 +1,9 @@
 """A partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
@@ -47,6 +49,22 @@ class ObjectPart:
     def __str__(self) -> str:
         end = self.end_offset
         return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
+
+
+_spare: deque[Rooms] = deque()  # of this process: Spark's workers do one task after the other
+
+
+@contextmanager
+def spare_rooms() -> Iterator[Rooms]:
+    """Lend rooms that someone before has used, if any are free."""
+    try:
+        rooms = _spare.pop()
+    except IndexError:
+        rooms = Room(), Room()
+    try:
+        yield rooms
+    finally:
+        _spare.append(rooms)
 
 
 def read_parts(

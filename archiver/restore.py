@@ -9,7 +9,7 @@ from archiver.errors import UsageError
 from archiver.facts import Bounds, PartFacts
 from archiver.inventory import EMPTY, Reading
 from archiver.reader import ObjectPart
-from archiver.restore_request import RestoreRequest
+from archiver.restore_request import SENT_BATCH_BYTES, RestoreRequest
 from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
 
 _LONGEST = str(2**63 - 1)
@@ -114,8 +114,9 @@ class Effort:
 
 
 # What two cores did with a broker and a store beside them (docs/benchmarks.md), for one.
-_RECORDS_A_SECOND = 750_000
-_BYTES_A_SECOND = 120_000_000
+_RECORDS_A_SECOND = 900_000
+_BYTES_A_SECOND = 160_000_000
+_SENT_FOR_STORED = 1.7  # lz4 goes out where zstd is stored (decision 10)
 _PARTITION_S = 0.085  # its claim, map and note, and its log's first and last steps, however little is in it
 _BATCH_S = 0.0007
 _START_S = 7.0
@@ -139,11 +140,12 @@ def effort_of(topics: Collection[TopicPlan], request: RestoreRequest, cores: int
     to_choose = sum(part.chosen_key is None for part in parts) if request.is_chosen else 0
     lists = len(parts) if request.is_chosen else 0  # of which records were chosen
     batches = sum(_batches(topic, request.batch_bytes) for topic in topics)
+    sent_bytes = sum(map(_sent_bytes, partitions))
     work_s = _work_s(partitions)
     seconds = max(work_s, batches * _BATCH_S) + (work_s if to_choose else 0)  # all is read before any of it is filled
     seconds = (seconds + len(partitions) * _PARTITION_S) / max(1, cores)
     if request.rate_bytes:
-        seconds = max(seconds, sum(one.stored_bytes for one in partitions) / request.rate_bytes)
+        seconds = max(seconds, sent_bytes / request.rate_bytes)
     return Effort(
         gets=len(parts) + to_choose + lists,
         puts=sum(map(_puts, topics)) + to_choose,
@@ -164,6 +166,10 @@ def _size(partition: PartitionPlan) -> int:
     return sum(facts.bytes for facts in partition.facts)
 
 
+def _sent_bytes(partition: PartitionPlan) -> int:
+    return min(_size(partition), int(_SENT_FOR_STORED * partition.stored_bytes))
+
+
 def _puts(topic: TopicPlan) -> int:
     filled = sum(not partition.problem for partition in topic.partitions)
     return _PUTS_A_DEALT_TOPIC if topic.repartition else _PUTS_A_TOPIC + _PUTS_A_PARTITION * filled
@@ -173,7 +179,11 @@ def _batches(topic: TopicPlan, batch_bytes: int) -> int:
     """Estimate how many are sent: the last one to each partition is not full."""
     targets = topic.repartition or 1  # that a partition is dealt out to
     most_bytes = dealt_batch_bytes(batch_bytes, targets) if topic.repartition else batch_bytes
-    return sum(_size(one) // most_bytes + min(one.records, targets) for one in topic.partitions if not one.problem)
+    return sum(
+        max(_size(one) // most_bytes, _sent_bytes(one) // SENT_BATCH_BYTES) + min(one.records, targets)
+        for one in topic.partitions
+        if not one.problem
+    )
 
 
 def with_mended(begun: Iterable[TopicPlan], new: Iterable[TopicPlan]) -> list[TopicPlan]:

@@ -21,6 +21,7 @@ from archiver.codec.avro import (
     encode_header,
 )
 from archiver.codec.compression import BlockCodec
+from archiver.codec.row_kernels import offsets_rise
 from archiver.errors import CorruptSegmentError, TemporaryError
 from archiver.facts import Hole, SegmentFacts, facts_from_header
 from archiver.frame import Column, Frame
@@ -372,10 +373,9 @@ def _compare_header(facts: SegmentFacts, metadata: Mapping[str, str], key: str) 
 
 
 def _check_offsets(frame: Frame, previous: int, key: str) -> int:
-    offsets = frame.column(Column.OFFSET)
-    if offsets[0] <= previous or (np.diff(offsets) <= 0).any():
+    if not offsets_rise(frame.table, previous):
         raise CorruptSegmentError(f"{key}: offsets do not rise after {previous}")
-    return int(offsets[-1])
+    return int(frame.table[Column.OFFSET, -1])
 
 
 def _first_at(frame: Frame, offset: int) -> int:

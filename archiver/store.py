@@ -3,6 +3,7 @@
 import contextlib
 import email.utils
 import io
+import mmap
 import re
 import threading
 import uuid
@@ -103,17 +104,27 @@ class ObjectInfo:
     last_modified: datetime
 
 
+def _new_memory(size: int) -> mmap.mmap:
+    """Return memory that is not written to before it is used, in large pages if the system has some."""
+    memory = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
 class Room:
     """Memory that one object after the other is read into: that of new ones would be new pages, which are dear (decision 12)."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._memory = memoryview(b"")
 
     def of(self, size: int) -> memoryview:
         """Return so many bytes of it. What was read into it before is written over."""
-        if size > len(self._buffer):
-            self._buffer = bytearray(size)
-        return memoryview(self._buffer)[:size]
+        if size > len(self._memory):
+            self._memory = memoryview(b"")  # the old one first
+            self._memory = memoryview(_new_memory(size))
+        return self._memory[:size]
 
 
 class ObjectStore(Protocol):

@@ -62,7 +62,7 @@ def _sizes(topic: TopicPlan) -> dict[int, int]:
 
 
 def most_batch_bytes(configs: Mapping[str, str]) -> int:
-    """Return how many bytes of records a batch may have, uncompressed, to be taken however little it compresses."""
+    """Return how many bytes a batch may have."""
     limits = [int(configs[name]) for name in ("max.message.bytes", "segment.bytes") if name in configs]
     return max(1, int((min(limits, default=LAST_LONG) - _BATCH_OVERHEAD_BYTES) * _WORST_LZ4))
 

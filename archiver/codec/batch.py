@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError, compress_payload
+from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError, PayloadWriter
 from archiver.errors import CorruptBatchError, UnsupportedBatchError
 from archiver.frame import Bytes, Column, Frame, Longs
 
@@ -26,6 +26,9 @@ SEQUENCES = 2**31  # then they begin at 0 again
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
+# Of records that are packed at once into a batch that we make, for the same reason; a few large records may be more.
+PIECE_BYTES = 256 * 1024
+_LEAST_PIECE_BYTES = 64 * 1024  # for the sake of the last few percent of a batch's size
 _ROW_BYTES = 8 * len(Column)
 _MOST_OFFSET = 2**63 - 2  # there must be one after it
 
@@ -297,27 +300,31 @@ def _fits_alone(codec: BatchCodec, payload: Bytes, most_bytes: int) -> bool:
 class BatchEncoder:
     """Collects rows, of several frames where they are small, into batches of one idempotent producer.
 
-    `sequence` is the number of the first row; the batches count on from it.
+    A batch has at most about `batch_bytes` of records, and is no larger than `most_bytes` when it is sent, but that it has
+    one record at least. `sequence` is the number of the first row; the batches count on from it.
     """
 
     def __init__(
         self,
         *,
         codec: BatchCodec,
-        level: int,
         batch_bytes: int,
+        most_bytes: int,
         producer_id: int,
         producer_epoch: int,
         sequence: int = 0,
     ) -> None:
         self._codec = codec
-        self._level = level
         self._batch_bytes = batch_bytes
+        self._most_bytes = most_bytes
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
         self._sequence = sequence
         self._state = np.zeros(k.BATCH_STATE_SIZE, np.int64)
-        self._buffer = np.empty(batch_bytes, np.uint8)
+        self._kept_bytes = min(batch_bytes, most_bytes)
+        self._buffer = np.empty(min(self._kept_bytes, PIECE_BYTES + _LEAST_PIECE_BYTES), np.uint8)
+        self._payload = PayloadWriter(codec, lead=k.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES)
+        self._packed_bytes = 0  # of records that the payload has
 
     @property
     def rows(self) -> int:
@@ -325,7 +332,7 @@ class BatchEncoder:
         return int(self._state[0])
 
     def append(self, frame: Frame, start: int) -> int:
-        """Take rows from `start` on, up to about `batch_bytes` uncompressed, at least one. Returns the first that found no room."""
+        """Take rows from `start` on, at least one. Returns the first that found no room."""
         row = start
         while True:
             row, room, why = k.encode_records(
@@ -334,20 +341,37 @@ class BatchEncoder:
                 frame.table,
                 row,
                 len(frame),
-                self._batch_bytes,
+                PIECE_BYTES,
+                self._room(),
                 self._buffer,
                 self._state,
             )
             if why == k.ROW_OUTSIDE:
                 raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
-            if why != k.NEEDS_ROOM:
+            if why == k.NEEDS_ROOM:
+                self._buffer = np.concatenate((self._buffer, np.empty(room, np.uint8)))
+            elif why == k.PIECE_FULL or (why == k.BATCH_FULL and self._state[1] >= _LEAST_PIECE_BYTES):
+                self._pack()  # how much room there is still, the size that it has then tells
+            else:
                 return int(row)
-            self._buffer = np.concatenate((self._buffer, np.empty(room, np.uint8)))
+
+    def _room(self) -> int:
+        """Tell how many bytes of records may come, together with those that are not packed; not too few to be worth a piece."""
+        room = min(self._batch_bytes - self._packed_bytes, self._payload.room_within(self._most_bytes))
+        return room if room >= _LEAST_PIECE_BYTES or not self._packed_bytes else 0
+
+    def _pack(self) -> None:
+        used = int(self._state[1])
+        self._payload.add(self._buffer[:used])
+        self._packed_bytes += used
+        self._state[1] = 0
 
     def flush(self) -> EncodedBatch:
         """Make one CreateTime batch of what was taken: one row at least."""
-        count, used, first_timestamp, largest_timestamp = self._state.tolist()
-        content = compress_payload(self._codec, self._buffer[:used], self._level, lead=k.HEADER_SIZE)
+        if self._state[1]:
+            self._pack()
+        count, _, first_timestamp, largest_timestamp = self._state.tolist()
+        content = self._payload.finish()
         _HEADER.pack_into(
             content.data,
             0,
@@ -368,6 +392,7 @@ class BatchEncoder:
         _CRC.pack_into(content.data, k.CRC_END - _CRC.size, google_crc32c.value(content[k.CRC_END :]))
         self._sequence += count
         self._state[:] = 0
-        if len(self._buffer) > self._batch_bytes:  # one large record must not cost memory for ever
-            self._buffer = np.empty(self._batch_bytes, np.uint8)
+        self._packed_bytes = 0
+        if len(self._buffer) > self._kept_bytes:  # one large record must not cost memory for ever
+            self._buffer = np.empty(self._kept_bytes, np.uint8)
         return EncodedBatch(content=content.data.toreadonly(), records=count)

@@ -145,19 +145,27 @@ def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs) ->
 
 
 # Why encode_records stopped before the last row.
-ALL_WRITTEN, BATCH_FULL, NEEDS_ROOM, ROW_OUTSIDE = range(4)
-# What a batch has so far, from one call to the next: rows, bytes, the first timestamp, and the largest.
+ALL_WRITTEN, PIECE_FULL, BATCH_FULL, NEEDS_ROOM, ROW_OUTSIDE = range(5)
+# What a batch has so far, from one call to the next: rows, bytes of the piece, the first timestamp, and the largest.
 BATCH_STATE_SIZE = 4
 
 
-@kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONG, BYTES, LONGS))
+@kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONG, LONG, BYTES, LONGS))
 def encode_records(
-    body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, limit: int, target: Bytes, state: Longs
+    body: Bytes,
+    header_body: Bytes,
+    table: Longs,
+    start: int,
+    stop: int,
+    enough: int,
+    limit: int,
+    target: Bytes,
+    state: Longs,
 ) -> tuple[int, int, int]:
-    """Write rows start..stop behind the records of a batch; offset deltas count from 0 without gaps.
+    """Write rows start..stop behind those of a piece of a batch; offset deltas count from 0 without gaps.
 
-    Ends before the row that would pass `limit` bytes, but a batch takes at least one. Returns (next row, room that it
-    needs, why it ended); the room only with NEEDS_ROOM.
+    Ends behind the row that reaches `enough` bytes, if another one follows, and before the row that would pass `limit`,
+    but a batch takes at least one. Returns (next row, room that it needs, why it ended); the room only with NEEDS_ROOM.
     """
     if start < 0 or start >= stop or stop > table.shape[1]:
         return np.int64(start), np.int64(0), ROW_OUTSIDE
@@ -169,6 +177,9 @@ def encode_records(
     room = np.int64(0)
     why = ALL_WRITTEN
     while row < stop:
+        if used > 0 and used >= enough:
+            why = PIECE_FULL
+            break
         key_length = max(table[4, row], -1)
         value_length = max(table[6, row], -1)
         header_length = table[8, row]

@@ -200,45 +200,64 @@ _INFLATE: dict[BatchCodec, Inflate] = {
 }
 
 
-def compress_payload(codec: BatchCodec, payload: Bytes, level: int, lead: int) -> Bytes:
-    """Compress the records of a batch that we write: lz4 (which has no levels), zstd, or not at all.
+class PayloadWriter:
+    """Compresses the records of a batch piece by piece, as they come: lz4 (which has no levels), or not at all.
 
-    In front of them are `lead` bytes for the batch's header, so that nothing has to be copied to get there.
+    In front of them are `lead` bytes for the batch's header, so that nothing has to be copied to get there. `expected`
+    is how large all of it may become without new memory. Blocks of a frame are independent: Kafka refuses those that depend
+    on each other, which cramjam makes.
     """
-    match codec:
-        case BatchCodec.NONE:
-            return _behind(lead, payload)
-        case BatchCodec.LZ4:
-            return _lz4_frame(payload, lead)
-        case BatchCodec.ZSTD:
-            return _behind(lead, np.frombuffer(_zstd.compress(payload, level), np.uint8))
-        case BatchCodec.GZIP | BatchCodec.SNAPPY:
+
+    def __init__(self, codec: BatchCodec, *, lead: int, expected: int) -> None:
+        if codec not in {BatchCodec.NONE, BatchCodec.LZ4}:
             raise ValueError(f"batches are not written with {codec.name}")
+        self._is_lz4 = codec is BatchCodec.LZ4
+        self._lead = lead
+        self._expected = expected
+        self._made = np.empty(0, np.uint8)
+        self._used = 0
 
+    def room_within(self, most_bytes: int) -> int:
+        """How many bytes may still come, so that all of it is no larger than so many, however little they compress."""
+        left = most_bytes - max(self._used, self._lead + len(_LZ4_HEADER))
+        return left - _LZ4_MARK.size * (2 + left // _LZ4_BLOCK_BYTES)
 
-def _behind(lead: int, content: Bytes) -> Bytes:
-    made = np.empty(lead + len(content), np.uint8)
-    made[lead:] = content
-    return made
+    def add(self, piece: Bytes) -> None:
+        """Put more behind what is there."""
+        starts = range(0, len(piece), _LZ4_BLOCK_BYTES)
+        # What does not compress grows by a 255th while it is tried; then the block goes in as it is.
+        self._make_room(len(piece) + len(piece) // 255 + 32 * (len(starts) + 1))
+        if not self._used:
+            self._used = self._lead + (_copy(_LZ4_HEADER, self._made[self._lead :]) if self._is_lz4 else 0)
+        if not self._is_lz4:
+            self._used += _copy(piece, self._made[self._used :])
+            return
+        for start in starts:
+            block = piece[start : start + _LZ4_BLOCK_BYTES]
+            target = self._made[self._used + _LZ4_MARK.size :]
+            size = mark = cramjam.lz4.compress_block_into(block.data, target.data, store_size=False)
+            if size >= len(block):
+                size = _copy(block, target)
+                mark = size | _LZ4_UNCOMPRESSED
+            _LZ4_MARK.pack_into(self._made.data, self._used, mark)
+            self._used += _LZ4_MARK.size + size
 
+    def _make_room(self, size: int) -> None:
+        needed = max(self._used, self._lead) + size
+        if needed > len(self._made):
+            larger = np.empty(max(needed, self._expected), np.uint8)
+            larger[: self._used] = self._made[: self._used]
+            self._made = larger
 
-def _lz4_frame(payload: Bytes, lead: int) -> Bytes:
-    """Write a frame of independent blocks: Kafka refuses those that depend on each other, which cramjam makes."""
-    starts = range(0, len(payload), _LZ4_BLOCK_BYTES)
-    # What does not compress grows by a 255th while it is tried; then the block goes in as it is.
-    made = np.empty(lead + len(payload) + len(payload) // 255 + 32 * (len(starts) + 1), np.uint8)
-    used = lead + _copy(_LZ4_HEADER, made[lead:])
-    for start in starts:
-        block = payload[start : start + _LZ4_BLOCK_BYTES]
-        target = made[used + _LZ4_MARK.size :]
-        size = mark = cramjam.lz4.compress_block_into(block.data, target.data, store_size=False)
-        if size >= len(block):
-            size = _copy(block, target)
-            mark = size | _LZ4_UNCOMPRESSED
-        _LZ4_MARK.pack_into(made.data, used, mark)
-        used += _LZ4_MARK.size + size
-    _LZ4_MARK.pack_into(made.data, used, _LZ4_END)
-    return made[: used + _LZ4_MARK.size]
+    def finish(self) -> Bytes:
+        """Return all of it, one piece at least, and begin anew."""
+        if self._is_lz4:
+            _LZ4_MARK.pack_into(self._made.data, self._used, _LZ4_END)
+            self._used += _LZ4_MARK.size
+        content = self._made[: self._used]
+        self._made = np.empty(0, np.uint8)
+        self._used = 0
+        return content
 
 
 def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:

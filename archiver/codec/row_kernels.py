@@ -1,11 +1,21 @@
-"""The kernel that finds the headers of a frame's rows."""
+"""Kernels over a frame's rows: whether their offsets rise, and where their headers are."""
 
 from numba import types
 
 from archiver.codec.headers import read_header
-from archiver.codec.jit import READ_ONLY_BYTES, TABLE, kernel
+from archiver.codec.jit import LONG, READ_ONLY_BYTES, TABLE, kernel
 from archiver.codec.varint import inside
 from archiver.frame import Bytes, Longs
+
+
+@kernel(types.boolean(TABLE, LONG))
+def offsets_rise(table: Longs, previous: int) -> bool:
+    """Tell whether each offset is above the one before; the first one above `previous`."""
+    for row in range(table.shape[1]):
+        if table[0, row] <= previous:
+            return False
+        previous = table[0, row]
+    return True
 
 
 @kernel(types.boolean(READ_ONLY_BYTES, TABLE, TABLE))

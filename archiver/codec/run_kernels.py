@@ -3,11 +3,44 @@
 import numpy as np
 from numba import types
 
-from archiver.codec.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, kernel
+from archiver.codec.jit import BYTES, LONG, LONGS, READ_ONLY_BYTES, TABLE, kernel
 from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, read_varint, write_varint
 from archiver.frame import Bytes, Longs
 
 MAX_RUN_BYTES = 2 * MAX_VARINT_BYTES
+
+# What a map has so far, from one call of `collect_runs` to the next: where the source goes on, how many offsets are absent
+# in front of the run that is open and how many records that has, and the runs that are closed and not taken.
+SOURCE_NEXT, OPEN_ABSENT, OPEN_RECORDS, CLOSED = range(4)
+RUN_STATE_SIZE = 4
+
+
+@kernel(LONG(TABLE, LONG, TABLE, LONGS))
+def collect_runs(table: Longs, start: int, closed: Longs, state: Longs) -> int:
+    """Follow the offsets of a frame's rows from `start` on; fill columns of (absent, records) with the runs that end there.
+
+    Returns the row that found no room for a run, or the number of rows, or BROKEN where offsets do not rise.
+    """
+    if start < 0 or state[CLOSED] < 0:
+        return np.int64(BROKEN)
+    row = np.int64(start)
+    while row < table.shape[1]:
+        step = table[0, row] - state[SOURCE_NEXT]
+        if table[0, row] < state[SOURCE_NEXT]:
+            return np.int64(BROKEN)
+        if step > 0:
+            if state[OPEN_RECORDS] > 0:
+                if state[CLOSED] >= closed.shape[1]:
+                    return row
+                closed[0, state[CLOSED]] = state[OPEN_ABSENT]
+                closed[1, state[CLOSED]] = state[OPEN_RECORDS]
+                state[CLOSED] += 1
+            state[OPEN_ABSENT] = step
+            state[OPEN_RECORDS] = 0
+        state[OPEN_RECORDS] += 1
+        state[SOURCE_NEXT] = table[0, row] + 1
+        row += 1
+    return row
 
 
 @kernel(LONG(TABLE, LONG, BYTES))

@@ -198,8 +198,8 @@ def _encode(
     encoders = [
         BatchEncoder(
             codec=BatchCodec.LZ4,
-            level=0,
             batch_bytes=task.batch_bytes,
+            most_bytes=task.source.sent_bytes,
             producer_id=task.identity.producer_id,
             producer_epoch=task.identity.epoch,
             sequence=count,

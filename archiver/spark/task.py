@@ -8,11 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from archiver.codec.batch import (
-    SEQUENCES,
-    BatchEncoder,
-    EncodedBatch,
-)
+from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.config import StorageConfig
 from archiver.defects import as_ours
@@ -32,11 +28,11 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, OffsetMapKey
 from archiver.log_reader import LogRange, LogStartError, producer_at, read_log
 from archiver.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
-from archiver.reader import ObjectPart, Skip, read_parts
+from archiver.reader import ObjectPart, Skip, read_parts, spare_rooms
 from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.spark.stores import store_of
-from archiver.store import ObjectStore, Room
+from archiver.store import ObjectStore
 from archiver.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -68,7 +64,8 @@ class RestoreTask:
     skips_damage: bool
     reads_again: bool  # also what an earlier run has read back
     appends: bool  # behind records of others
-    batch_bytes: int
+    batch_bytes: int  # of its records
+    sent_bytes: int  # of a batch as it is sent
     rate_bytes: int  # a second; 0: no limit
 
 
@@ -330,7 +327,7 @@ async def _send_from(
         missing.append(f"{part}: {error}")
 
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
-    batches = _encode(frames, claim.identity, index, totals, task.batch_bytes)
+    batches = _encode(frames, claim.identity, index, totals, task)
     pace = Pace(task.rate_bytes)
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
@@ -368,10 +365,10 @@ def _frames(
 def read_wanted(store: ObjectStore, task: RestoreTask, skipped: Collection[str], skip: Skip | None) -> Iterator[Frame]:
     """Read all that is restored of a source partition, from the beginning, but for what was left out before."""
     parts = [part for part in task.parts if part.object_key not in skipped]
-    rooms = (Room(), Room())  # frames are encoded, or counted, one by one
-    yield from read_parts(
-        store, task.source_topic, task.partition, parts, selection=task.selection, skip=skip, rooms=rooms
-    )
+    with spare_rooms() as rooms:  # frames are encoded, or counted, one by one
+        yield from read_parts(
+            store, task.source_topic, task.partition, parts, selection=task.selection, skip=skip, rooms=rooms
+        )
 
 
 def left_out(task: RestoreTask, skipped: Collection[str]) -> list[str]:
@@ -395,13 +392,13 @@ class Pace:
 
 
 def _encode(
-    frames: Iterable[Frame], identity: ProducerIdentity, first_index: int, totals: Tally, batch_bytes: int
+    frames: Iterable[Frame], identity: ProducerIdentity, first_index: int, totals: Tally, task: RestoreTask
 ) -> Generator[EncodedBatch, None, None]:
     """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
     encoder = BatchEncoder(
         codec=BatchCodec.LZ4,
-        level=0,
-        batch_bytes=batch_bytes,
+        batch_bytes=task.batch_bytes,
+        most_bytes=task.sent_bytes,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         sequence=first_index,

@@ -290,7 +290,9 @@ def _encode_avro(frame: Frame) -> bytes:
 
 
 def _encode_batch(frame: Frame) -> bytes:
-    encoder = BatchEncoder(codec=BatchCodec.NONE, level=0, batch_bytes=1 << 16, producer_id=1, producer_epoch=0)
+    encoder = BatchEncoder(
+        codec=BatchCodec.NONE, batch_bytes=1 << 16, most_bytes=1 << 20, producer_id=1, producer_epoch=0
+    )
     encoder.append(frame, 0)
     return encoder.flush().content.tobytes()
 

@@ -111,7 +111,7 @@ from tests.support.frames import frame_of
 from tests.support.records import Rec
 
 frame = frame_of([Rec(number, number, 0, b"k", b"v", ((b"h", b"x"),)) for number in range(0, 9, 2)])
-batches = BatchEncoder(codec=BatchCodec.LZ4, level=0, batch_bytes=1000, producer_id=1, producer_epoch=0, sequence=0)
+batches = BatchEncoder(codec=BatchCodec.LZ4, batch_bytes=1000, most_bytes=1000, producer_id=1, producer_epoch=0, sequence=0)
 batches.append(frame, 0)
 batch = bytes(batches.flush().content)
 Tally().add(decode_batches(batch, 0).frame)
@@ -125,7 +125,6 @@ list(Partitioner(3, 0).deal(again))
 list(Scanner(topic="t", partition=0, columns=["key", "headers"]).scan(content, header, "key", EVERYTHING))
 offsets = OffsetMapWriter(0)
 offsets.add(again)
-offsets._append(offsets._pending[:, :1])
 offsets._flush()
 print(compiled)
 """
