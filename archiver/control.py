@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -69,11 +70,42 @@ def newest_numbers(store: ObjectStore, layout: Layout, parent: str) -> dict[str,
     return newest
 
 
+def read_fact(store: ObjectStore, layout: Layout, stream: str, number: int) -> Fact:
+    """Read one that was listed. Raises NotWholeError."""
+    return _read(store, layout.fact_key(stream, number))
+
+
 def read_facts(store: ObjectStore, layout: Layout, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
     keys = [layout.fact_key(stream, number) for stream, number in numbers.items()]
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="fact") as pool:
         return dict(zip(numbers, pool.map(lambda key: _read(store, key), keys), strict=True))
+
+
+def count_beside(store: ObjectStore, layout: Layout, below: str = "") -> dict[str, int]:
+    """Count what lies beside the records, by what it belongs to: `restores/<id>`, `group-positions`, `probe` and others.
+
+    Topics' facts, of which the index knows the numbers, and the index are left out. `below`: only of streams that begin so.
+    """
+    found = (belongs_to(layout, item.key) for item in store.list(f"{layout.control_root}{below}"))
+    return Counter(filter(None, found))
+
+
+def belongs_to(layout: Layout, key: str) -> str:
+    """Tell what something that is written beside the records, and stays, belongs to; empty for anything else."""
+    root = root_of(key.removeprefix(layout.control_root))
+    is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
+    return (
+        root
+        if root not in {TOPICS, CLUSTER} and (is_of_restore or layout.is_fact(key) or key == layout.probe_key)
+        else ""
+    )
+
+
+def root_of(stream: str) -> str:
+    """Return the first part of a stream's name; of a restore's, with its id."""
+    parts = stream.split("/", maxsplit=2)
+    return "/".join(parts[:2]) if parts[0] == RESTORES else parts[0]
 
 
 def _numbers(store: ObjectStore, layout: Layout, stream: str) -> list[int]:
@@ -274,14 +306,14 @@ class TopicFact:
 
 def settle_cluster(store: ObjectStore, layout: Layout, cluster_id: str) -> None:
     """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
-    held = settle_first(store, layout, "cluster", {"format": FORMAT, "cluster_id": cluster_id})
+    held = settle_first(store, layout, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
-        raise _another_cluster(layout.fact_key("cluster", 0), held.get("cluster_id"), cluster_id)
+        raise _another_cluster(layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
 
 def read_cluster(store: ObjectStore, layout: Layout) -> str | None:
     """Return whose archive this is; None when that is not written down."""
-    held = latest_fact(store, layout, "cluster")
+    held = latest_fact(store, layout, CLUSTER)
     return None if held is None else str(held.get("cluster_id"))
 
 
@@ -291,7 +323,7 @@ def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError
     )
 
 
-TOPICS, RESTORES = "topics", "restores"
+CLUSTER, TOPICS, RESTORES = "cluster", "topics", "restores"
 
 
 def topic_stream(topic: str) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
+from functools import reduce
 from typing import Final
 
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
@@ -17,6 +17,7 @@ from archiver.index_file import (
     IndexFile,
     Place,
     Row,
+    SeenBeside,
     decode_member,
     encode_index,
     encode_member,
@@ -76,15 +77,11 @@ class Index:
     """The entries of some topic directories."""
 
     def __init__(self) -> None:
-        self.newest_facts: dict[str, int] = {}  # of topics: the number of the newest control fact that was ever seen
+        self.beside = SeenBeside()  # that anybody ever saw
         self.files = 0  # of the generation that holds
         self.lost_files = 0  # of those before its last one: what they remembered is gone with them
         self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
         self._rows: dict[Directory, dict[Place, Row]] = {}
-
-    def note_facts(self, numbers: Mapping[str, int]) -> None:
-        for topic, number in numbers.items():
-            self.newest_facts[topic] = max(number, self.newest_facts.get(topic, 0))
 
     def add(self, directory: Directory, rows: dict[Place, Row]) -> None:
         """Later files win."""
@@ -144,8 +141,8 @@ def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]
         return index
     index.files = len(keys)
     index.lost_files = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1) - len(keys)
-    for key, (members, newest_facts) in _read_files(store, keys, index):
-        index.note_facts(newest_facts)
+    for key, (members, beside) in _read_files(store, keys, index):
+        index.beside = index.beside.joined(beside)
         for directory in members:
             if wanted is None or wanted(directory[0]):
                 _add_member(index, directory, members[directory], key)
@@ -196,15 +193,12 @@ def append_to_index(
     store: ObjectStore,
     layout: Layout,
     entries: Sequence[IndexEntry],
-    newest_facts: Mapping[str, int] = MappingProxyType({}),
+    beside: SeenBeside = SeenBeside(),  # noqa: B008 - immutable
     *,
     most_files: int | None = None,
 ) -> int:
-    """Put a file behind those of the newest generation. Returns how many that has then; with `most_files` it gets no more.
-
-    `newest_facts` are the numbers of topics' newest control facts: nothing else would tell that one of those is gone.
-    """
-    content = encode_index(entries, newest_facts)
+    """Put a file behind those of the newest generation. Returns how many that has then; with `most_files` it gets no more."""
+    content = encode_index(entries, beside)
     generation, keys = _newest_generation(store, layout)
     number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
     # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
@@ -236,10 +230,18 @@ def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> st
     return "" if is_good else f"{key}: its bytes are not those that were written"
 
 
-def share_entries(store: ObjectStore, layout: Layout, entries: Sequence[IndexEntry]) -> None:
-    """Append what a reader had to ask for, if it may; a full generation waits for a backup to merge it."""
+def share(
+    store: ObjectStore,
+    layout: Layout,
+    entries: Sequence[IndexEntry],
+    beside: SeenBeside = SeenBeside(),  # noqa: B008 - immutable
+) -> None:
+    """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
+
+    A full generation waits for a backup to merge it.
+    """
     try:
-        append_to_index(store, layout, entries, most_files=MOST_FILES)
+        append_to_index(store, layout, entries, beside, most_files=MOST_FILES)
     except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
         log.debug("the index of facts was not written: %s", error)
 
@@ -254,8 +256,7 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
     remembered = Index()
     files = list(_read_files(store, keys, remembered))
     members: dict[Directory, bytes] = {}
-    for _, file in files:
-        remembered.note_facts(file.newest_facts)
+    beside = reduce(SeenBeside.joined, (file.beside for _, file in files), SeenBeside())
     for directory in sorted({directory for _, file in files for directory in file.members}):
         index = Index()
         for key, file in files:
@@ -265,7 +266,7 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
         if entries:
             members[directory] = encode_member(entries)
     if members:
-        content = join_members(members, remembered.newest_facts)
+        content = join_members(members, beside)
         store.put_if_absent(layout.index_key(generation + 1, 0), content, _metadata(content))
 
 

@@ -21,6 +21,9 @@ _MOST_TIMES = 64
 _FEW_BYTES = 4 << 20  # that any may expand to
 _DEFLATE_AT_MOST = 1032  # times smaller
 
+_BESIDE: Final = ("facts", "beside")  # the names of what SeenBeside has
+_MOST_BESIDE: Final = 10**9  # objects
+
 Directory = tuple[str, int]  # topic and life
 Place = tuple[int, int, int | None]  # partition, base, and the next that the name of a merged segment has
 Row = tuple[Any, ...]  # an entry whose facts are not made yet: most of a large index is never asked for
@@ -41,26 +44,44 @@ _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 
 
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class SeenBeside(NamedTuple):
+    """What writers saw beside the records: nothing else would tell that the last of it is gone."""
+
+    newest_facts: Mapping[str, int] = _NONE  # by topic: the number of its newest control fact
+    counts: Mapping[str, int] = _NONE  # of objects, by what they belong to (archiver.control.count_beside)
+
+    def joined(self, other: "SeenBeside") -> "SeenBeside":
+        """Return the larger number of each: they only grow."""
+        return SeenBeside(*(_larger(one, more) for one, more in zip(self, other, strict=True)))
+
+
+def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (one.keys() | other.keys())}
+
+
 class IndexFile(NamedTuple):
-    """A file that was split: a member for each topic directory, still packed, and the number of the newest control fact of topics."""
+    """A file that was split: a member for each topic directory, still packed, and what its writer saw beside the records."""
 
     members: Mapping[Directory, bytes]
-    newest_facts: Mapping[str, int]
+    beside: SeenBeside
 
 
-def encode_index(entries: Iterable[IndexEntry], newest_facts: Mapping[str, int] = MappingProxyType({})) -> bytes:
+def encode_index(entries: Iterable[IndexEntry], beside: SeenBeside = SeenBeside()) -> bytes:  # noqa: B008 - immutable
     """Write a whole file."""
     grouped: dict[Directory, list[IndexEntry]] = {}
     for entry in entries:
         grouped.setdefault((entry.key.topic, entry.key.life), []).append(entry)
-    return join_members({directory: encode_member(grouped[directory]) for directory in sorted(grouped)}, newest_facts)
+    return join_members({directory: encode_member(grouped[directory]) for directory in sorted(grouped)}, beside)
 
 
-def join_members(members: Mapping[Directory, bytes], newest_facts: Mapping[str, int]) -> bytes:
+def join_members(members: Mapping[Directory, bytes], beside: SeenBeside) -> bytes:
     """Make a file of what `encode_member` wrote for each topic directory."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
-    facts = {"facts": dict(newest_facts)} if newest_facts else {}
-    return b"".join([_compress({"format": FORMAT, "directories": names, **facts}), *members.values()])
+    seen = {name: dict(sorted(found.items())) for name, found in zip(_BESIDE, beside, strict=True) if found}
+    return b"".join([_compress({"format": FORMAT, "directories": names, **seen}), *members.values()])
 
 
 def encode_member(entries: Sequence[IndexEntry]) -> bytes:
@@ -95,17 +116,21 @@ def split_file(content: bytes, key: str) -> IndexFile:
         for topic, life, length in header["directories"]:
             members[topic, life] = content[start : start + length]
             start += length
-        newest_facts = {str(topic): _fact_number(number) for topic, number in header.get("facts", {}).items()}
+        facts, counts = (dict(header.get(name, {}).items()) for name in _BESIDE)
+        beside = SeenBeside(
+            {topic: _number_below(10**FACT_DIGITS, number) for topic, number in facts.items()},
+            {name: _number_below(_MOST_BESIDE, number) for name, number in counts.items()},
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
     if start != len(content) or version != FORMAT:
         raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
-    return IndexFile(members, newest_facts)
+    return IndexFile(members, beside)
 
 
-def _fact_number(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 10**FACT_DIGITS:
-        raise ValueError(f"fact {value!r}")
+def _number_below(limit: int, value: object) -> int:
+    if type(value) is not int or not 0 <= value < limit:
+        raise ValueError(f"number {value!r}")
     return value
 
 

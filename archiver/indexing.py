@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from archiver.control import list_topics_known
+from archiver.control import count_beside, list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index
-from archiver.index_file import IndexEntry
+from archiver.index_file import IndexEntry, SeenBeside
 from archiver.layout import Layout
 from archiver.shutdown import unless_stopped
 from archiver.store import ObjectStore
@@ -42,7 +42,7 @@ class Indexer:
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
-        self._told: dict[str, int] = {}  # topics' newest control facts that this instance has written into the index
+        self._told = SeenBeside()  # what this instance has written into the index
 
     async def run(self) -> None:
         """Write now and then, for ever."""
@@ -80,15 +80,23 @@ class Indexer:
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
-    def _newest_facts(self, entries: Iterable[IndexEntry]) -> dict[str, int]:
-        """Of the topics of the entries, and of those that were not told yet: of one without a record nothing else remembers any."""
+    def _beside(self, entries: Iterable[IndexEntry]) -> SeenBeside:
+        """Tell the facts of the topics of the entries, and all that was not told yet."""
         topics = {entry.key.topic for entry in entries}
         known = list_topics_known(self._store, self._layout)
-        return {
-            topic: number
-            for topic, number in known.items()
-            if number is not None and (topic in topics or self._told.get(topic) != number)
-        }
+        told = self._told
+        return SeenBeside(
+            {
+                topic: number
+                for topic, number in known.items()
+                if number is not None and (topic in topics or told.newest_facts.get(topic) != number)
+            },
+            {
+                name: count
+                for name, count in count_beside(self._store, self._layout).items()
+                if told.counts.get(name) != count
+            },
+        )
 
     def write(self, *, may_merge: bool = True) -> None:
         """Write what is fresh, if anything, and merge when the files became many. It never raises."""
@@ -96,9 +104,9 @@ class Indexer:
         if not entries:
             return
         try:
-            newest_facts = self._newest_facts(entries)
-            files = append_to_index(self._store, self._layout, entries, newest_facts)
-            self._told |= newest_facts
+            beside = self._beside(entries)
+            files = append_to_index(self._store, self._layout, entries, beside)
+            self._told = self._told.joined(beside)
             if files >= MOST_FILES and may_merge:
                 merge_index(self._store, self._layout)
         except StoreTemporaryError as error:

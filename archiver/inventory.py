@@ -8,7 +8,7 @@ from functools import partial
 
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import Bounds, SegmentFacts, facts_from_metadata
-from archiver.index import Index, read_index, share_entries
+from archiver.index import Index, read_index, share
 from archiver.index_file import IndexEntry
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import ListedSegment, Newest, list_segments
@@ -289,7 +289,7 @@ def read_inventory(
         IndexEntry(one.key, one.size, one.etag, one.facts) for one in learned if isinstance(one.facts, SegmentFacts)
     ]
     if len(entries) >= _MANY and not asks_all:
-        share_entries(store, layout, entries)
+        share(store, layout, entries)
     damaged = tuple(seen for seen in asked if isinstance(seen, Damage))
     partitions = _arrange_all([*known, *learned])
     _add_lost_ends(partitions, index, damaged)

@@ -12,7 +12,6 @@ from archiver.selection import LAST_LONG, Selection
 _BATCH_OVERHEAD_BYTES = 256
 _RECORD_OVERHEAD_BYTES = 64
 _WORST_LZ4 = 254 / 256  # what does not compress grows by a 255th
-_SET = "kafka-configs.sh --alter --entity-type topics --entity-name {} --add-config {}"
 
 
 class Count(NamedTuple):
@@ -67,11 +66,17 @@ def most_batch_bytes(configs: Mapping[str, str]) -> int:
     return max(1, int((min(limits, default=LAST_LONG) - _BATCH_OVERHEAD_BYTES) * _WORST_LZ4))
 
 
-def limit_problems(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> list[str]:
+def alter_command(bootstrap_servers: str, topic: str) -> str:
+    """Spell the beginning of the command with which an operator changes a topic's configs."""
+    return f"kafka-configs.sh --bootstrap-server {bootstrap_servers} --entity-type topics --entity-name {topic} --alter"
+
+
+def limit_problems(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, bootstrap_servers: str) -> list[str]:
     """Tell what the topic would not leave as it was, a line for each config that does it."""
+    alter = alter_command(bootstrap_servers, topic.target)
     return [
         f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
-        f" `{_SET.format(topic.target, f'{found.name}={found.harmless}')}`, or restore into another topic with"
+        f" `{alter} --add-config {found.name}={found.harmless}`, or restore into another topic with"
         f" --rename {topic.source}=NEW"
         for found in _harms(topic, configs, now_ms)
     ]

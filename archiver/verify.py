@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,7 +16,20 @@ from archiver.codec.avro import (
     says_the_same,
     split_blocks,
 )
-from archiver.control import RESTORES, TOPICS, TopicFact, decode_fact, encode_fact, read_cluster, topic_stream
+from archiver.control import (
+    CLUSTER,
+    RESTORES,
+    TOPICS,
+    Fact,
+    TopicFact,
+    belongs_to,
+    decode_fact,
+    encode_fact,
+    read_cluster,
+    read_fact,
+    root_of,
+    topic_stream,
+)
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import PREFIX_IN_HEADER, Bounds, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.holdings import look, problems_in
@@ -24,6 +38,7 @@ from archiver.inventory import Inventory, Segment
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_beside
 from archiver.offset_map import HOW_TO_MEND, check_offset_map
+from archiver.reader import ObjectPart
 from archiver.segment import check_header, read_segment
 from archiver.store import PROBE, ObjectStore
 from archiver.tally import Tally
@@ -81,21 +96,23 @@ def check_listing(
         for number, found in numbered.items()
     }
     segments = [segment for found in partitions.values() for segment in (*found.segments, *found.shadowed)]
-    remembered = {topic: number for topic, number in index.newest_facts.items() if wanted is None or wanted(topic)}
+    newest_facts = index.beside.newest_facts
+    remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others = [problem for segment in segments if (problem := _other_facts(segment, index))]
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(store, layout, segments, facts)
     gone = [*_lost_ends(index.reach(), inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
-    gone += _lost_beside(store, layout) if wanted is None else ()
+    lost_beside, notes_beside = _lost_beside(store, layout, index.beside.counts) if wanted is None else ((), ())
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
         segments=segments,
-        problems=[*unreadable, *problems_in(inventory), *others, *gone],
+        problems=[*unreadable, *problems_in(inventory), *others, *gone, *lost_beside],
         notes=[
             *_notes(inventory),
             *(f"{key}: is not one of ours" for key in (list_beside(store, layout) if wanted is None else ())),
             *_unremembered(layout, index, segments),
+            *notes_beside,
         ],
     )
 
@@ -116,7 +133,7 @@ def _contradictions(
     store: ObjectStore, layout: Layout, segments: Sequence[Segment], facts: Mapping[str, TopicFact]
 ) -> Iterator[str]:
     """Tell where objects, topics' control facts and the cluster's are not of one topic id, or of one cluster."""
-    where = layout.fact_key("cluster", 0)
+    where = layout.fact_key(CLUSTER, 0)
     try:
         owner = read_cluster(store, layout)
     except NotWholeError as error:
@@ -166,7 +183,7 @@ def _lost_facts(
         for found in numbered.values()
         if any(isinstance(one.facts, SegmentFacts) for one in (*found.segments, *found.shadowed))
     }  # writers of v1.0 keep nothing beside the objects
-    if topics and store.head(layout.fact_key("cluster", 0)) is None:
+    if topics and store.head(layout.fact_key(CLUSTER, 0)) is None:
         yield f"{layout.fact_key('cluster', 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
     with_facts = {topic for topic, found in known.items() if found}
     for topic in sorted(topics | with_facts | remembered.keys()):
@@ -176,35 +193,97 @@ def _lost_facts(
             yield f"{layout.fact_key(topic_stream(topic), number)}: is gone; bring it back from the bucket's versions"
 
 
-def _lost_beside(store: ObjectStore, layout: Layout) -> Iterator[str]:
-    """Tell what must be there by what else is: facts before the newest of a stream, and what a restore has written."""
-    numbers: dict[str, set[int]] = {}
-    mapped: set[str] = set()
-    for item in store.list(layout.control_root):
-        found = layout.split_fact(item.key)
-        if found is not None:
-            numbers.setdefault(found[0], set()).add(found[1])
-        elif (offset_map := layout.parse_offset_map(item.key)) is not None:
-            mapped.add(f"{RESTORES}/{offset_map.restore_id}/{offset_map.topic}/{offset_map.partition}")
-    for stream, there in sorted(numbers.items()):
-        if not stream.startswith(f"{TOPICS}/"):  # of these the index knows more
-            for number in sorted(set(range(max(there))) - there):
-                yield f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions"
-    for stream in sorted(one for one in numbers.keys() - mapped if one.startswith(f"{RESTORES}/")):
-        yield from _lost_of_restore(store, layout, stream, numbers)
+class _Beside:
+    """What lies beside the records, by one listing."""
+
+    def __init__(self, store: ObjectStore, layout: Layout) -> None:
+        self.numbers: dict[str, set[int]] = {}  # of facts, by stream
+        self.chosen: set[str] = set()
+        self.mapped: set[str] = set()  # streams of partitions that have an offset map
+        self.counts: Counter[str] = Counter()
+        for item in store.list(layout.control_root):
+            self.counts[belongs_to(layout, item.key)] += 1
+            found = layout.split_fact(item.key)
+            if found is not None:
+                self.numbers.setdefault(found[0], set()).add(found[1])
+            elif (offset_map := layout.parse_offset_map(item.key)) is not None:
+                self.mapped.add(f"{RESTORES}/{offset_map.restore_id}/{offset_map.topic}/{offset_map.partition}")
+            elif layout.is_chosen(item.key):
+                self.chosen.add(item.key)
 
 
-def _lost_of_restore(
-    store: ObjectStore, layout: Layout, stream: str, numbers: Mapping[str, Collection[int]]
-) -> Iterator[str]:
-    """Tell of a target, or of a partition of one that has no offset map, what was written before it."""
+def _lost_beside(store: ObjectStore, layout: Layout, seen: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Tell what must be there by what else is, and how much more the index has seen. Returns problems and notes."""
+    there = _Beside(store, layout)
+    streams = [
+        stream for stream in sorted(there.numbers) if not stream.startswith(f"{TOPICS}/")
+    ]  # the index knows more
+    lost = [
+        (root_of(stream), text) for stream in streams for text in _lost_of_stream(layout, stream, there.numbers[stream])
+    ]
+    restores = [stream for stream in streams if stream.startswith(f"{RESTORES}/")]
+    for stream in restores:
+        lost += [(root_of(stream), text) for text in _lost_of_restore(store, layout, stream, there)]
+    plans = [stream for stream in restores if stream.endswith("/plan")]
+    lost += [(root_of(stream), text) for stream, text in _lost_choices(store, layout, plans, there)]
+    problems, notes = [text for _, text in lost], list[str]()
+    named = Counter(root for root, _ in lost)
+    for root, count in sorted(seen.items()):
+        place, left = layout.control_prefix(root), there.counts[root]
+        if not left and root.startswith(f"{RESTORES}/"):  # somebody has tidied up
+            notes.append(
+                f"{place}: is gone, with all {count} objects: that restore can neither go on nor be checked again"
+            )
+        elif count > left + named[root]:
+            more = "more " if named[root] else ""
+            problems.append(
+                f"{place}: {count - left - named[root]} {more}of {count} objects are gone; bring them back from the bucket's versions"
+            )
+    return problems, notes
+
+
+def _lost_of_stream(layout: Layout, stream: str, numbers: Collection[int]) -> Iterator[str]:
+    for number in sorted(set(range(max(numbers))) - set(numbers)):
+        yield f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions"
+
+
+def _lost_of_restore(store: ObjectStore, layout: Layout, stream: str, there: _Beside) -> Iterator[str]:
+    """Tell of a target, or of a partition of one, what was written before this."""
     target, _, last = stream.rpartition("/")
-    if last == "finished" and f"{target}/plan" not in numbers:
+    if last == "finished" and f"{target}/plan" not in there.numbers:
         yield f"{layout.fact_key(f'{target}/plan', 0)}: is gone; bring it back from the bucket's versions"
     place = f"{layout.control_prefix(stream)}offsets/"
-    is_finished = last.isdecimal() and f"{target}/finished" in numbers
-    if is_finished and next(store.list(place), None) is None:  # the restore may have gone on while we listed
+    has_map = stream in there.mapped or not last.isdecimal() or f"{target}/finished" not in there.numbers
+    if not has_map and next(store.list(place), None) is None:  # the restore may have gone on while we listed
         yield f"{place}: the offset map is gone; run that restore again: it is made anew"
+
+
+def _lost_choices(
+    store: ObjectStore, layout: Layout, plans: Sequence[str], there: _Beside
+) -> Iterator[tuple[str, str]]:
+    """Tell, with the plan that names it, which lists of chosen records are gone."""
+
+    def lost_of(stream: str) -> list[str]:
+        try:
+            plan = read_fact(store, layout, stream, max(there.numbers[stream]))
+        except NotWholeError:  # which level `records` tells
+            return []
+        return sorted(set(_choices_in(plan)) - there.chosen)
+
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
+        for stream, lost in zip(plans, pool.map(lost_of, plans), strict=True):
+            for key in lost:
+                yield stream, f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
+
+
+def _choices_in(plan: Fact) -> Iterator[str]:
+    """Tell the keys of the lists that a plan names; of one that is not spelled as ours are, none."""
+    with suppress(KeyError, TypeError, ValueError):
+        for partition in plan["partitions"]:
+            for part in partition["parts"]:
+                key = ObjectPart(*part).chosen_key
+                if key is not None:
+                    yield str(key)
 
 
 def _lost_ends(
@@ -231,6 +310,12 @@ def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> 
         yield (
             f"{layout.index_prefix}: there is no index, which remembers where partitions ended: whether their last objects"
             " are gone, only --against-kafka can tell"
+        )
+    unknown = sum(isinstance(one.facts, SegmentFacts) and index.remembered(one.key) is None for one in segments)
+    if unknown and index.files and not index.lost_files and not index.unreadable:
+        yield (
+            f"{layout.index_prefix}: {unknown} objects are in no file of the index: they were put just now, or by a backup"
+            " that was killed, or its newest file is gone"
         )
     if index.lost_files:
         yield (

@@ -13,7 +13,10 @@ from typing import TypeVar
 from pyspark import SparkContext
 
 from archiver.config import StorageConfig
+from archiver.control import RESTORES, count_beside
 from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.index import share
+from archiver.index_file import SeenBeside
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
@@ -27,7 +30,7 @@ from archiver.spark.targets import Finish, Target, Targets
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
 from archiver.store import open_store
-from archiver.target_limits import Count
+from archiver.target_limits import Count, alter_command
 from archiver.workers import workers
 
 Value = TypeVar("Value")
@@ -103,8 +106,9 @@ class _Restore:
         self._has_one_wave = has_one_wave
         self._plan = plan
         self._notice = notice
-        store, prefix = open_store(job.storage)
-        notes = RestoreNotes(store, Layout(prefix), job.restore_id)
+        self._store, prefix = open_store(job.storage)
+        self._layout = Layout(prefix)
+        notes = RestoreNotes(self._store, self._layout, job.restore_id)
         self._targets = Targets(job.kafka, notes, job.request)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
@@ -127,9 +131,15 @@ class _Restore:
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
         topics = self._ask(lambda client: self._finish(client, reports))  # 3. only then the archived configs
+        if any(report.seconds for report in reports):  # else earlier runs have done it all
+            self._remember_notes()  # 4. for `verify` to miss them
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole} of {len(reports)} partitions filled and read back")
         return topics, filling_s
+
+    def _remember_notes(self) -> None:
+        counts = count_beside(self._store, self._layout, f"{RESTORES}/{self._job.restore_id}/")
+        share(self._store, self._layout, [], SeenBeside(counts=counts))
 
     def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
         async def run() -> Value:
@@ -292,8 +302,7 @@ class _Restore:
         added = ",".join(f"{name}={value}" for name, value in sorted(archived.items()))
         taken_back = ",".join(name for name in RETENTION_KEYS if name not in archived)  # the cluster's own hold again
         return (
-            f"kafka-configs.sh --bootstrap-server {self._job.kafka.bootstrap_servers} --entity-type topics"
-            f" --entity-name {topic.target} --alter"
+            alter_command(self._job.kafka.bootstrap_servers, topic.target)
             + (f" --add-config {added}" if added else "")
             + (f" --delete-config {taken_back}" if taken_back else "")
         )

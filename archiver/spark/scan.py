@@ -137,7 +137,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
     for part, found in fetch_parts(store, task.parts):
         try:
-            yield from _read_part(task, scanner, part, found_or_gone(part, found))
+            yield from _read_part(task, scanner, part, found_or_gone(part, found), tries_first=task.is_hashed)
         except NotWholeError as error:
             if not task.skips_damage:
                 raise
@@ -160,7 +160,10 @@ def look_through(task: ScanTask) -> list[tuple[str, str]]:
     return damaged
 
 
-def _read_part(task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject) -> Iterator["pa.RecordBatch"]:
+def _read_part(
+    task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject, *, tries_first: bool = False
+) -> Iterator["pa.RecordBatch"]:
+    """Read what is wanted of an object. `tries_first`: nothing comes of one that turns out to be damaged."""
     from archiver.segment import check_bytes, check_count, check_header  # noqa: PLC0415 - kernels, as above
 
     content, metadata = found
@@ -172,7 +175,7 @@ def _read_part(task: ScanTask, scanner: "Scanner", part: ObjectPart, found: Foun
     if part.until_offset is not None:
         bounds = Selection(first_offset=part.from_offset, last_offset=part.until_offset - 1)
     wanted = task.selection.within(bounds)
-    if facts is None and task.is_hashed:  # v1.0 has no digest: its last block may tell of damage, and that is too late
+    if facts is None and tries_first:  # v1.0 has no digest: its last block may tell of damage, and that is too late
         for _ in scanner.scan(view, header, part.object_key, wanted):
             pass
     counted, last_offset = 0, -1

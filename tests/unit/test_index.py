@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
 from archiver.facts import Hole, HoleCause, SegmentFacts
 from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
-from archiver.index_file import IndexEntry, decode_member, encode_index, facts_of, place_of, split_file
+from archiver.index_file import IndexEntry, SeenBeside, decode_member, encode_index, facts_of, place_of, split_file
 from archiver.inventory import Inventory, Segment, read_inventory
 from archiver.layout import Layout, SegmentKey
 from archiver.store import Body, ListedObject
@@ -276,11 +276,12 @@ def test_a_later_format_is_told_as_such() -> None:
         split_file(gzip_line({"format": 2, "directories": []}), "k")
 
 
-@pytest.mark.parametrize("facts", [[], {"t": "1"}, {"t": -1}, {"t": 10**6}, {"t": True}])
-def test_numbers_of_facts_that_cannot_be_are_no_index(facts: object) -> None:
+@pytest.mark.parametrize("name", ["facts", "beside"])
+@pytest.mark.parametrize("numbers", [[], {"t": "1"}, {"t": -1}, {"t": 10**9}, {"t": True}])
+def test_numbers_of_facts_that_cannot_be_are_no_index(name: str, numbers: object) -> None:
     with pytest.raises(CorruptSegmentError, match="not an index"):
-        split_file(gzip_line({"format": 1, "directories": [], "facts": facts}), "k")
-    assert split_file(gzip_line({"format": 1, "directories": []}), "k").newest_facts == {}  # of earlier programs
+        split_file(gzip_line({"format": 1, "directories": [], name: numbers}), "k")
+    assert split_file(gzip_line({"format": 1, "directories": []}), "k").beside == SeenBeside()  # of earlier programs
 
 
 def test_the_index_tells_how_large_topics_are() -> None:

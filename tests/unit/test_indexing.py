@@ -123,7 +123,7 @@ def test_control_facts_of_topics_without_a_record_are_remembered_once() -> None:
     for told in ({"empty": 0, "t": 0}, {"t": 0}):
         world.put()
         world.indexer.write()
-        assert split_file(world.store.objects[world.store.files[-1]].body, "k").newest_facts == told
+        assert split_file(world.store.objects[world.store.files[-1]].body, "k").beside.newest_facts == told
     empty = LAYOUT.fact_key("topics/empty", 0)
     world.store.delete([empty])
     assert [one for one in check_listing(world.store, LAYOUT).problems if one.startswith(f"{empty}: is gone")]

@@ -10,6 +10,7 @@ from archiver.selection import EVERYTHING, Selection
 from archiver.target_limits import Count, expiring_records, limit_problems, most_batch_bytes, records_before
 
 NOW_MS = 1_000_000_000
+BOOTSTRAP = "broker-1:9092,broker-2:9092"
 LONGEST = str(2**63 - 1)
 LENIENT = {
     "cleanup.policy": "delete",
@@ -82,8 +83,8 @@ def test_counts_of_objects_add_up() -> None:
 
 def test_nothing_is_wrong_with_a_lenient_topic() -> None:
     plan = plan_of(facts_of(1000, 0, NOW_MS * 2, largest=1_000_000))
-    assert limit_problems(plan, LENIENT, NOW_MS) == []
-    assert limit_problems(plan, {}, NOW_MS) == []
+    assert limit_problems(plan, LENIENT, NOW_MS, BOOTSTRAP) == []
+    assert limit_problems(plan, {}, NOW_MS, BOOTSTRAP) == []
 
 
 @pytest.mark.parametrize(
@@ -103,13 +104,16 @@ def test_nothing_is_wrong_with_a_lenient_topic() -> None:
 def test_each_config_that_does_harm_is_named(name: str, value: str, said: str) -> None:
     old, both = facts_of(10, 5, NOW_MS - 100_000, largest=90_000), facts_of(10, NOW_MS - 90_000, NOW_MS)
     plan = plan_of(old, both, facts_of(9, NOW_MS, NOW_MS), facts_of(1, NOW_MS + 90_000, NOW_MS + 90_000))
-    found = limit_problems(plan, LENIENT | {name: value}, NOW_MS)
+    found = limit_problems(plan, LENIENT | {name: value}, NOW_MS, BOOTSTRAP)
     if "difference" in name:
         assert "further in the future" in found.pop()
     (problem,) = found
     assert problem.startswith(f"copy: {name}={value} ")
     assert said in problem
-    assert f"--entity-name copy --add-config {name}=" in problem
+    assert (
+        f"--bootstrap-server {BOOTSTRAP} --entity-type topics --entity-name copy --alter --add-config {name}="
+        in problem
+    )
     assert "--rename orders=NEW" in problem
 
 
@@ -118,18 +122,18 @@ def test_what_is_said_to_do_no_harm_does_none() -> None:
     harmful = {"max.message.bytes": "100", "segment.bytes": "100", "retention.ms": "1", "retention.bytes": "0"}
     harmful |= {"cleanup.policy": "compact,delete", "message.timestamp.before.max.ms": "1"}
     configs = LENIENT | harmful
-    problems = limit_problems(plan, configs, NOW_MS)
+    problems = limit_problems(plan, configs, NOW_MS, BOOTSTRAP)
     assert len(problems) == len(harmful)
     for problem in problems:
         name, _, value = problem.partition("--add-config ")[2].partition("`")[0].partition("=")
         configs[name] = value
-    assert limit_problems(plan, configs, NOW_MS) == []
+    assert limit_problems(plan, configs, NOW_MS, BOOTSTRAP) == []
 
 
 def test_the_newer_limit_of_timestamps_wins_over_the_older_one() -> None:
     plan = plan_of(facts_of(10, 5, 10))
     older = LENIENT | {"message.timestamp.difference.max.ms": "60000"}
-    assert limit_problems(plan, older | {"message.timestamp.before.max.ms": str(10**12)}, NOW_MS) == []
+    assert limit_problems(plan, older | {"message.timestamp.before.max.ms": str(10**12)}, NOW_MS, BOOTSTRAP) == []
 
 
 def test_what_expires_is_told_only_where_age_deletes() -> None:

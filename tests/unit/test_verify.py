@@ -19,12 +19,12 @@ from archiver.chosen import decode_chosen
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.varint import encode_long
-from archiver.control import Branch, encode_fact, settle_branch, settle_cluster, settle_topic
+from archiver.control import Branch, Fact, count_beside, encode_fact, settle_branch, settle_cluster, settle_topic
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, _checksum, facts_from_metadata
 from archiver.holdings import look
-from archiver.index import FreshEntries, append_to_index, merge_index
-from archiver.index_file import IndexEntry
+from archiver.index import FreshEntries, append_to_index, merge_index, share
+from archiver.index_file import IndexEntry, SeenBeside
 from archiver.indexing import Indexer
 from archiver.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
 from archiver.layout import Layout, OffsetMapKey, SegmentKey
@@ -328,6 +328,66 @@ def test_an_offset_map_that_is_gone_is_told(store: MemoryStore) -> None:
     )
     store.delete([LAYOUT.fact_key("restores/r-1/orders/finished", 0)])
     assert not check_listing(store, LAYOUT).problems  # it is on its way
+
+
+def beside_of(store: MemoryStore) -> list[str]:
+    """What is written beside the records of an archive with a restore: one key of each kind."""
+    chosen = LAYOUT.chosen_key("r-1", "orders", 0, "a" * 24)
+    offset_map = OffsetMapKey(restore_id="r-1", topic="orders", partition=0, topic_id="A")
+    plan = {"format": 1, "partitions": [{"parts": [["an object", 0, None, None, chosen]]}]}
+    facts: dict[str, Fact] = {
+        "group-positions/2026-11-20": {"format": 1},
+        "present": {"format": 1},
+        "starts/orders/0": {"format": 1},
+        "restores/r-1/orders/plan": plan,
+        "restores/r-1/orders/0": {"format": 1},
+        "restores/r-1/orders/finished": {"format": 1},
+    }
+    for stream, fact in facts.items():
+        store.put_if_absent(LAYOUT.fact_key(stream, 0), encode_fact(fact), {})
+    others = [chosen, LAYOUT.offset_map_key(offset_map), LAYOUT.probe_key]
+    for key in others:
+        store.put_if_absent(key, b"probe", {})
+    return [*(LAYOUT.fact_key(stream, 0) for stream in facts), *others]
+
+
+def test_each_object_beside_the_records_is_missed_once_the_index_has_seen_it(store: MemoryStore) -> None:
+    keys = beside_of(store)
+    fresh = FreshEntries()
+    fresh.note(IndexEntry(KEY, len(store.objects[NAME].body), store.objects[NAME].etag, written_facts(store)))
+    Indexer(store, LAYOUT, fresh, clock=lambda: 0.0).write()
+    assert not check_listing(store, LAYOUT).problems
+    for key in keys:
+        found = store.objects.pop(key)
+        (problem,) = check_listing(store, LAYOUT).problems
+        assert "gone" in problem
+        assert key.startswith(problem.partition(":")[0]), problem
+        store.objects[key] = found
+    lost = [key for key in keys if "/restores/" in key][-2:]
+    store.delete(lost)
+    assert len(check_listing(store, LAYOUT).problems) == 2  # each is named; none is told again by the count
+
+
+def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
+    keys = [key for key in beside_of(store) if "/restores/" in key]
+    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
+    store.delete(keys)
+    found = check_listing(store, LAYOUT)
+    assert not found.problems
+    (note,) = (note for note in found.notes if "r-1" in note)
+    assert note.startswith(f"p/control/restores/r-1/: is gone, with all {len(keys)} objects")
+
+
+def test_objects_that_no_file_of_the_index_has_are_noted(store: MemoryStore, tmp_path: Path) -> None:
+    """As when its newest file is gone."""
+    content, facts = written(tmp_path, records_from(72), 72)
+    key = replace(KEY, base=72)
+    etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+    assert etag
+    (note,) = check_listing(store, LAYOUT).notes
+    assert note.startswith("p/control/index/: 1 objects are in no file of the index: ")
+    append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag, facts)])
+    assert not check_listing(store, LAYOUT).notes
 
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
