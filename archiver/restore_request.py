@@ -15,7 +15,7 @@ from archiver.selection import WHOLE, TopicSelection
 
 _FIRST_TOPICS: Final = 16  # enough to keep the cores busy while the others are planned
 _MOST_PARTITIONS: Final = 10_000  # of one topic: each takes memory of every task
-_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # tasks hold three of them; brokers take requests of up to 100 MiB
+_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and whoever consumes a batch may hold all of it
 BATCH_BYTES: Final = 4_000_000  # uncompressed: each batch costs client and broker as much as 200 KB of records do
 SENT_BATCH_BYTES: Final = 1_000_000  # compressed: below Kafka's default max.message.bytes
 
