@@ -12,6 +12,7 @@ from archiver.selection import LAST_LONG, Selection
 _BATCH_OVERHEAD_BYTES = 256
 _RECORD_OVERHEAD_BYTES = 64
 _WORST_LZ4 = 254 / 256  # what does not compress grows by a 255th
+_KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
 
 
 class Count(NamedTuple):
@@ -64,6 +65,14 @@ def most_batch_bytes(configs: Mapping[str, str]) -> int:
     """Return how many bytes a batch may have."""
     limits = [int(configs[name]) for name in ("max.message.bytes", "segment.bytes") if name in configs]
     return max(1, int((min(limits, default=LAST_LONG) - _BATCH_OVERHEAD_BYTES) * _WORST_LZ4))
+
+
+def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
+    """Return how many bytes of records a batch may have; None: only how many are sent counts.
+
+    Brokers hold what they make of a batch against the same limits.
+    """
+    return None if configs.get("compression.type", "producer") in _KEPT_AS_SENT else most_batch_bytes(configs)
 
 
 def alter_command(bootstrap_servers: str, topic: str) -> str:

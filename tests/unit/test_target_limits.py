@@ -7,7 +7,14 @@ import pytest
 from archiver.facts import PartFacts
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.selection import EVERYTHING, Selection
-from archiver.target_limits import Count, expiring_records, limit_problems, most_batch_bytes, records_before
+from archiver.target_limits import (
+    Count,
+    expiring_records,
+    limit_problems,
+    most_batch_bytes,
+    most_unpacked_bytes,
+    records_before,
+)
 
 NOW_MS = 1_000_000_000
 BOOTSTRAP = "broker-1:9092,broker-2:9092"
@@ -149,3 +156,12 @@ def test_batches_stay_under_the_limits() -> None:
     assert 90_000 < most_batch_bytes({"max.message.bytes": "100000"}) < 100_000
     assert most_batch_bytes({"max.message.bytes": "100000", "segment.bytes": "5000"}) < 5000
     assert most_batch_bytes({"max.message.bytes": "100"}) == 1
+
+
+def test_what_brokers_pack_anew_must_fit_unpacked() -> None:
+    limits = {"max.message.bytes": "100000"}
+    assert most_unpacked_bytes(limits) is None
+    assert most_unpacked_bytes(limits | {"compression.type": "producer"}) is None
+    assert most_unpacked_bytes(limits | {"compression.type": "lz4"}) is None
+    for codec in ("uncompressed", "gzip", "snappy", "zstd"):
+        assert 90_000 < (most_unpacked_bytes(limits | {"compression.type": codec}) or 0) < 100_000
