@@ -176,11 +176,11 @@ def _puts(topic: TopicPlan) -> int:
 
 
 def _batches(topic: TopicPlan, batch_bytes: int) -> int:
-    """Estimate how many are sent: the last one to each partition is not full."""
+    """Estimate how many are sent: the last one to each partition is not full, and each has one record at least."""
     targets = topic.repartition or 1  # that a partition is dealt out to
     most_bytes = dealt_batch_bytes(batch_bytes, targets) if topic.repartition else batch_bytes
     return sum(
-        max(_size(one) // most_bytes, _sent_bytes(one) // SENT_BATCH_BYTES) + min(one.records, targets)
+        min(one.records, max(_size(one) // most_bytes, _sent_bytes(one) // SENT_BATCH_BYTES) + targets)
         for one in topic.partitions
         if not one.problem
     )

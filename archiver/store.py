@@ -105,12 +105,8 @@ class ObjectInfo:
 
 
 def _new_memory(size: int) -> mmap.mmap:
-    """Return memory that is not written to before it is used, in large pages if the system has some."""
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
+    """Return memory that is not written to before it is used, and that is this process's own: Python's default is not."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class Room:

@@ -8,10 +8,14 @@ from archiver.facts import PartFacts
 from archiver.restore import TopicPlan
 from archiver.selection import LAST_LONG, Selection
 
-# Around the records of a batch, and around key and value of a record without headers: the most that Kafka's format takes.
-_BATCH_OVERHEAD_BYTES = 256
-_RECORD_OVERHEAD_BYTES = 64
-_WORST_LZ4 = 254 / 256  # what does not compress grows by a 255th
+# The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record
+# of a batch, without headers. A block that does not compress is sent as it is.
+_BATCH_OVERHEAD_BYTES = 72
+_RECORD_OVERHEAD_BYTES = 20
+_LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
+_WORST_CODEC = 254 / 256  # of those that brokers pack with: what does not compress grows by as much
+_SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
+_KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
 
 
 class Count(NamedTuple):
@@ -62,8 +66,17 @@ def _sizes(topic: TopicPlan) -> dict[int, int]:
 
 def most_batch_bytes(configs: Mapping[str, str]) -> int:
     """Return how many bytes a batch may have."""
-    limits = [int(configs[name]) for name in ("max.message.bytes", "segment.bytes") if name in configs]
-    return max(1, int((min(limits, default=LAST_LONG) - _BATCH_OVERHEAD_BYTES) * _WORST_LZ4))
+    return min((int(configs[name]) for name in _SIZE_LIMITS if name in configs), default=LAST_LONG)
+
+
+def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
+    """Return how many bytes of records a batch may have; None: only how many are sent counts.
+
+    Brokers hold what they make of a batch against the same limits.
+    """
+    if configs.get("compression.type", "producer") in _KEPT_AS_SENT:
+        return None
+    return max(1, int((most_batch_bytes(configs) - _BATCH_OVERHEAD_BYTES) * _WORST_CODEC))
 
 
 def alter_command(bootstrap_servers: str, topic: str) -> str:
@@ -118,9 +131,13 @@ def _records(topic: TopicPlan) -> str:
 def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
     largest = max((facts.largest_record for one in topic.partitions for facts in one.facts), default=0)
     needed = largest + _RECORD_OVERHEAD_BYTES
-    for name in ("max.message.bytes", "segment.bytes"):
-        if name in configs and most_batch_bytes({name: configs[name]}) < needed:
-            wanted = str(int(needed / _WORST_LZ4) + 2 * _BATCH_OVERHEAD_BYTES)
+    if most_unpacked_bytes(configs) is None:
+        needed += _BATCH_OVERHEAD_BYTES + _LENGTH_BYTES * (1 + needed // _BLOCK_BYTES)
+    else:
+        needed = int(needed / _WORST_CODEC) + 2 * _BATCH_OVERHEAD_BYTES
+    for name in _SIZE_LIMITS:
+        if name in configs and int(configs[name]) < needed:
+            wanted = str(needed)
             harm = f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
             yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
 

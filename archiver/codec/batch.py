@@ -331,6 +331,11 @@ class BatchEncoder:
         """How many wait for `flush`."""
         return int(self._state[0])
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits leaves no room for more."""
+        return bool(self.rows > 0 and self._room() <= self._state[1])
+
     def append(self, frame: Frame, start: int) -> int:
         """Take rows from `start` on, at least one. Returns the first that found no room."""
         row = start

@@ -213,7 +213,8 @@ def _encode(
             shares[target].add(share)
             while row < len(share):
                 row = encoders[target].append(share, row)
-                if row < len(share):
+                # Not with the next row: each of a thousand encoders would keep a record of megabytes until then.
+                if row < len(share) or encoders[target].is_full:
                     yield target, encoders[target].flush()
     for target, encoder in enumerate(encoders):
         if encoder.rows:

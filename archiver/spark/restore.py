@@ -247,7 +247,7 @@ class _Restore:
                 skips_damage=request.skips_damage,
                 reads_again=request.reads_again,
                 appends=target.plan.appends,
-                batch_bytes=request.batch_bytes,
+                batch_bytes=min(request.batch_bytes, target.most_unpacked_bytes or request.batch_bytes),
                 sent_bytes=min(SENT_BATCH_BYTES, target.most_batch_bytes or SENT_BATCH_BYTES),
                 rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),
             )

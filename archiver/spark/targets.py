@@ -18,7 +18,14 @@ from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.joint_claim import JointClaim
-from archiver.target_limits import Count, expiring_records, limit_problems, most_batch_bytes, oversized_partitions
+from archiver.target_limits import (
+    Count,
+    expiring_records,
+    limit_problems,
+    most_batch_bytes,
+    most_unpacked_bytes,
+    oversized_partitions,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +47,7 @@ class Target:
     plan: TopicPlan
     topic_id: str
     most_batch_bytes: int | None = None  # that its configs allow; None: whatever was asked for
+    most_unpacked_bytes: int | None = None  # the same, of a batch's records
     first_offsets: Mapping[int, int] = field(default_factory=dict)  # where others' records end
 
 
@@ -366,6 +374,7 @@ def _target(plan: TopicPlan, topic_id: str, look: _Look) -> Target:
         plan,
         topic_id,
         most_batch_bytes=None if configs is None else most_batch_bytes(configs),
+        most_unpacked_bytes=None if configs is None else most_unpacked_bytes(configs),
         first_offsets={**look.ends[plan.target], **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
     )
 

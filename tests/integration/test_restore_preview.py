@@ -95,6 +95,7 @@ def test_an_estimate_counts_what_is_read_twice_and_what_is_dealt_out(
     assert effort() == (4, 2 + 2 * 3, 2)
     assert effort(where="offset > 5") == (4 + 4 + 4, 2 + 2 * 3 + 4, 2)  # looked through, and what was chosen noted
     assert effort(repartition=5) == (4, 4, 5 + 3)
+    assert effort(batch_bytes=1) == (4, 2 + 2 * 3, 60 + 3)  # of one record each
 
 
 def test_an_estimate_grows_with_partitions_that_have_little_in_them() -> None:

@@ -410,14 +410,15 @@ def test_the_older_limit_of_timestamps_is_named(broker_39: Broker, topic: str, s
     assert "message.timestamp.difference.max.ms=3600000 would have the brokers refuse 40 of the 40" in problem
 
 
+@pytest.mark.parametrize("random_bytes", [5000, 50])
 def test_batches_are_as_small_as_the_topic_wants_them(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, random_bytes: int
 ) -> None:
-    """Whatever a broker makes of them: this one unpacks them again."""
+    """Whatever a broker makes of them: this one unpacks them again, also those that were small when they were sent."""
     rng = random.Random(6)
-    rows = [Rec(at, NOW_MS + at, 0, None, rng.randbytes(5000)) for at in range(200)]
+    rows = [Rec(at, NOW_MS + at, 0, None, rng.randbytes(random_bytes).ljust(5000)) for at in range(200)]
     ours = archived(broker, topic, site, rows)
-    there = strangers(broker, f"{topic}.back", 3, max_message_bytes="20000", compression_type="uncompressed")
+    there = strangers(broker, f"{topic}.back", 3, max_message_bytes="200000", compression_type="uncompressed")
     assert appended(site, broker, topic).errors == ()
     assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
 

@@ -1,13 +1,25 @@
 """What an existing topic would do to records, told from its configs and from the facts of objects."""
 
+import random
 from dataclasses import replace
 
 import pytest
 
+from archiver.codec.batch import BatchEncoder
+from archiver.codec.compression import BatchCodec
 from archiver.facts import PartFacts
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.selection import EVERYTHING, Selection
-from archiver.target_limits import Count, expiring_records, limit_problems, most_batch_bytes, records_before
+from archiver.target_limits import (
+    Count,
+    expiring_records,
+    limit_problems,
+    most_batch_bytes,
+    most_unpacked_bytes,
+    records_before,
+)
+from tests.support.frames import frame_of
+from tests.support.records import Rec
 
 NOW_MS = 1_000_000_000
 BOOTSTRAP = "broker-1:9092,broker-2:9092"
@@ -146,6 +158,28 @@ def test_what_expires_is_told_only_where_age_deletes() -> None:
 def test_batches_stay_under_the_limits() -> None:
     assert most_batch_bytes({}) > 2**60
     assert most_batch_bytes(LENIENT) > 1_000_000
-    assert 90_000 < most_batch_bytes({"max.message.bytes": "100000"}) < 100_000
-    assert most_batch_bytes({"max.message.bytes": "100000", "segment.bytes": "5000"}) < 5000
-    assert most_batch_bytes({"max.message.bytes": "100"}) == 1
+    assert most_batch_bytes({"max.message.bytes": "100000"}) == 100_000
+    assert most_batch_bytes({"max.message.bytes": "100000", "segment.bytes": "5000"}) == 5000
+
+
+def test_what_brokers_pack_anew_must_fit_unpacked() -> None:
+    limits = {"max.message.bytes": "100000"}
+    assert most_unpacked_bytes(limits) is None
+    assert most_unpacked_bytes(limits | {"compression.type": "producer"}) is None
+    assert most_unpacked_bytes(limits | {"compression.type": "lz4"}) is None
+    for codec in ("uncompressed", "gzip", "snappy", "zstd"):
+        assert 90_000 < (most_unpacked_bytes(limits | {"compression.type": codec}) or 0) < 100_000
+
+
+@pytest.mark.parametrize("limit", [300, 1024, 70_000, 1_048_588, 20_000_000])
+def test_the_largest_record_that_is_taken_fits_by_itself(limit: int) -> None:
+    """As it is sent: no larger one is, but for a few bytes, and it need not compress."""
+
+    def is_taken(largest: int) -> bool:
+        configs = LENIENT | {"max.message.bytes": str(limit)}
+        return not limit_problems(plan_of(facts_of(1, 5, 5, largest=largest)), configs, NOW_MS, BOOTSTRAP)
+
+    largest = next(size for size in range(limit, 0, -1) if is_taken(size))
+    encoder = BatchEncoder(codec=BatchCodec.LZ4, batch_bytes=10**6, most_bytes=limit, producer_id=1, producer_epoch=0)
+    encoder.append(frame_of([Rec(2**40, 2**60, 0, None, random.Random(limit).randbytes(largest))]), 0)
+    assert limit - 30 < len(encoder.flush().content) <= limit

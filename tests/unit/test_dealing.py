@@ -1,0 +1,61 @@
+"""Records of one source partition on their way to many, without a broker."""
+
+import random
+from collections.abc import Iterator
+
+from archiver.config import StorageConfig
+from archiver.frame import Frame
+from archiver.kafka.produce import ProducerIdentity
+from archiver.kafka.settings import KafkaSettings
+from archiver.restore_request import BATCH_BYTES, SENT_BATCH_BYTES
+from archiver.selection import EVERYTHING
+from archiver.spark.dealing import DealTask, _encode
+from archiver.spark.task import RestoreTask
+from archiver.tally import Tally
+from tests.support.frames import frame_of
+from tests.support.records import Rec
+
+PARTITIONS = 50
+
+
+def task_of(partitions: int) -> DealTask:
+    source = RestoreTask(
+        restore_id="r",
+        storage=StorageConfig(url="s3://bucket"),
+        kafka=KafkaSettings.parse({"bootstrap.servers": "127.0.0.1:1"}),
+        source_topic="t",
+        source_life=0,
+        target_topic="t",
+        target_topic_id="",
+        target_cluster_id="",
+        partition=0,
+        parts=(),
+        selection=EVERYTHING,
+        selection_digest="",
+        skips_damage=False,
+        reads_again=False,
+        appends=False,
+        batch_bytes=BATCH_BYTES,
+        sent_bytes=SENT_BATCH_BYTES,
+        rate_bytes=0,
+    )
+    identity = ProducerIdentity(producer_id=1, epoch=0)
+    return DealTask(source=source, identity=identity, already_there=(0,) * partitions)
+
+
+def test_a_record_that_fills_a_batch_does_not_wait_for_the_next_one() -> None:
+    """Of records of 8 MB, one for each of 64 partitions took 557 MB."""
+    value = random.Random(1).randbytes(2_000_000)
+    given = 0
+
+    def frames() -> Iterator[Frame]:
+        nonlocal given
+        for at in range(2 * PARTITIONS):
+            given += 1
+            yield frame_of([Rec(at, 0, 0, b"%d" % at, value)])
+
+    dealt = 0
+    for _, batch in _encode(frames(), task_of(PARTITIONS), [0] * PARTITIONS, [Tally() for _ in range(PARTITIONS)]):
+        dealt += batch.records
+        assert dealt == given
+    assert dealt == 2 * PARTITIONS
