@@ -268,7 +268,8 @@ def _lost_choices(
             plan = read_fact(store, layout, stream, max(there.numbers[stream]))
         except NotWholeError:  # which level `records` tells
             return []
-        return sorted(set(_choices_in(plan)) - there.chosen)
+        unseen = sorted(set(_choices_in(plan)) - there.chosen)
+        return [key for key in unseen if store.head(key) is None]  # they may have been put while we listed
 
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
         for stream, lost in zip(plans, pool.map(lost_of, plans), strict=True):

@@ -368,6 +368,21 @@ def test_each_object_beside_the_records_is_missed_once_the_index_has_seen_it(sto
     assert len(check_listing(store, LAYOUT).problems) == 2  # each is named; none is told again by the count
 
 
+def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lists sort before the plan that names them, and are put before it."""
+    listed = MemoryStore.list
+
+    def put_between(prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        found = list(listed(store, prefix, start_after))
+        if prefix == LAYOUT.control_root:  # as a page that was read before, and one that was read after
+            beside_of(store)
+            found += [item for item in listed(store, prefix) if item.key.endswith("/plan/000000.json")]
+        return iter(found)
+
+    monkeypatch.setattr(store, "list", put_between)
+    assert not check_listing(store, LAYOUT).problems
+
+
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
     share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
