@@ -102,7 +102,7 @@ def check_listing(
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(store, layout, segments, facts)
     gone = [*_lost_ends(index.reach(), inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
-    lost_beside, notes_beside = _lost_beside(store, layout, index.beside.counts) if wanted is None else ((), ())
+    lost_beside, notes_beside = _lost_beside(store, layout, index) if wanted is None else ((), ())
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
@@ -212,7 +212,7 @@ class _Beside:
                 self.chosen.add(item.key)
 
 
-def _lost_beside(store: ObjectStore, layout: Layout, seen: Mapping[str, int]) -> tuple[list[str], list[str]]:
+def _lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[str], list[str]]:
     """Tell what must be there by what else is, and how much more the index has seen. Returns problems and notes."""
     there = _Beside(store, layout)
     streams = [
@@ -228,17 +228,26 @@ def _lost_beside(store: ObjectStore, layout: Layout, seen: Mapping[str, int]) ->
     lost += [(root_of(stream), text) for stream, text in _lost_choices(store, layout, plans, there)]
     problems, notes = [text for _, text in lost], list[str]()
     named = Counter(root for root, _ in lost)
+    seen = index.beside.counts
     for root, count in sorted(seen.items()):
-        place, left = layout.control_prefix(root), there.counts[root]
-        if not left and root.startswith(f"{RESTORES}/"):  # somebody has tidied up
+        place, left, is_restore = layout.control_prefix(root), there.counts[root], root.startswith(f"{RESTORES}/")
+        if not left and is_restore:  # somebody has tidied up
             notes.append(
                 f"{place}: is gone, with all {count} objects: that restore can neither go on nor be checked again"
             )
         elif count > left + named[root]:
             more = "more " if named[root] else ""
+            rest = "; or, if somebody tidied up, delete the rest of it when no run of that restore needs it"
             problems.append(
-                f"{place}: {count - left - named[root]} {more}of {count} objects are gone; bring them back from the bucket's versions"
+                f"{place}: {count - left - named[root]} {more}of {count} objects are gone; bring them back from the bucket's"
+                f" versions{rest if is_restore else ''}"
             )
+    unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items() if root)
+    if unknown and index.files and not index.lost_files and not index.unreadable:
+        notes.append(
+            f"{layout.index_prefix}: {unknown} objects beside the records are in no file of the index: they were put since a"
+            " backup wrote the last one, or its newest file is gone"
+        )
     return problems, notes
 
 

@@ -391,6 +391,19 @@ def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     assert not found.problems
     (note,) = (note for note in found.notes if "r-1" in note)
     assert note.startswith(f"p/control/restores/r-1/: is gone, with all {len(keys)} objects")
+    store.put_if_absent(keys[0], encode_fact({"format": 1}), {})  # begun again, under the same id
+    (problem,) = check_listing(store, LAYOUT).problems
+    assert problem.startswith(f"p/control/restores/r-1/: {len(keys) - 1} of {len(keys)} objects are gone; ")
+    assert problem.endswith("if somebody tidied up, delete the rest of it when no run of that restore needs it")
+
+
+def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_noted(store: MemoryStore) -> None:
+    """As when the newest file is gone, and that was of a restore."""
+    beside_of(store)
+    (note,) = check_listing(store, LAYOUT).notes
+    assert note.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
+    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT)))
+    assert not check_listing(store, LAYOUT).notes
 
 
 def test_objects_that_no_file_of_the_index_has_are_noted(store: MemoryStore, tmp_path: Path) -> None:
