@@ -8,7 +8,7 @@ from typing import Final
 
 from archiver.control import count_beside, list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
-from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index
+from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.index_file import IndexEntry, SeenBeside
 from archiver.layout import Layout
 from archiver.shutdown import unless_stopped
@@ -76,7 +76,7 @@ class Indexer:
         with workers(1, "last-index") as worker:
             try:
                 async with asyncio.timeout(most_s):
-                    await worker.call(self.write, has_time=has_time)
+                    await worker.call(self.write, has_time=has_time, is_last=has_time)
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
@@ -90,21 +90,26 @@ class Indexer:
             {
                 topic: number
                 for topic, number in known.items()
-                if number is not None and (topic in topics or told.newest_facts.get(topic) != number)
+                if number is not None and (topic in topics or number > told.newest_facts.get(topic, -1))
             },
-            {name: count for name, count in found.items() if told.counts.get(name) != count},
+            {name: count for name, count in found.items() if count > told.counts.get(name, 0)},
         )
 
-    def write(self, *, has_time: bool = True) -> None:
+    def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
         """Write what is fresh, if anything, and merge when the files became many. It never raises.
 
-        Without time nothing is merged, nor counted: what large restores have noted takes seconds to list.
+        Without time nothing is merged, nor counted: what large restores have noted takes seconds to list. At last, also
+        what is news beside the records is written alone: nobody may come who puts one.
         """
         entries = self._fresh.take()
-        if not entries:
+        if not entries and not is_last:
             return
         try:
+            if not entries:
+                self._told = self._told.joined(read_index(self._store, self._layout, lambda _: False).beside)
             beside = self._beside(entries, counts=has_time)
+            if not entries and not any(beside):
+                return
             files = append_to_index(self._store, self._layout, entries, beside)
             self._told = self._told.joined(beside)
             if files >= MOST_FILES and has_time:

@@ -158,6 +158,28 @@ def test_what_lies_beside_the_records_is_not_counted_at_a_stop() -> None:
     assert counts() == {"restores/r": 1}
 
 
+def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_records() -> None:
+    """A snapshot of positions, say, or the fact of a topic without a record."""
+    world = World()
+    snapshot = LAYOUT.fact_key("group-positions/2026-11-22", 0)
+
+    async def run() -> None:
+        async with Indexer(world.store, LAYOUT, world.fresh, clock=lambda: 0.0).attend(asyncio.Event()):
+            pass
+
+    asyncio.run(run())
+    assert world.store.files == []
+    world.store.put_if_absent(snapshot, encode_fact({"format": 1}), {})
+    for _ in range(2):
+        asyncio.run(run())
+        assert len(world.store.files) == 1
+    world.store.delete([snapshot])
+    asyncio.run(run())
+    assert len(world.store.files) == 1
+    (problem,) = check_listing(world.store, LAYOUT).problems
+    assert "1 of 1 objects are gone" in problem
+
+
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "at its end"])
 def test_the_end_writes_what_is_left(is_stopped: bool) -> None:
     world = World()
