@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 
 from archiver.chosen import CHOSEN_DIGEST, decode_chosen
 from archiver.codec.avro import (
@@ -44,6 +45,7 @@ from archiver.store import PROBE, ObjectStore
 from archiver.tally import Tally
 
 _READS_AT_ONCE = 16
+_MANY_IN_A_ROW = 10
 _MEND_INDEX = (
     "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
 )
@@ -189,8 +191,24 @@ def _lost_facts(
     for topic in sorted(topics | with_facts | remembered.keys()):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
-        for number in sorted(set(range(newest + 1)) - set(found)):
-            yield f"{layout.fact_key(topic_stream(topic), number)}: is gone; bring it back from the bucket's versions"
+        yield from (text for _, text in _gone(layout, topic_stream(topic), set(range(newest + 1)) - set(found)))
+
+
+def _gone(layout: Layout, stream: str, numbers: Collection[int]) -> Iterator[tuple[int, str]]:
+    """Tell which facts of a stream are gone, a line each; of many in a row one for all, and how many those are."""
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda at: at[1] - at[0]):
+        row = [number for _, number in run]
+        first, last = layout.fact_key(stream, row[0]), layout.fact_key(stream, row[-1])
+        if len(row) >= _MANY_IN_A_ROW:
+            yield (
+                len(row),
+                f"{first} to {last}: {len(row):,} facts are gone; bring them back from the bucket's versions",
+            )
+        else:
+            yield from (
+                (1, f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions")
+                for number in row
+            )
 
 
 class _Beside:
@@ -219,15 +237,19 @@ def _lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list
         stream for stream in sorted(there.numbers) if not stream.startswith(f"{TOPICS}/")
     ]  # the index knows more
     lost = [
-        (root_of(stream), text) for stream in streams for text in _lost_of_stream(layout, stream, there.numbers[stream])
+        (root_of(stream), count, text)
+        for stream in streams
+        for count, text in _gone(layout, stream, set(range(max(there.numbers[stream]))) - there.numbers[stream])
     ]
     restores = [stream for stream in streams if stream.startswith(f"{RESTORES}/")]
     for stream in restores:
-        lost += [(root_of(stream), text) for text in _lost_of_restore(store, layout, stream, there)]
+        lost += [(root_of(stream), 1, text) for text in _lost_of_restore(store, layout, stream, there)]
     plans = [stream for stream in restores if stream.endswith("/plan")]
-    lost += [(root_of(stream), text) for stream, text in _lost_choices(store, layout, plans, there)]
-    problems, notes = [text for _, text in lost], list[str]()
-    named = Counter(root for root, _ in lost)
+    lost += [(root_of(stream), 1, text) for stream, text in _lost_choices(store, layout, plans, there)]
+    problems, notes = [text for _, _, text in lost], list[str]()
+    named: Counter[str] = Counter()
+    for root, count, _ in lost:
+        named[root] += count
     seen = index.beside.counts
     for root, count in sorted(seen.items()):
         place, left, is_restore = layout.control_prefix(root), there.counts[root], root.startswith(f"{RESTORES}/")
@@ -249,11 +271,6 @@ def _lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list
             " backup wrote the last one, or its newest file is gone"
         )
     return problems, notes
-
-
-def _lost_of_stream(layout: Layout, stream: str, numbers: Collection[int]) -> Iterator[str]:
-    for number in sorted(set(range(max(numbers))) - set(numbers)):
-        yield f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions"
 
 
 def _lost_of_restore(store: ObjectStore, layout: Layout, stream: str, there: _Beside) -> Iterator[str]:

@@ -314,6 +314,22 @@ def test_what_is_gone_beside_the_records_is_told_by_what_is_there(store: MemoryS
     assert [one.partition(";")[0] for one in check_listing(store, LAYOUT).problems] == gone
 
 
+@pytest.mark.parametrize("stream", ["group-positions/2026-11-20", "topics/orders"])
+def test_many_facts_that_are_gone_in_a_row_are_one_finding(store: MemoryStore, stream: str) -> None:
+    """One object with a name that nobody gave it was a million findings."""
+    if stream.startswith("topics/"):
+        store.put_if_absent(LAYOUT.fact_key(stream, 999_999), store.objects[LAYOUT.fact_key(stream, 0)].body, {})
+        missing = 999_998
+    else:
+        for number in (0, 2, 999_999):
+            store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {})
+        missing = 999_996
+    *before, problem = check_listing(store, LAYOUT).problems
+    assert problem.startswith(f"{LAYOUT.fact_key(stream, 999_999 - missing)} to {LAYOUT.fact_key(stream, 999_998)}: ")
+    assert f": {missing:,} facts are gone; " in problem
+    assert len(before) == (not stream.startswith("topics/"))
+
+
 def test_an_offset_map_that_is_gone_is_told(store: MemoryStore) -> None:
     keys = [OffsetMapKey(restore_id="r-1", topic="orders", partition=number, topic_id="A") for number in (0, 1)]
     for key in keys:
