@@ -8,7 +8,7 @@ from typing import Final
 
 from archiver.control import count_beside, list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
-from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index
+from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.index_file import IndexEntry, SeenBeside
 from archiver.layout import Layout
 from archiver.shutdown import unless_stopped
@@ -61,7 +61,7 @@ class Indexer:
         try:
             yield
             with suppress(StoppedError):
-                await unless_stopped(stop, self._finish(_END_S, may_merge=True))
+                await unless_stopped(stop, self._finish(_END_S, has_time=True))
         except StoppedError:
             await self.finish()
             raise
@@ -69,45 +69,50 @@ class Indexer:
             running.cancel()
 
     async def finish(self) -> None:
-        """Write what is left, while the time of a stop runs: no longer than a moment, and without a merge."""
-        await self._finish(_LAST_S, may_merge=False)
+        """Write what is left, while the time of a stop runs: no longer than a moment, without a merge or a count."""
+        await self._finish(_LAST_S, has_time=False)
 
-    async def _finish(self, most_s: float, *, may_merge: bool) -> None:
+    async def _finish(self, most_s: float, *, has_time: bool) -> None:
         with workers(1, "last-index") as worker:
             try:
                 async with asyncio.timeout(most_s):
-                    await worker.call(self.write, may_merge=may_merge)
+                    await worker.call(self.write, has_time=has_time, is_last=has_time)
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
-    def _beside(self, entries: Iterable[IndexEntry]) -> SeenBeside:
-        """Tell the facts of the topics of the entries, and all that was not told yet."""
+    def _beside(self, entries: Iterable[IndexEntry], *, counts: bool) -> SeenBeside:
+        """Tell the facts of the topics of the entries, and all that was not told yet; what else there is only if it is to be counted."""
         topics = {entry.key.topic for entry in entries}
         known = list_topics_known(self._store, self._layout)
         told = self._told
+        found = count_beside(self._store, self._layout) if counts else {}
         return SeenBeside(
             {
                 topic: number
                 for topic, number in known.items()
-                if number is not None and (topic in topics or told.newest_facts.get(topic) != number)
+                if number is not None and (topic in topics or number > told.newest_facts.get(topic, -1))
             },
-            {
-                name: count
-                for name, count in count_beside(self._store, self._layout).items()
-                if told.counts.get(name) != count
-            },
+            {name: count for name, count in found.items() if count > told.counts.get(name, 0)},
         )
 
-    def write(self, *, may_merge: bool = True) -> None:
-        """Write what is fresh, if anything, and merge when the files became many. It never raises."""
+    def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
+        """Write what is fresh, if anything, and merge when the files became many. It never raises.
+
+        Without time nothing is merged, nor counted: what large restores have noted takes seconds to list. At last, also
+        what is news beside the records is written alone: nobody may come who puts one.
+        """
         entries = self._fresh.take()
-        if not entries:
+        if not entries and not is_last:
             return
         try:
-            beside = self._beside(entries)
+            if not entries:
+                self._told = self._told.joined(read_index(self._store, self._layout, lambda _: False).beside)
+            beside = self._beside(entries, counts=has_time)
+            if not entries and not any(beside):
+                return
             files = append_to_index(self._store, self._layout, entries, beside)
             self._told = self._told.joined(beside)
-            if files >= MOST_FILES and may_merge:
+            if files >= MOST_FILES and has_time:
                 merge_index(self._store, self._layout)
         except StoreTemporaryError as error:
             # Perhaps it is there already: to write it twice does no harm.

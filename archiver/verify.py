@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 
 from archiver.chosen import CHOSEN_DIGEST, decode_chosen
 from archiver.codec.avro import (
@@ -44,6 +45,7 @@ from archiver.store import PROBE, ObjectStore
 from archiver.tally import Tally
 
 _READS_AT_ONCE = 16
+_MANY_IN_A_ROW = 10
 _MEND_INDEX = (
     "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
 )
@@ -102,7 +104,7 @@ def check_listing(
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(store, layout, segments, facts)
     gone = [*_lost_ends(index.reach(), inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
-    lost_beside, notes_beside = _lost_beside(store, layout, index.beside.counts) if wanted is None else ((), ())
+    lost_beside, notes_beside = _lost_beside(store, layout, index) if wanted is None else ((), ())
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
@@ -189,8 +191,24 @@ def _lost_facts(
     for topic in sorted(topics | with_facts | remembered.keys()):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
-        for number in sorted(set(range(newest + 1)) - set(found)):
-            yield f"{layout.fact_key(topic_stream(topic), number)}: is gone; bring it back from the bucket's versions"
+        yield from (text for _, text in _gone(layout, topic_stream(topic), set(range(newest + 1)) - set(found)))
+
+
+def _gone(layout: Layout, stream: str, numbers: Collection[int]) -> Iterator[tuple[int, str]]:
+    """Tell which facts of a stream are gone, a line each; of many in a row one for all, and how many those are."""
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda at: at[1] - at[0]):
+        row = [number for _, number in run]
+        first, last = layout.fact_key(stream, row[0]), layout.fact_key(stream, row[-1])
+        if len(row) >= _MANY_IN_A_ROW:
+            yield (
+                len(row),
+                f"{first} to {last}: {len(row):,} facts are gone; bring them back from the bucket's versions",
+            )
+        else:
+            yield from (
+                (1, f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions")
+                for number in row
+            )
 
 
 class _Beside:
@@ -212,39 +230,47 @@ class _Beside:
                 self.chosen.add(item.key)
 
 
-def _lost_beside(store: ObjectStore, layout: Layout, seen: Mapping[str, int]) -> tuple[list[str], list[str]]:
+def _lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[str], list[str]]:
     """Tell what must be there by what else is, and how much more the index has seen. Returns problems and notes."""
     there = _Beside(store, layout)
     streams = [
         stream for stream in sorted(there.numbers) if not stream.startswith(f"{TOPICS}/")
     ]  # the index knows more
     lost = [
-        (root_of(stream), text) for stream in streams for text in _lost_of_stream(layout, stream, there.numbers[stream])
+        (root_of(stream), count, text)
+        for stream in streams
+        for count, text in _gone(layout, stream, set(range(max(there.numbers[stream]))) - there.numbers[stream])
     ]
     restores = [stream for stream in streams if stream.startswith(f"{RESTORES}/")]
     for stream in restores:
-        lost += [(root_of(stream), text) for text in _lost_of_restore(store, layout, stream, there)]
+        lost += [(root_of(stream), 1, text) for text in _lost_of_restore(store, layout, stream, there)]
     plans = [stream for stream in restores if stream.endswith("/plan")]
-    lost += [(root_of(stream), text) for stream, text in _lost_choices(store, layout, plans, there)]
-    problems, notes = [text for _, text in lost], list[str]()
-    named = Counter(root for root, _ in lost)
+    lost += [(root_of(stream), 1, text) for stream, text in _lost_choices(store, layout, plans, there)]
+    problems, notes = [text for _, _, text in lost], list[str]()
+    named: Counter[str] = Counter()
+    for root, count, _ in lost:
+        named[root] += count
+    seen = index.beside.counts
     for root, count in sorted(seen.items()):
-        place, left = layout.control_prefix(root), there.counts[root]
-        if not left and root.startswith(f"{RESTORES}/"):  # somebody has tidied up
+        place, left, is_restore = layout.control_prefix(root), there.counts[root], root.startswith(f"{RESTORES}/")
+        if not left and is_restore:  # somebody has tidied up
             notes.append(
                 f"{place}: is gone, with all {count} objects: that restore can neither go on nor be checked again"
             )
         elif count > left + named[root]:
             more = "more " if named[root] else ""
+            rest = "; or, if somebody tidied up, delete the rest of it when no run of that restore needs it"
             problems.append(
-                f"{place}: {count - left - named[root]} {more}of {count} objects are gone; bring them back from the bucket's versions"
+                f"{place}: {count - left - named[root]} {more}of {count} objects are gone; bring them back from the bucket's"
+                f" versions{rest if is_restore else ''}"
             )
+    unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items() if root)
+    if unknown and index.files and not index.lost_files and not index.unreadable:
+        notes.append(
+            f"{layout.index_prefix}: {unknown} objects beside the records are in no file of the index: they were put since a"
+            " backup wrote the last one, or its newest file is gone"
+        )
     return problems, notes
-
-
-def _lost_of_stream(layout: Layout, stream: str, numbers: Collection[int]) -> Iterator[str]:
-    for number in sorted(set(range(max(numbers))) - set(numbers)):
-        yield f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions"
 
 
 def _lost_of_restore(store: ObjectStore, layout: Layout, stream: str, there: _Beside) -> Iterator[str]:
@@ -268,7 +294,8 @@ def _lost_choices(
             plan = read_fact(store, layout, stream, max(there.numbers[stream]))
         except NotWholeError:  # which level `records` tells
             return []
-        return sorted(set(_choices_in(plan)) - there.chosen)
+        unseen = sorted(set(_choices_in(plan)) - there.chosen)
+        return [key for key in unseen if store.head(key) is None]  # they may have been put while we listed
 
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
         for stream, lost in zip(plans, pool.map(lost_of, plans), strict=True):

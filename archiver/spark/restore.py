@@ -29,7 +29,7 @@ from archiver.spark.submitted import is_local
 from archiver.spark.targets import Finish, Target, Targets
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
-from archiver.store import open_store
+from archiver.store import ObjectStore, open_store
 from archiver.target_limits import Count, alter_command
 from archiver.workers import workers
 
@@ -132,14 +132,10 @@ class _Restore:
         self._notice("finishing the target")
         topics = self._ask(lambda client: self._finish(client, reports))  # 3. only then the archived configs
         if any(report.seconds for report in reports):  # else earlier runs have done it all
-            self._remember_notes()  # 4. for `verify` to miss them
+            remember_notes(self._store, self._layout, self._job.restore_id)  # 4. for `verify` to miss them
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole} of {len(reports)} partitions filled and read back")
         return topics, filling_s
-
-    def _remember_notes(self) -> None:
-        counts = count_beside(self._store, self._layout, f"{RESTORES}/{self._job.restore_id}/")
-        share(self._store, self._layout, [], SeenBeside(counts=counts))
 
     def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
         async def run() -> Value:
@@ -306,6 +302,12 @@ class _Restore:
             + (f" --add-config {added}" if added else "")
             + (f" --delete-config {taken_back}" if taken_back else "")
         )
+
+
+def remember_notes(store: ObjectStore, layout: Layout, restore_id: str) -> None:
+    """Tell the index how much a restore has noted, if that goes well: the restore is whole without."""
+    with suppress(ArchiverError):
+        share(store, layout, [], SeenBeside(counts=count_beside(store, layout, f"{RESTORES}/{restore_id}/")))
 
 
 def _weight(task: RestoreTask) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 import archiver.indexing
-from archiver.control import settle_topic
+from archiver.control import encode_fact, settle_topic
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
 from archiver.index import MOST_FILES, FreshEntries
 from archiver.index_file import IndexEntry, split_file
@@ -133,13 +133,51 @@ def test_many_files_become_a_generation_but_not_at_a_stop() -> None:
     world = World()
     for _ in range(MOST_FILES - 1):
         world.put()
-        world.indexer.write(may_merge=False)
+        world.indexer.write(has_time=False)
     world.put()
     asyncio.run(world.indexer.finish())
     assert len(world.store.files) == MOST_FILES
     world.put()
     world.indexer.write()
     assert world.store.files[-1] == LAYOUT.index_key(1, 0)
+
+
+def test_what_lies_beside_the_records_is_not_counted_at_a_stop() -> None:
+    """The notes of large restores take longer to list than a stop may."""
+
+    def counts() -> Mapping[str, int]:
+        return split_file(world.store.objects[world.store.files[-1]].body, "k").beside.counts
+
+    world = World()
+    world.store.put_if_absent(LAYOUT.fact_key("restores/r/t/0", 0), encode_fact({"format": 1}), {})
+    world.put()
+    asyncio.run(world.indexer.finish())
+    assert counts() == {}
+    world.put()
+    world.indexer.write()
+    assert counts() == {"restores/r": 1}
+
+
+def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_records() -> None:
+    """A snapshot of positions, say, or the fact of a topic without a record."""
+    world = World()
+    snapshot = LAYOUT.fact_key("group-positions/2026-11-22", 0)
+
+    async def run() -> None:
+        async with Indexer(world.store, LAYOUT, world.fresh, clock=lambda: 0.0).attend(asyncio.Event()):
+            pass
+
+    asyncio.run(run())
+    assert world.store.files == []
+    world.store.put_if_absent(snapshot, encode_fact({"format": 1}), {})
+    for _ in range(2):
+        asyncio.run(run())
+        assert len(world.store.files) == 1
+    world.store.delete([snapshot])
+    asyncio.run(run())
+    assert len(world.store.files) == 1
+    (problem,) = check_listing(world.store, LAYOUT).problems
+    assert "1 of 1 objects are gone" in problem
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "at its end"])

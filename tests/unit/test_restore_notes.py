@@ -2,10 +2,11 @@
 
 import pytest
 
-from archiver.errors import NotWholeError
+from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
 from archiver.spark.claim import Claim, ClaimStream, RestoreNotes, Verified
+from archiver.spark.restore import remember_notes
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("archive")
@@ -68,3 +69,18 @@ def test_what_is_no_claim_is_named() -> None:
     store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/0", 0), b'{"format": 1}', {})
     with pytest.raises(NotWholeError, match="control/restores/mine/orders/0: not a claim"):
         RestoreNotes(store, LAYOUT, "mine").claims({"orders": "A"})
+
+
+@pytest.mark.parametrize("error", [StoreTemporaryError("slow down"), StoreError("denied")])
+@pytest.mark.parametrize("call", ["list", "put_if_absent"])
+def test_a_restore_is_whole_though_the_index_does_not_learn_of_it(
+    monkeypatch: pytest.MonkeyPatch, error: ArchiverError, call: str
+) -> None:
+    store = MemoryStore()
+    stream_of(store, "orders", 0).put(claim_of("A"))
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(store, call, refuse)
+    remember_notes(store, LAYOUT, "mine")

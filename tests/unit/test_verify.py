@@ -314,6 +314,22 @@ def test_what_is_gone_beside_the_records_is_told_by_what_is_there(store: MemoryS
     assert [one.partition(";")[0] for one in check_listing(store, LAYOUT).problems] == gone
 
 
+@pytest.mark.parametrize("stream", ["group-positions/2026-11-20", "topics/orders"])
+def test_many_facts_that_are_gone_in_a_row_are_one_finding(store: MemoryStore, stream: str) -> None:
+    """One object with a name that nobody gave it was a million findings."""
+    if stream.startswith("topics/"):
+        store.put_if_absent(LAYOUT.fact_key(stream, 999_999), store.objects[LAYOUT.fact_key(stream, 0)].body, {})
+        missing = 999_998
+    else:
+        for number in (0, 2, 999_999):
+            store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {})
+        missing = 999_996
+    *before, problem = check_listing(store, LAYOUT).problems
+    assert problem.startswith(f"{LAYOUT.fact_key(stream, 999_999 - missing)} to {LAYOUT.fact_key(stream, 999_998)}: ")
+    assert f": {missing:,} facts are gone; " in problem
+    assert len(before) == (not stream.startswith("topics/"))
+
+
 def test_an_offset_map_that_is_gone_is_told(store: MemoryStore) -> None:
     keys = [OffsetMapKey(restore_id="r-1", topic="orders", partition=number, topic_id="A") for number in (0, 1)]
     for key in keys:
@@ -368,6 +384,21 @@ def test_each_object_beside_the_records_is_missed_once_the_index_has_seen_it(sto
     assert len(check_listing(store, LAYOUT).problems) == 2  # each is named; none is told again by the count
 
 
+def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lists sort before the plan that names them, and are put before it."""
+    listed = MemoryStore.list
+
+    def put_between(prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        found = list(listed(store, prefix, start_after))
+        if prefix == LAYOUT.control_root:  # as a page that was read before, and one that was read after
+            beside_of(store)
+            found += [item for item in listed(store, prefix) if item.key.endswith("/plan/000000.json")]
+        return iter(found)
+
+    monkeypatch.setattr(store, "list", put_between)
+    assert not check_listing(store, LAYOUT).problems
+
+
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
     share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
@@ -376,6 +407,19 @@ def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     assert not found.problems
     (note,) = (note for note in found.notes if "r-1" in note)
     assert note.startswith(f"p/control/restores/r-1/: is gone, with all {len(keys)} objects")
+    store.put_if_absent(keys[0], encode_fact({"format": 1}), {})  # begun again, under the same id
+    (problem,) = check_listing(store, LAYOUT).problems
+    assert problem.startswith(f"p/control/restores/r-1/: {len(keys) - 1} of {len(keys)} objects are gone; ")
+    assert problem.endswith("if somebody tidied up, delete the rest of it when no run of that restore needs it")
+
+
+def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_noted(store: MemoryStore) -> None:
+    """As when the newest file is gone, and that was of a restore."""
+    beside_of(store)
+    (note,) = check_listing(store, LAYOUT).notes
+    assert note.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
+    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT)))
+    assert not check_listing(store, LAYOUT).notes
 
 
 def test_objects_that_no_file_of_the_index_has_are_noted(store: MemoryStore, tmp_path: Path) -> None:
