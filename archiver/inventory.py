@@ -16,6 +16,7 @@ from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 HEADS_AT_ONCE = 16
 _TOLD_EACH = 100  # objects that were asked for their facts
+_BRING_BACK = "bring their objects back from the bucket's versions"
 _MANY = 200  # segments that an index should have known: whoever had to ask for them tells the others
 
 
@@ -247,7 +248,7 @@ def problems_of(topic: str, number: int, partition: PartitionInventory, damaged:
     missing = ", ".join(str(gap) for gap in partition.gaps if gap.is_certain)
     unknown = ", ".join(str(gap) for gap in partition.gaps if not gap.is_certain)
     if missing:
-        problems.append(f"{topic}-{number}: offsets {missing} are missing from the archive")
+        problems.append(f"{topic}-{number}: offsets {missing} are missing from the archive; {_BRING_BACK}")
     if unknown:
         problems.append(
             f"{topic}-{number}: offsets {unknown} are in no object, and v1.0 does not tell whether they ever were records"

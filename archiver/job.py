@@ -446,7 +446,7 @@ def run_restore_job(
     def plan(wave: Mapping[str, str]) -> RestorePlan:
         notice(f"reading the archive of {len(wave)} topics")
         archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__)
-        _tell_other_lives(archived)
+        _tell_other_lives(archived, is_asked_for=request.life is not None)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
             check_partitions(planned.topics, request)
@@ -492,9 +492,9 @@ def _spark(command: str, *, with_sql: bool = False) -> Iterator[Callable[[], Any
         yield start_spark
 
 
-def _tell_other_lives(archived: Iterable[ArchivedTopic]) -> None:
+def _tell_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
     for topic in archived:
-        if topic.other_lives:
+        if topic.other_lives and not is_asked_for:
             others = ", ".join(map(str, topic.other_lives))
             log.warning(
                 "%s: this is its life %d; the archive also has life %s (--life)", topic.topic, topic.life, others

@@ -135,7 +135,7 @@ def dealt_batch_bytes(batch_bytes: int, partitions: int) -> int:
 
 def effort_of(topics: Collection[TopicPlan], request: RestoreRequest, cores: int) -> Effort:
     """Estimate from facts: how many requests, and how long on so many cores, unless brokers or store are slower."""
-    partitions = [partition for topic in topics for partition in topic.partitions]
+    partitions = [partition for topic in topics for partition in topic.partitions if not partition.problem]
     parts = [part for partition in partitions for part in partition.parts]
     to_choose = sum(part.chosen_key is None for part in parts) if request.is_chosen else 0
     lists = len(parts) if request.is_chosen else 0  # of which records were chosen
