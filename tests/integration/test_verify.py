@@ -182,7 +182,7 @@ def test_an_object_that_is_gone_is_missed_twice(broker_41: Broker, topic: str, s
     store_of(site)[0].delete([object_keys(site, topic)[1]])
     _, problems, _ = compared(site, broker_41, topic)
     assert f"{topic}-0: Kafka has 10 records at offsets 10-19 that no object covers" in problems
-    assert f"{topic}-0: offsets 10-19 are missing from the archive" in problems
+    assert any(f"{topic}-0: offsets 10-19 are missing from the archive" in one for one in problems)
 
 
 @pytest.mark.parametrize(
