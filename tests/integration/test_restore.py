@@ -526,6 +526,7 @@ def test_an_object_that_goes_during_the_restore_is_named(
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.exit_code, key in wrong.error) == (3, True)
+    assert "another --id" in wrong.error  # this one goes on as it was planned
 
 
 def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
