@@ -137,7 +137,7 @@ def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]
         needed = int(needed / _WORST_CODEC) + 2 * _BATCH_OVERHEAD_BYTES
     for name in _SIZE_LIMITS:
         if name in configs and int(configs[name]) < needed:
-            wanted = str(needed)
+            wanted = str(needed + needed // 64)  # for its headers, of which no fact tells
             harm = f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
             yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
 
