@@ -159,5 +159,8 @@ def fetch_parts(
 def found_or_gone(part: ObjectPart, found: FoundObject | None) -> FoundObject:
     """Return what was fetched; an object that was listed and is not there any more is damage."""
     if found is None:
-        raise CorruptSegmentError(f"{part.object_key}: was listed, and is gone; list again")
+        raise CorruptSegmentError(
+            f"{part.object_key}: was listed, and is gone; run the same command again, but a restore, which goes on as it was"
+            " planned, with another --id and an empty target"
+        )
     return found

@@ -70,6 +70,9 @@ class RestoreRequest:
             raise UsageError(f"--batch-bytes {self.batch_bytes}: must be 1 to {_MOST_BATCH_BYTES:,}")
         for pattern, _ in self.patterns:
             _check_pattern("--rename-regex", pattern)
+        partitions, offsets = self.wanted.partitions, self.wanted.offsets
+        if partitions is not None and offsets is not None and partitions.isdisjoint(offsets):
+            raise UsageError("--partitions and --offsets name no partition in common; nothing would be restored")
 
     def targets(self, names: Iterable[str]) -> dict[str, str]:
         """Choose among the topics of an archive; returns into which topic each is restored. Raises UsageError."""

@@ -1,5 +1,6 @@
 """What an existing topic would eat, change or refuse of the records that are to go behind its own: by its configs, without effects."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +14,9 @@ from archiver.selection import LAST_LONG, Selection
 _BATCH_OVERHEAD_BYTES = 72
 _RECORD_OVERHEAD_BYTES = 20
 _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
-_WORST_CODEC = 254 / 256  # of those that brokers pack with: what does not compress grows by as much
+# What does not compress grows, where brokers pack it anew: by the codec's frame, and by a 255th at most.
+_REPACKED_OVERHEAD_BYTES = 256
+_WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
 _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
 
@@ -76,7 +79,7 @@ def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
     """
     if configs.get("compression.type", "producer") in _KEPT_AS_SENT:
         return None
-    return max(1, int((most_batch_bytes(configs) - _BATCH_OVERHEAD_BYTES) * _WORST_CODEC))
+    return max(1, int((most_batch_bytes(configs) - _REPACKED_OVERHEAD_BYTES) * _WORST_CODEC))
 
 
 def alter_command(bootstrap_servers: str, topic: str) -> str:
@@ -134,10 +137,10 @@ def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]
     if most_unpacked_bytes(configs) is None:
         needed += _BATCH_OVERHEAD_BYTES + _LENGTH_BYTES * (1 + needed // _BLOCK_BYTES)
     else:
-        needed = int(needed / _WORST_CODEC) + 2 * _BATCH_OVERHEAD_BYTES
+        needed = math.ceil(needed / _WORST_CODEC) + _REPACKED_OVERHEAD_BYTES
     for name in _SIZE_LIMITS:
         if name in configs and int(configs[name]) < needed:
-            wanted = str(needed)
+            wanted = str(needed + needed // 64)  # for its headers, of which no fact tells
             harm = f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
             yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -339,6 +339,8 @@ async def _send_from(
                 await _send(client, task, batch, claim.start_offset + index)
             except BaseException:
                 await asyncio.wait([ahead])
+                with suppress(Exception):
+                    ahead.result()  # seen: else asyncio tells of it, with a traceback
                 raise
             index += batch.records
     report = TaskReport(

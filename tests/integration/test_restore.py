@@ -1,6 +1,7 @@
 """Restore against real brokers and a real S3: what stands on the target, whatever comes between. Kills: tests/faults/test_restore_kills.py."""
 
 import asyncio
+import gc
 import random
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from archiver.errors import KafkaError, UsageError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
-from archiver.kafka.produce import ProduceAnswer, produce
+from archiver.kafka.produce import Outcome, ProduceAnswer, produce
 from archiver.layout import Layout
 from archiver.restore_request import Retention
 from archiver.selection import TopicSelection
@@ -525,6 +526,34 @@ def test_an_object_that_goes_during_the_restore_is_named(
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.exit_code, key in wrong.error) == (3, True)
+    assert "another --id" in wrong.error  # this one goes on as it was planned
+
+
+def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What the reader met ahead of the batch that was sent is nobody's any more."""
+    archived(broker_41, topic, site, [3], records=1)
+    key = keys_in(site.bucket, f"topics/{topic}/")[2]
+
+    async def refuse(*_: object) -> ProduceAnswer:
+        return ProduceAnswer(outcome=Outcome.FATAL, base_offset=-1, error_code=87, message="not this one")
+
+    def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
+        s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
+        return run_here(spark, tasks, run_task)
+
+    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.task, "produce", refuse)
+    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
+    (wrong,) = restored.errors
+    assert "not this one" in wrong.error
+    gc.collect()  # asyncio tells of an error that nobody has looked at when it goes
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(

@@ -137,3 +137,10 @@ def test_the_same_command_has_the_same_id_and_another_one_another() -> None:
 def test_batches_are_no_larger_than_brokers_take() -> None:
     with pytest.raises(UsageError, match="--batch-bytes 200000000: must be 1 to 16,777,216"):
         RestoreRequest(batch_bytes=200_000_000)
+
+
+def test_partitions_and_offsets_that_exclude_each_other_are_refused() -> None:
+    """Topics without a record would be made of it, and that be told as success."""
+    with pytest.raises(UsageError, match="no partition in common"):
+        RestoreRequest(wanted=TopicSelection(partitions=frozenset([1, 2]), offsets={0: (1, 5)}))
+    RestoreRequest(wanted=TopicSelection(partitions=frozenset([0, 2]), offsets={0: (1, 5)}))

@@ -183,3 +183,19 @@ def test_the_largest_record_that_is_taken_fits_by_itself(limit: int) -> None:
     encoder = BatchEncoder(codec=BatchCodec.LZ4, batch_bytes=10**6, most_bytes=limit, producer_id=1, producer_epoch=0)
     encoder.append(frame_of([Rec(2**40, 2**60, 0, None, random.Random(limit).randbytes(largest))]), 0)
     assert limit - 30 < len(encoder.flush().content) <= limit
+
+
+def test_what_is_said_to_be_enough_has_room_for_headers() -> None:
+    (problem,) = limit_problems(plan_of(facts_of(1, 5, 5, largest=1_500_000)), LENIENT, NOW_MS, BOOTSTRAP)
+    enough = int(problem.partition("--add-config max.message.bytes=")[2].partition("`")[0])
+    assert 1_510_000 < enough < 1_600_000
+
+
+@pytest.mark.parametrize("limit", [1024, 1_048_588])
+def test_what_brokers_pack_anew_may_grow(limit: int) -> None:
+    """By a batch's header, and by what the worst codec makes of bytes that do not compress: snappy's frame and its blocks."""
+    configs = LENIENT | {"max.message.bytes": str(limit), "compression.type": "snappy"}
+    most = most_unpacked_bytes(configs) or 0
+    assert most + 61 + 64 + most // 1000 < limit
+    for largest, problems in ((most - 20, 0), (most, 1)):
+        assert len(limit_problems(plan_of(facts_of(1, 5, 5, largest=largest)), configs, NOW_MS, BOOTSTRAP)) == problems
