@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError, StrangerError, TemporaryError
@@ -82,12 +83,16 @@ def read_facts(store: ObjectStore, layout: Layout, numbers: Mapping[str, int]) -
         return dict(zip(numbers, pool.map(lambda key: _read(store, key), keys), strict=True))
 
 
-def count_beside(store: ObjectStore, layout: Layout, below: str = "") -> dict[str, int]:
+def count_beside(
+    store: ObjectStore, layout: Layout, below: str = "", *, goes_on: Callable[[], bool] = lambda: True
+) -> dict[str, int]:
     """Count what lies beside the records, by what it belongs to: `restores/<id>`, `group-positions`, `probe` and others.
 
     Topics' facts, of which the index knows the numbers, and the index are left out. `below`: only of streams that begin so.
+    What is not counted when `goes_on` ends it is missing: a count is one of so many at least.
     """
-    found = (belongs_to(layout, item.key) for item in store.list(f"{layout.control_root}{below}"))
+    listed = takewhile(lambda _: goes_on(), store.list(f"{layout.control_root}{below}"))
+    found = (belongs_to(layout, item.key) for item in listed)
     return Counter(filter(None, found))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -23,6 +24,7 @@ _MANY = 2_000  # entries that are reason for a file before
 _LOOK_S = 10.0
 _LAST_S = 2.0  # for the last file, of the 15 s that a stop may take
 _END_S = 30.0  # the same where nobody waits
+_COUNT_S = 10.0  # of that, to count what lies beside the records: a year of snapshots has half a million
 
 
 class Indexer:
@@ -80,12 +82,13 @@ class Indexer:
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
-    def _beside(self, entries: Iterable[IndexEntry], *, counts: bool) -> SeenBeside:
-        """Tell the facts of the topics of the entries, and all that was not told yet; what else there is only if it is to be counted."""
+    def _beside(self, entries: Iterable[IndexEntry], count_s: float) -> SeenBeside:
+        """Tell the facts of the topics of the entries, and all that was not told yet; of other objects what can be counted in time."""
         topics = {entry.key.topic for entry in entries}
         known = list_topics_known(self._store, self._layout)
         told = self._told
-        found = count_beside(self._store, self._layout) if counts else {}
+        until_s = self._clock() + count_s
+        found = count_beside(self._store, self._layout, goes_on=lambda: self._clock() < until_s) if count_s else {}
         return SeenBeside(
             {
                 topic: number
@@ -107,7 +110,7 @@ class Indexer:
         try:
             if not entries:
                 self._told = self._told.joined(read_index(self._store, self._layout, lambda _: False).beside)
-            beside = self._beside(entries, counts=has_time)
+            beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
             if not entries and not any(beside):
                 return
             files = append_to_index(self._store, self._layout, entries, beside)

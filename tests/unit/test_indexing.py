@@ -1,6 +1,7 @@
 """When a backup writes the index of facts, and that nothing waits for it."""
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Mapping
@@ -178,6 +179,22 @@ def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_record
     assert len(world.store.files) == 1
     (problem,) = check_listing(world.store, LAYOUT).problems
     assert "1 of 1 objects are gone" in problem
+
+
+def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() -> None:
+    """What was counted until then is a number of so many at least."""
+    world = World()
+    for number in range(40):
+        world.store.put_if_absent(LAYOUT.fact_key("group-positions/2026-11-22", number), encode_fact({"format": 1}), {})
+    seconds = itertools.count()
+    indexer = Indexer(world.store, LAYOUT, world.fresh, clock=lambda: float(next(seconds)))
+    told = []
+    for is_last in (True, False):
+        world.put()
+        indexer.write(is_last=is_last)
+        told.append(split_file(world.store.objects[world.store.files[-1]].body, "k").beside.counts["group-positions"])
+        assert not [one for one in check_listing(world.store, LAYOUT).problems if "group-positions" in one]
+    assert told == [9, 40]
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "at its end"])
