@@ -100,11 +100,8 @@ def belongs_to(layout: Layout, key: str) -> str:
     """Tell what something that is written beside the records, and stays, belongs to; empty for anything else."""
     root = root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
-    return (
-        root
-        if root not in {TOPICS, CLUSTER} and (is_of_restore or layout.is_fact(key) or key == layout.probe_key)
-        else ""
-    )
+    is_ours = is_of_restore or layout.is_fact(key) or key == layout.probe_key
+    return root if is_ours and root not in {TOPICS, CLUSTER} else ""
 
 
 def root_of(stream: str) -> str:

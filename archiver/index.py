@@ -12,6 +12,7 @@ from typing import Final
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.facts import SegmentFacts
 from archiver.index_file import (
+    NOTHING_SEEN,
     Directory,
     IndexEntry,
     IndexFile,
@@ -77,7 +78,7 @@ class Index:
     """The entries of some topic directories."""
 
     def __init__(self) -> None:
-        self.beside = SeenBeside()  # that anybody ever saw
+        self.beside = NOTHING_SEEN  # what anybody ever saw
         self.files = 0  # of the generation that holds
         self.lost_files = 0  # of those before its last one: what they remembered is gone with them
         self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
@@ -193,7 +194,7 @@ def append_to_index(
     store: ObjectStore,
     layout: Layout,
     entries: Sequence[IndexEntry],
-    beside: SeenBeside = SeenBeside(),  # noqa: B008 - immutable
+    beside: SeenBeside = NOTHING_SEEN,
     *,
     most_files: int | None = None,
 ) -> int:
@@ -234,7 +235,7 @@ def share(
     store: ObjectStore,
     layout: Layout,
     entries: Sequence[IndexEntry],
-    beside: SeenBeside = SeenBeside(),  # noqa: B008 - immutable
+    beside: SeenBeside = NOTHING_SEEN,
 ) -> None:
     """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
 
@@ -256,7 +257,7 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
     remembered = Index()
     files = list(_read_files(store, keys, remembered))
     members: dict[Directory, bytes] = {}
-    beside = reduce(SeenBeside.joined, (file.beside for _, file in files), SeenBeside())
+    beside = reduce(SeenBeside.joined, (file.beside for _, file in files), NOTHING_SEEN)
     for directory in sorted({directory for _, file in files for directory in file.members}):
         index = Index()
         for key, file in files:

@@ -58,6 +58,9 @@ class SeenBeside(NamedTuple):
         return SeenBeside(*(_larger(one, more) for one, more in zip(self, other, strict=True)))
 
 
+NOTHING_SEEN: Final = SeenBeside()
+
+
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in (one.keys() | other.keys())}
 
@@ -69,7 +72,7 @@ class IndexFile(NamedTuple):
     beside: SeenBeside
 
 
-def encode_index(entries: Iterable[IndexEntry], beside: SeenBeside = SeenBeside()) -> bytes:  # noqa: B008 - immutable
+def encode_index(entries: Iterable[IndexEntry], beside: SeenBeside = NOTHING_SEEN) -> bytes:
     """Write a whole file."""
     grouped: dict[Directory, list[IndexEntry]] = {}
     for entry in entries:

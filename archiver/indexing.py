@@ -10,7 +10,7 @@ from typing import Final
 from archiver.control import count_beside, list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
-from archiver.index_file import IndexEntry, SeenBeside
+from archiver.index_file import NOTHING_SEEN, IndexEntry, SeenBeside
 from archiver.layout import Layout
 from archiver.shutdown import unless_stopped
 from archiver.store import ObjectStore
@@ -44,7 +44,7 @@ class Indexer:
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
-        self._told = SeenBeside()  # what this instance has written into the index
+        self._told = NOTHING_SEEN  # what this instance has written into the index
 
     async def run(self) -> None:
         """Write now and then, for ever."""

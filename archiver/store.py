@@ -3,7 +3,6 @@
 import contextlib
 import email.utils
 import io
-import mmap
 import re
 import threading
 import uuid
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
@@ -104,11 +104,6 @@ class ObjectInfo:
     last_modified: datetime
 
 
-def _new_memory(size: int) -> mmap.mmap:
-    """Return memory that is not written to before it is used, and that is this process's own: Python's default is not."""
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-
-
 class Room:
     """Memory that one object after the other is read into: that of new ones would be new pages, which are dear (decision 12)."""
 
@@ -119,8 +114,9 @@ class Room:
         """Return so many bytes of it. What was read into it before is written over."""
         if size > len(self._memory):
             self._memory = memoryview(b"")  # the old one first
-            # More than is asked for: it costs nothing before it is used, and each new one is beside the old one for a while.
-            self._memory = memoryview(_new_memory(size + size // 2))
+            # More than is asked for: it costs nothing before it is used, and a new one is beside the old one for a while.
+            # This process's own: Python's default would share it with those that are forked.
+            self._memory = memoryview(mmap(-1, size + size // 2, flags=MAP_PRIVATE | MAP_ANONYMOUS))
         return self._memory[:size]
 
 
