@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError, StrangerError, TemporaryError
@@ -81,33 +79,6 @@ def read_facts(store: ObjectStore, layout: Layout, numbers: Mapping[str, int]) -
     keys = [layout.fact_key(stream, number) for stream, number in numbers.items()]
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="fact") as pool:
         return dict(zip(numbers, pool.map(lambda key: _read(store, key), keys), strict=True))
-
-
-def count_beside(
-    store: ObjectStore, layout: Layout, below: str = "", *, goes_on: Callable[[], bool] = lambda: True
-) -> dict[str, int]:
-    """Count what lies beside the records, by what it belongs to: `restores/<id>`, `group-positions`, `probe` and others.
-
-    Topics' facts, of which the index knows the numbers, and the index are left out. `below`: only of streams that begin so.
-    What is not counted when `goes_on` ends it is missing: a count is one of so many at least.
-    """
-    listed = takewhile(lambda _: goes_on(), store.list(f"{layout.control_root}{below}"))
-    found = (belongs_to(layout, item.key) for item in listed)
-    return Counter(filter(None, found))
-
-
-def belongs_to(layout: Layout, key: str) -> str:
-    """Tell what something that is written beside the records, and stays, belongs to; empty for anything else."""
-    root = root_of(key.removeprefix(layout.control_root))
-    is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
-    is_ours = is_of_restore or layout.is_fact(key) or key == layout.probe_key
-    return root if is_ours and root not in {TOPICS, CLUSTER} else ""
-
-
-def root_of(stream: str) -> str:
-    """Return the first part of a stream's name; of a restore's, with its id."""
-    parts = stream.split("/", maxsplit=2)
-    return "/".join(parts[:2]) if parts[0] == RESTORES else parts[0]
 
 
 def _numbers(store: ObjectStore, layout: Layout, stream: str) -> list[int]:

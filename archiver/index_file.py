@@ -51,7 +51,7 @@ class SeenBeside(NamedTuple):
     """What writers saw beside the records: nothing else would tell that the last of it is gone."""
 
     newest_facts: Mapping[str, int] = _NONE  # by topic: the number of its newest control fact
-    counts: Mapping[str, int] = _NONE  # of objects, by what they belong to (archiver.control.count_beside)
+    counts: Mapping[str, int] = _NONE  # of objects, by what they belong to (archiver.beside.count_beside)
 
     def joined(self, other: "SeenBeside") -> "SeenBeside":
         """Return the larger number of each: they only grow."""

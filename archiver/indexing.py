@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from archiver.control import count_beside, list_topics_known
+from archiver.beside import count_beside
+from archiver.control import list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.index_file import NOTHING_SEEN, IndexEntry, SeenBeside

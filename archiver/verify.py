@@ -1,13 +1,12 @@
 """Is the archive whole? What is looked at, level by level, and what is found."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
 
+from archiver.beside import gone_facts, lost_beside
 from archiver.chosen import CHOSEN_DIGEST, decode_chosen
 from archiver.codec.avro import (
     RECORD_SCHEMAS,
@@ -19,16 +18,10 @@ from archiver.codec.avro import (
 )
 from archiver.control import (
     CLUSTER,
-    RESTORES,
-    TOPICS,
-    Fact,
     TopicFact,
-    belongs_to,
     decode_fact,
     encode_fact,
     read_cluster,
-    read_fact,
-    root_of,
     topic_stream,
 )
 from archiver.errors import CorruptSegmentError, NotWholeError
@@ -39,13 +32,11 @@ from archiver.inventory import Inventory, Segment
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_beside
 from archiver.offset_map import HOW_TO_MEND, check_offset_map
-from archiver.reader import ObjectPart
 from archiver.segment import check_header, read_segment
 from archiver.store import PROBE, ObjectStore
 from archiver.tally import Tally
 
 _READS_AT_ONCE = 16
-_MANY_IN_A_ROW = 10
 _MEND_INDEX = (
     "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
 )
@@ -104,12 +95,12 @@ def check_listing(
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(store, layout, segments, facts)
     gone = [*_lost_ends(index.reach(), inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
-    lost_beside, notes_beside = _lost_beside(store, layout, index) if wanted is None else ((), ())
+    beside, notes_beside = lost_beside(store, layout, index) if wanted is None else ((), ())
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
         segments=segments,
-        problems=[*unreadable, *problems_in(inventory), *others, *gone, *lost_beside],
+        problems=[*unreadable, *problems_in(inventory), *others, *gone, *beside],
         notes=[
             *_notes(inventory),
             *(f"{key}: is not one of ours" for key in (list_beside(store, layout) if wanted is None else ())),
@@ -186,131 +177,12 @@ def _lost_facts(
         if any(isinstance(one.facts, SegmentFacts) for one in (*found.segments, *found.shadowed))
     }  # writers of v1.0 keep nothing beside the objects
     if topics and store.head(layout.fact_key(CLUSTER, 0)) is None:
-        yield f"{layout.fact_key('cluster', 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
+        yield f"{layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
     with_facts = {topic for topic, found in known.items() if found}
     for topic in sorted(topics | with_facts | remembered.keys()):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
-        yield from (text for _, text in _gone(layout, topic_stream(topic), set(range(newest + 1)) - set(found)))
-
-
-def _gone(layout: Layout, stream: str, numbers: Collection[int]) -> Iterator[tuple[int, str]]:
-    """Tell which facts of a stream are gone, a line each; of many in a row one for all, and how many those are."""
-    for _, run in groupby(enumerate(sorted(numbers)), key=lambda at: at[1] - at[0]):
-        row = [number for _, number in run]
-        first, last = layout.fact_key(stream, row[0]), layout.fact_key(stream, row[-1])
-        if len(row) >= _MANY_IN_A_ROW:
-            yield (
-                len(row),
-                f"{first} to {last}: {len(row):,} facts are gone; bring them back from the bucket's versions",
-            )
-        else:
-            yield from (
-                (1, f"{layout.fact_key(stream, number)}: is gone; bring it back from the bucket's versions")
-                for number in row
-            )
-
-
-class _Beside:
-    """What lies beside the records, by one listing."""
-
-    def __init__(self, store: ObjectStore, layout: Layout) -> None:
-        self.numbers: dict[str, set[int]] = {}  # of facts, by stream
-        self.chosen: set[str] = set()
-        self.mapped: set[str] = set()  # streams of partitions that have an offset map
-        self.counts: Counter[str] = Counter()
-        for item in store.list(layout.control_root):
-            self.counts[belongs_to(layout, item.key)] += 1
-            found = layout.split_fact(item.key)
-            if found is not None:
-                self.numbers.setdefault(found[0], set()).add(found[1])
-            elif (offset_map := layout.parse_offset_map(item.key)) is not None:
-                self.mapped.add(f"{RESTORES}/{offset_map.restore_id}/{offset_map.topic}/{offset_map.partition}")
-            elif layout.is_chosen(item.key):
-                self.chosen.add(item.key)
-
-
-def _lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[str], list[str]]:
-    """Tell what must be there by what else is, and how much more the index has seen. Returns problems and notes."""
-    there = _Beside(store, layout)
-    streams = [
-        stream for stream in sorted(there.numbers) if not stream.startswith(f"{TOPICS}/")
-    ]  # the index knows more
-    lost = [
-        (root_of(stream), count, text)
-        for stream in streams
-        for count, text in _gone(layout, stream, set(range(max(there.numbers[stream]))) - there.numbers[stream])
-    ]
-    restores = [stream for stream in streams if stream.startswith(f"{RESTORES}/")]
-    for stream in restores:
-        lost += [(root_of(stream), 1, text) for text in _lost_of_restore(store, layout, stream, there)]
-    plans = [stream for stream in restores if stream.endswith("/plan")]
-    lost += [(root_of(stream), 1, text) for stream, text in _lost_choices(store, layout, plans, there)]
-    problems, notes = [text for _, _, text in lost], list[str]()
-    named: Counter[str] = Counter()
-    for root, count, _ in lost:
-        named[root] += count
-    seen = index.beside.counts
-    for root, count in sorted(seen.items()):
-        place, left, is_restore = layout.control_prefix(root), there.counts[root], root.startswith(f"{RESTORES}/")
-        if not left and is_restore:  # somebody has tidied up
-            notes.append(
-                f"{place}: is gone, with all {count} objects: that restore can neither go on nor be checked again"
-            )
-        elif count > left + named[root]:
-            more = "more " if named[root] else ""
-            rest = "; or, if somebody tidied up, delete the rest of it when no run of that restore needs it"
-            problems.append(
-                f"{place}: {count - left - named[root]} {more}of {count} objects are gone; bring them back from the bucket's"
-                f" versions{rest if is_restore else ''}"
-            )
-    unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items() if root)
-    if unknown and index.files and not index.lost_files and not index.unreadable:
-        notes.append(
-            f"{layout.index_prefix}: {unknown} objects beside the records are in no file of the index: they were put since a"
-            " backup wrote the last one, or its newest file is gone"
-        )
-    return problems, notes
-
-
-def _lost_of_restore(store: ObjectStore, layout: Layout, stream: str, there: _Beside) -> Iterator[str]:
-    """Tell of a target, or of a partition of one, what was written before this."""
-    target, _, last = stream.rpartition("/")
-    if last == "finished" and f"{target}/plan" not in there.numbers:
-        yield f"{layout.fact_key(f'{target}/plan', 0)}: is gone; bring it back from the bucket's versions"
-    place = f"{layout.control_prefix(stream)}offsets/"
-    has_map = stream in there.mapped or not last.isdecimal() or f"{target}/finished" not in there.numbers
-    if not has_map and next(store.list(place), None) is None:  # the restore may have gone on while we listed
-        yield f"{place}: the offset map is gone; run that restore again: it is made anew"
-
-
-def _lost_choices(
-    store: ObjectStore, layout: Layout, plans: Sequence[str], there: _Beside
-) -> Iterator[tuple[str, str]]:
-    """Tell, with the plan that names it, which lists of chosen records are gone."""
-
-    def lost_of(stream: str) -> list[str]:
-        try:
-            plan = read_fact(store, layout, stream, max(there.numbers[stream]))
-        except NotWholeError:  # which level `records` tells
-            return []
-        unseen = sorted(set(_choices_in(plan)) - there.chosen)
-        return [key for key in unseen if store.head(key) is None]  # they may have been put while we listed
-
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
-        for stream, lost in zip(plans, pool.map(lost_of, plans), strict=True):
-            for key in lost:
-                yield stream, f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
-
-
-def _choices_in(plan: Fact) -> Iterator[str]:
-    """Tell the keys of the lists that a plan names; of one that is not spelled as ours are, none."""
-    with suppress(KeyError, TypeError, ValueError):
-        for partition in plan["partitions"]:
-            for part in partition["parts"]:
-                key = ObjectPart(*part).chosen_key
-                if key is not None:
-                    yield str(key)
+        yield from (one.text for one in gone_facts(layout, topic_stream(topic), set(range(newest + 1)) - set(found)))
 
 
 def _lost_ends(

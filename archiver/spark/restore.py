@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from pyspark import SparkContext
 
+from archiver.beside import count_beside
 from archiver.config import StorageConfig
-from archiver.control import RESTORES, count_beside
+from archiver.control import RESTORES
 from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.index import share
 from archiver.index_file import SeenBeside

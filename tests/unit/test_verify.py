@@ -15,11 +15,12 @@ import zstandard
 from fastavro.read import HEADER_SCHEMA
 
 import archiver.inventory
+from archiver.beside import count_beside
 from archiver.chosen import decode_chosen
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.varint import encode_long
-from archiver.control import Branch, Fact, count_beside, encode_fact, settle_branch, settle_cluster, settle_topic
+from archiver.control import Branch, Fact, encode_fact, settle_branch, settle_cluster, settle_topic
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import SegmentFacts, _checksum, facts_from_metadata
 from archiver.holdings import look
