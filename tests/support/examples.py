@@ -136,7 +136,9 @@ class ExampleWriter:
             self._end(name, rng)
 
     def _end(self, name: str, rng: random.Random) -> None:
-        commit = rng.random() < 0.5
+        committed, aborted = (bool(self.shapes[f"transaction {end}"]) for end in ("committed", "aborted"))
+        # Of a dozen that end by chance all may end alike; so the second one ends as the first one did not.
+        commit = rng.random() < 0.5 if committed == aborted else aborted
         self.oracle.end_transaction(name, commit=commit)
         self.shapes["transaction committed" if commit else "transaction aborted"] += 1
 
