@@ -28,7 +28,7 @@ from tests.support.records import Rec
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.e2e]
 
 LONG_S = 1800
-SHORT_S = 240
+SHORT_S = 360
 # Nobody moves the commits, or that alone would tell on a build that trusts them. In exchange, more kills.
 UNMOVED = Form(
     each_failpoint=1, actions={**SHORT.actions, Action.KILL: 6, Action.RESET_COMMITS: 0}, longest_pause_s=1.5

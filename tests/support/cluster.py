@@ -2,6 +2,7 @@
 
 import re
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -11,12 +12,14 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from archiver.errors import KafkaError
 from archiver.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.kafka_topics import with_client
 from tests.support.round_trip import KEEP_ALL
 
 _REQUEST_S = 20.0
+_LED_S = 60.0
 _LOG_REQUESTS = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
 
 
@@ -44,7 +47,17 @@ class BrokerCluster:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_topics([new])[topic].result(_REQUEST_S)
         partitions = [(topic, number) for number in range(len(replicas))]
-        with_client(self.bootstrap, lambda client: client.offsets(partitions))
+        deadline_s = time.monotonic() + _LED_S
+        while True:
+            try:
+                with_client(self.bootstrap, lambda client: client.offsets(partitions))
+            except (
+                KafkaError
+            ):  # a broker that has not heard of the topic after some seconds still may, on a busy machine
+                if time.monotonic() > deadline_s:
+                    raise
+            else:
+                return
 
     def start_all(self) -> None:
         """Those that are down, all at once."""
