@@ -132,6 +132,19 @@ def _session_broker(config: pytest.Config, version: str) -> Iterator[Broker]:
 @pytest.fixture
 def new_broker() -> Iterator[StartBroker]:
     """For tests that stop, kill or configure a broker: `new_broker(version, **{"property.name": "..."})`."""
+    with _starting_brokers() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def new_module_broker() -> Iterator[StartBroker]:
+    """The same for brokers that all tests of a module share."""
+    with _starting_brokers() as start:
+        yield start
+
+
+@contextmanager
+def _starting_brokers() -> Iterator[StartBroker]:
     with ExitStack() as stack:
 
         def start(version: str = KAFKA_41, **properties: str) -> KafkaBroker:

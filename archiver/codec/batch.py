@@ -26,8 +26,9 @@ SEQUENCES = 2**31  # then they begin at 0 again
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
-# Of records that are packed at once into a batch that we make, for the same reason; a few large records may be more.
-PIECE_BYTES = 256 * 1024
+# Of records that are packed at once into a batch that we make, for the same reason; a few large records may be more. With the
+# record that fills it a piece is still one block of lz4's frame, of 256 KiB, and not a block and a few bytes.
+PIECE_BYTES = 240 * 1024
 _LEAST_PIECE_BYTES = 64 * 1024  # for the sake of the last few percent of a batch's size
 _ROW_BYTES = 8 * len(Column)
 _MOST_OFFSET = 2**63 - 2  # there must be one after it

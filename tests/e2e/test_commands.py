@@ -1,6 +1,5 @@
 """The installed command with real files, a real broker and a real S3: what it prints, and how it ends."""
 
-import base64
 import json
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -19,11 +17,12 @@ from archiver.cli import main
 from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
+from tests.support.cat_lines import tell
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_raw, produce_records
-from tests.support.records import NOW_MS, Headers, Rec, generate
+from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import COMMAND, KEEP_ALL, ArchiveSite, archive_site, environment_of
 
@@ -184,31 +183,6 @@ def test_a_mistake_ends_the_program_with_2(tmp_path: Path, arguments: list[str],
 
 
 # --- there and back
-
-
-def tell(record: Rec, partition: int) -> dict[str, Any]:
-    return {
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestampType": record.timestamp_type,
-        "key": tell_bytes(record.key),
-        "value": tell_bytes(record.value),
-        "headers": tell_headers(record.headers),
-    }
-
-
-def tell_headers(headers: Headers) -> list[list[dict[str, str] | None]]:
-    return [[tell_bytes(key), tell_bytes(value)] for key, value in headers]
-
-
-def tell_bytes(content: bytes | None) -> dict[str, str] | None:
-    if content is None:
-        return None
-    try:
-        return {"utf8": content.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
 
 
 @pytest.mark.spark

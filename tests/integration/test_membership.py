@@ -14,14 +14,13 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # public, but not marked so
 
 from archiver.config import Protocol
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
 from archiver.kafka.settings import KafkaSettings
-from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support import token_server
-from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker, StartBroker
+from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
 from tests.support.processes import standing_still
 
@@ -114,13 +113,8 @@ class Group:
 
 
 @pytest.fixture(scope="module")
-def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        jars = fetch_kafka(KAFKA_41, CACHE)
-    except ArchiverError as error:
-        pytest.skip(str(error))
-    with KafkaBroker(jars, tmp_path_factory.mktemp("kafka"), properties=QUICK_CONSUMERS) as broker:
-        yield broker
+def quick_broker(new_module_broker: StartBroker) -> Broker:
+    return new_module_broker(**QUICK_CONSUMERS)
 
 
 @pytest.fixture(params=["3.9-classic", "4.1-classic", "4.1-consumer"])

@@ -9,10 +9,10 @@ import pytest
 from archiver.cli import main
 from archiver.errors import CorruptSegmentError
 from archiver.inventory import position_of
-from archiver.records import tell_bytes
 from archiver.verify import Level
 from tests.support.brokers import Broker
 from tests.support.bucket_archive import BucketArchive
+from tests.support.cat_lines import tell
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.old_archive import VARIANTS, old_file, old_key, old_records
@@ -50,18 +50,6 @@ def run(site: ArchiveSite, capsys: pytest.CaptureFixture[str], *arguments: str) 
     return exit_code, out.splitlines(), err
 
 
-def told(record: Rec, partition: int = 0) -> dict[str, object]:
-    return {
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestampType": record.timestamp_type,
-        "key": tell_bytes(record.key),
-        "value": tell_bytes(record.value),
-        "headers": [[tell_bytes(key), tell_bytes(value)] for key, value in record.headers],
-    }
-
-
 @pytest.mark.parametrize("schema", VARIANTS)
 def test_every_record_is_there(
     site: ArchiveSite, archive: BucketArchive, capsys: pytest.CaptureFixture[str], schema: str, seed: int
@@ -71,7 +59,7 @@ def test_every_record_is_there(
         put(archive, old_key("old", 2, start), old_file(records[start : start + 100], "old", 2, schema=schema))
     exit_code, lines, err = run(site, capsys, "cat", "old")
     assert (exit_code, err) == (0, "")
-    assert [json.loads(line) for line in lines] == [told(record, 2) for record in records]
+    assert [json.loads(line) for line in lines] == [tell(record, 2) for record in records]
     exit_code, lines, _ = run(site, capsys, "cat", "old", "--from-offset", "150", "--until-offset", "151")
     assert [json.loads(line)["offset"] for line in lines] == [150, 151]
 
@@ -86,7 +74,7 @@ def test_a_topic_that_goes_on_with_ours(
     archive.put("mixed", 0, new, each=10, base=25)
     exit_code, lines, err = run(site, capsys, "cat", "mixed")
     assert (exit_code, err) == (0, "")
-    assert [json.loads(line) for line in lines] == [told(record) for record in (*old, *new)]
+    assert [json.loads(line) for line in lines] == [tell(record, 0) for record in (*old, *new)]
     assert position_of(archive.store, archive.layout, "mixed", 0, 0).next == 45
     _, lines, _ = run(site, capsys, "ls")
     assert lines[1].split()[:4] == ["mixed", "1", "5..45", "20"]

@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ import archiver.spark.claim
 import archiver.spark.restore
 import archiver.spark.targets
 import archiver.spark.task
-from archiver.errors import ArchiverError, TargetError
+from archiver.errors import TargetError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import DescribeConfigsCall, topic_configs
@@ -25,13 +25,13 @@ from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.produce import ProduceAnswer, produce
 from archiver.restore import FILL_CONFIGS
 from archiver.restore_request import Existing, Retention
-from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.sandbox import KafkaBroker
 from archiver.selection import TopicSelection
 from archiver.spark.claim import Claim, ClaimStream, RestoreNotes
 from archiver.spark.restore import TopicReport
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.target_limits import Count
-from tests.support.brokers import CACHE, KAFKA_41, Broker
+from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
@@ -55,13 +55,8 @@ EAGER = {
 
 
 @pytest.fixture(scope="module")
-def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        jars = fetch_kafka(KAFKA_41, CACHE)
-    except ArchiverError as error:
-        pytest.skip(str(error))
-    with KafkaBroker(jars, tmp_path_factory.mktemp("kafka"), properties=EAGER) as broker:
-        yield broker
+def eager_broker(new_module_broker: StartBroker) -> Broker:
+    return new_module_broker(**EAGER)
 
 
 def records_of(count: int, *, first_ms: int = NOW_MS, mark: bytes = b"ours", keys: int = 10**6) -> list[Rec]:

@@ -1,7 +1,6 @@
 """A restore of chosen records, in the partitions they had and dealt out by key: Spark SQL chooses, brute force compares."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,7 +27,8 @@ from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, environment_of
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site
+from tests.support.spark_bucket import lend_bucket
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -42,9 +42,7 @@ def site(
     """An empty archive. What is chosen is chosen by Spark, all else is done in this process."""
     context = spark_avro.sparkContext
     with archive_site(bucket, tmp_path) as site:
-        credentials = {name: text for name, text in environment_of(bucket).items() if name.startswith("AWS_")}
-        monkeypatch.setattr(context, "pythonExec", sys.executable)
-        monkeypatch.setattr(context, "environment", {**context.environment, **credentials})
+        lend_bucket(bucket, context, monkeypatch)
         opened = contextlib.nullcontext(lambda: context)
         monkeypatch.setattr(archiver.spark.session, "open_context", lambda _name, **_: opened)
         yield site

@@ -6,7 +6,6 @@ import random
 import re
 import shlex
 import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +31,7 @@ from tests.support.foreign_reader import s3_client
 from tests.support.old_archive import old_file, old_key
 from tests.support.records import NOW_MS, Headers, Rec
 from tests.support.round_trip import COMMAND, ArchiveSite, archive_site, environment_of
+from tests.support.spark_bucket import lend_bucket
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -92,12 +92,7 @@ def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathF
     with pytest.MonkeyPatch.context() as patch:
         for logger in TALKING_LOGGERS:
             patch.setattr(logging.getLogger(logger), "disabled", True)
-        credentials = {name: text for name, text in environment_of(bucket).items() if name.startswith("AWS_")}
-        for name, text in credentials.items():
-            patch.setenv(name, text)
-        context = spark_avro.sparkContext
-        patch.setattr(context, "pythonExec", sys.executable)
-        patch.setattr(context, "environment", {**context.environment, **credentials})
+        lend_bucket(bucket, spark_avro.sparkContext, patch)
         archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
         for topic in TOPICS:
             archive.settle(topic)

@@ -1,7 +1,6 @@
 """`kafka-archive` on a real S3, compared with what fastavro reads there by the words of docs/format.md."""
 
 import re
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +27,8 @@ from tests.support.old_archive import VARIANTS, old_file, old_key, old_records
 from tests.support.raw_produce import produce_raw
 from tests.support.records import ALL_CLASSES, NOW_MS, Rec, classes_of, generate, missing_classes
 from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import KEEP_ALL, archive_site, environment_of
+from tests.support.round_trip import KEEP_ALL, archive_site
+from tests.support.spark_bucket import lend_bucket
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
 
@@ -102,12 +102,7 @@ def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathF
     bucket = Bucket(minio, f"source-{uuid.uuid4().hex[:12]}")
     s3_client(bucket).create_bucket(Bucket=bucket.name)
     with pytest.MonkeyPatch.context() as patch:
-        credentials = {name: text for name, text in environment_of(bucket).items() if name.startswith("AWS_")}
-        for name, text in credentials.items():
-            patch.setenv(name, text)
-        context = spark_avro.sparkContext
-        patch.setattr(context, "pythonExec", sys.executable)
-        patch.setattr(context, "environment", {**context.environment, **credentials})
+        lend_bucket(bucket, spark_avro.sparkContext, patch)
         archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
         fill(archive, seed)
         register(spark_avro)
