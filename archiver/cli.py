@@ -334,6 +334,7 @@ def _add_query(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "sql", metavar="SQL", help='such as "SELECT partition, count(*) FROM `my-topic` GROUP BY partition"'
     )
     _add_life(query)
+    query.add_argument("--instance", metavar="NAME", help="read its copies of compacted topics")
     query.add_argument("--partitions", metavar="LIST", help="read these only, of each topic (0,3-5)")
     _add_times(query)
     query.add_argument(
@@ -811,6 +812,7 @@ def _query(options: argparse.Namespace) -> int:
 
     given = {
         "life": options.life,
+        "instance": options.instance,
         "partitions": options.partitions,
         "from": None if options.from_time is None else parse_moment_ms("--from", options.from_time),
         "until": None if options.until_time is None else parse_moment_ms("--until", options.until_time),

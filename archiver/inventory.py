@@ -135,6 +135,11 @@ class PartitionInventory:
         overlaps = tuple(overlap for overlap in self.overlaps if overlap.first_offset < offset)
         return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps, overlaps=overlaps)
 
+    def reaching(self, end: int) -> "PartitionInventory":
+        """Add the gap that no listing shows, up to an offset that something else remembers as the end."""
+        there = self.readable[-1].next if self.readable else 0
+        return self if there >= end else replace(self, gaps=(*self.gaps, Gap(first_offset=there, last_offset=end - 1)))
+
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
         """Go on with what another life holds from the end of this one."""
         return PartitionInventory(
@@ -279,22 +284,29 @@ def read_inventory(
     index = Index() if asks_all else read_index(store, layout, wanted)  # first: what is put meanwhile is not missing
     listing = list_segments(store, layout, wanted)
     known, unknown = _look_up(index, listing.segments)
-    asked: list[Segment | Damage | None] = []
-    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        for seen in pool.map(partial(_look_at, store), unknown):
-            asked.append(seen)
-            if len(asked) % _TOLD_EACH == 0:
-                tell(len(asked), len(unknown))
-    learned = [seen for seen in asked if isinstance(seen, Segment)]
+    learned, damaged = learn(store, unknown, tell)
     entries = [
         IndexEntry(one.key, one.size, one.etag, one.facts) for one in learned if isinstance(one.facts, SegmentFacts)
     ]
     if len(entries) >= _MANY and not asks_all:
         share(store, layout, entries)
-    damaged = tuple(seen for seen in asked if isinstance(seen, Damage))
     partitions = _arrange_all([*known, *learned])
     _add_lost_ends(partitions, index, damaged)
     return Inventory(partitions=partitions, strangers=tuple(sorted(listing.strangers)), damaged=damaged)
+
+
+def learn(
+    store: ObjectStore, listed: Sequence[ListedSegment], tell: Callable[[int, int], None] = lambda _done, _total: None
+) -> tuple[list[Segment], tuple[Damage, ...]]:
+    """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
+    asked: list[Segment | Damage | None] = []
+    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
+        for seen in pool.map(partial(_look_at, store), listed):
+            asked.append(seen)
+            if len(asked) % _TOLD_EACH == 0:
+                tell(len(asked), len(listed))
+    learned = [seen for seen in asked if isinstance(seen, Segment)]
+    return learned, tuple(seen for seen in asked if isinstance(seen, Damage))
 
 
 def _look_up(index: Index, listed: Sequence[ListedSegment]) -> tuple[list[Segment], Sequence[ListedSegment]]:
@@ -329,11 +341,11 @@ def _add_lost_ends(
     unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
     for place, end in index.reach().items():
         topic, life, number = place
-        found = partitions.get((topic, life), {}).get(number, EMPTY)
-        there = found.readable[-1].next if found.readable else 0
-        if there < end and place not in unknown:
-            gaps = (*found.gaps, Gap(first_offset=there, last_offset=end - 1))
-            partitions.setdefault((topic, life), {})[number] = replace(found, gaps=gaps)
+        if place not in unknown:
+            found = partitions.get((topic, life), {}).get(number, EMPTY)
+            reaching = found.reaching(end)
+            if reaching is not found:
+                partitions.setdefault((topic, life), {})[number] = reaching
 
 
 def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:

@@ -1,7 +1,7 @@
 """Every object key is spelled and parsed here, and nowhere else (docs/format.md §2)."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,10 +17,10 @@ _OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{
 _SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*", re.ASCII)
 _CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets$", re.ASCII)
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
-_RESTORE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # that a user gives, and that stands in keys
 _TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
 _OFFSET_MAP = re.compile(
-    rf"(?P<restore_id>{_RESTORE_ID})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
+    rf"(?P<restore_id>{_NAME})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
     re.ASCII,
 )
 _INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
@@ -35,7 +35,12 @@ def is_topic_name(text: str) -> bool:
 
 def is_restore_id(text: str) -> bool:
     """Tell whether this can be the id of a restore: it stands in keys."""
-    return re.fullmatch(_RESTORE_ID, text, re.ASCII) is not None
+    return re.fullmatch(_NAME, text, re.ASCII) is not None
+
+
+def is_instance(text: str) -> bool:
+    """Tell whether this can be the name of an instance that copies compacted topics."""
+    return re.fullmatch(_NAME, text, re.ASCII) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,23 @@ class OffsetMapKey:
             raise ValueError(f"not a partition: {self.topic!r}, {self.partition}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyKey:
+    """Which copy of a compacted partition: whose, and which of its readings of the log."""
+
+    instance: str
+    topic: str
+    life: int
+    partition: int
+    generation: int
+
+    def __post_init__(self) -> None:
+        if not is_instance(self.instance) or not is_topic_name(self.topic):
+            raise ValueError(f"not the name of an instance, or not that of a topic: {self}")
+        if min(self.life, self.partition, self.generation) < 0:
+            raise ValueError(f"negative life, partition or generation: {self}")
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Keys below a prefix; the prefix is empty, or ends without a slash."""
@@ -93,7 +115,7 @@ class Layout:
 
     def is_ours(self, directory: str) -> bool:
         """Tell whether a directory right under the prefix is one of the archive's, by its name alone."""
-        return f"{self.root}{directory}/" in {self.topics_prefix, self.control_root}
+        return f"{self.root}{directory}/" in {self.topics_prefix, self.copies_root, self.control_root}
 
     # --- segments
 
@@ -156,6 +178,27 @@ class Layout:
     def parse_topic_directory(name: str) -> tuple[str, int] | None:
         """Parse `<topic>` or `<topic>@<life>`; None for anything else."""
         return _parse_topic_directory(name)
+
+    # --- copies of compacted topics
+
+    @property
+    def copies_root(self) -> str:
+        return self._under("compacted/")
+
+    def copied_topics_prefix(self, instance: str) -> str:
+        return f"{self.copies_root}{instance}/topics/"
+
+    def copy_prefix(self, copy: CopyKey) -> str:
+        directory = f"{_directory(copy.topic, copy.life)}/partition={copy.partition}"
+        return f"{self.copied_topics_prefix(copy.instance)}{directory}/generation={copy.generation}/"
+
+    def parse_copied_segment(self, copy: CopyKey, key: str) -> SegmentKey | None:
+        """Parse the key of a segment of a copy; None for anything else."""
+        prefix = self.copy_prefix(copy)
+        found = self.parse_segment_name(key.removeprefix(prefix)) if key.startswith(prefix) else None
+        if found is None or (found.topic, found.partition) != (copy.topic, copy.partition):
+            return None
+        return replace(found, life=copy.life)
 
     # --- control
 

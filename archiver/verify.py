@@ -104,10 +104,16 @@ def check_listing(
         notes=[
             *_notes(inventory),
             *(f"{key}: is not one of ours" for key in (list_beside(store, layout) if wanted is None else ())),
+            *_copies(store, layout),
             *_unremembered(layout, index, segments),
             *notes_beside,
         ],
     )
+
+
+def _copies(store: ObjectStore, layout: Layout) -> Iterator[str]:
+    if any(True for _ in store.list_directories(layout.copies_root)):
+        yield f"{layout.copies_root}: copies of compacted topics, which are not verified"
 
 
 def _other_facts(segment: Segment, index: Index) -> str:

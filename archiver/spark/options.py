@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from archiver.config import StorageConfig, load_config, parse_time_ms
 from archiver.errors import UsageError
-from archiver.layout import is_topic_name
+from archiver.layout import is_instance, is_topic_name
 from archiver.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
 
 Value = TypeVar("Value")
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 DEFAULT_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 MORE_COLUMNS: Final = ("timestampMs",)  # only where it is named
 OPTIONS: Final = (
-    "url", "endpoint", "region", "config", "topic", "partitions", "offsets", "from", "until", "life", "columns",
+    "url", "endpoint", "region", "config", "topic", "partitions", "offsets", "from", "until", "life", "instance", "columns",
     "onDamage", "verify", "minPartitions", "pushFilters",
 )  # fmt: skip
 
@@ -46,6 +46,7 @@ class ScanOptions:
     topic: str
     columns: tuple[str, ...]
     life: int | None
+    instance: str | None  # whose copies of a compacted topic are read; None: what the archive has of it
     wanted: TopicSelection
     on_damage: OnDamage
     verify: Verify
@@ -80,6 +81,7 @@ def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None
         topic=_topic(options),
         columns=parsed("columns", _parse_columns, DEFAULT_COLUMNS),
         life=parsed("life", _parse_number, None),
+        instance=parsed("instance", _parse_instance, None),
         wanted=TopicSelection(
             partitions=parsed("partitions", parse_partitions, None),
             offsets=parsed("offsets", parse_offsets, None),
@@ -121,6 +123,12 @@ def _topic(options: Mapping[str, str]) -> str:
     if not is_topic_name(topic):
         raise UsageError(f"option topic: {topic!r} is not the name of a topic; name one")
     return topic
+
+
+def _parse_instance(text: str) -> str:
+    if not is_instance(text):
+        raise ValueError(f"{text!r} is not the name of an instance: 1 to 64 of a-z A-Z 0-9 . _ -, the first no sign")
+    return text
 
 
 def _parse_number(text: str) -> int:

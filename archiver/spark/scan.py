@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archiver.archived import problems_within, wanted_readings
+from archiver.archived import ArchivedTopic, problems_within, wanted_readings
 from archiver.browse import find_topic
 from archiver.config import StorageConfig
+from archiver.copies import find_copy
 from archiver.errors import NotWholeError
 from archiver.facts import facts_from_metadata
 from archiver.inventory import EMPTY, Reading
@@ -16,6 +17,7 @@ from archiver.reader import FoundObject, ObjectPart, fetch_parts, found_or_gone
 from archiver.selection import Selection
 from archiver.spark.options import OnDamage, ScanOptions
 from archiver.spark.stores import store_of
+from archiver.store import ObjectStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +68,7 @@ def plan_scan(
     """
     store, prefix = store_of(options.storage)
     told: list[str] = []
-    topic = find_topic(store, Layout(prefix), options.topic, options.life, tell=told.append)
+    topic = _find(store, Layout(prefix), options, told.append)
     readings: dict[int, list[Reading]] = {}
     selections: dict[int, Selection] = {}
     for number in sorted({*topic.partitions, *topic.damaged}):
@@ -81,6 +83,12 @@ def plan_scan(
         tasks=tuple(_share(options, readings, selections, max(parallelism, options.min_tasks or 1), task_bytes)),
         missing=tuple(problem for problem in told if problem not in given_up),
     )
+
+
+def _find(store: ObjectStore, layout: Layout, options: ScanOptions, tell: Callable[[str], None]) -> ArchivedTopic:
+    if options.instance is None:
+        return find_topic(store, layout, options.topic, options.life, tell=tell)
+    return find_copy(store, layout, options.instance, options.topic, options.life, tell=tell)
 
 
 def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:

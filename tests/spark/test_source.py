@@ -12,7 +12,6 @@ import pytest
 import yaml
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import expr
 
 from archiver.avsc import RECORD_V1_NULLABLE, load_schema
 from archiver.codec.arrow_scan import BATCH_BYTES
@@ -29,6 +28,7 @@ from tests.support.records import ALL_CLASSES, NOW_MS, Rec, classes_of, generate
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, archive_site
 from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_rows import by_partition, plain
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
 
@@ -63,34 +63,6 @@ class Site:
 
     def stored(self, directory: str) -> dict[int, list[Rec]]:
         return read_partitions(self.archive.bucket, directory)
-
-
-def by_partition(frame: DataFrame) -> dict[int, list[Rec]]:
-    """All columns back to records. Within a task records come in order of offsets; tasks are in order, too."""
-    found: dict[int, list[Rec]] = {}
-    for row in frame.withColumn("us", expr("unix_micros(timestamp)")).drop("timestamp").collect():
-        found.setdefault(row["partition"], []).append(to_rec(row.asDict(recursive=True)))
-    return found
-
-
-def to_rec(row: dict[str, Any]) -> Rec:
-    assert row["us"] is None or row["us"] % 1000 == 0
-    headers = tuple(
-        (header["key"].encode() if header["rawKey"] is None else bytes(header["rawKey"]), plain(header["value"]))
-        for header in row["headers"]
-    )
-    return Rec(
-        offset=row["offset"],
-        timestamp=-1 if row["us"] is None else row["us"] // 1000,
-        timestamp_type=row["timestampType"],
-        key=plain(row["key"]),
-        value=plain(row["value"]),
-        headers=headers,
-    )
-
-
-def plain(content: bytearray | None) -> bytes | None:
-    return None if content is None else bytes(content)
 
 
 def offsets_of(frame: DataFrame) -> list[int]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archiver.layout import MOST_OFFSET, Layout, SegmentKey
+from archiver.layout import MOST_OFFSET, CopyKey, Layout, SegmentKey, is_instance
 
 TOPIC_LETTERS = "abcXYZ019._-"
 topics = st.text(TOPIC_LETTERS, min_size=1, max_size=249).filter(lambda name: name not in {".", ".."})
@@ -149,6 +149,50 @@ def test_numbers_that_cannot_be_have_no_key(wrong: dict[str, int]) -> None:
 def test_a_prefix_has_no_slash_at_its_ends(prefix: str) -> None:
     with pytest.raises(ValueError, match="slash"):
         Layout(prefix)
+
+
+# --- copies of compacted topics
+
+COPY = CopyKey(instance="blue", topic="orders", life=2, partition=10, generation=3)
+COPIED = "p/compacted/blue/topics/orders@2/partition=10/generation=3/orders+10-00000000000000000007-00000000000000000009.data"
+
+
+def test_the_spelling_of_a_copy_is_the_one_of_the_format() -> None:
+    layout = Layout("p")
+    first = CopyKey(instance="b.l_u-e", topic="orders", life=0, partition=0, generation=0)
+    assert layout.copy_prefix(first) == "p/compacted/b.l_u-e/topics/orders/partition=0/generation=0/"
+    assert layout.copy_prefix(COPY) == COPIED[: COPIED.rindex("/") + 1]
+    assert layout.parse_copied_segment(COPY, COPIED) == EXAMPLE
+    assert layout.parse_segment(COPIED) is None
+    assert layout.parse_copied_segment(COPY, SPELLED) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "not_ours"),
+    [
+        ("p/compacted", "q/compacted"),
+        ("/blue/", "/green/"),
+        ("orders@2/", "orders/"),
+        ("partition=10", "partition=11"),
+        ("generation=3", "generation=30"),
+        ("generation=3/", "generation=3/x/"),
+        ("generation=3/", "generation=3//"),
+        ("/orders+10", "/orders+11"),
+        ("/orders+", "/order+"),
+        ("orders+10-0", "orders+10-"),
+        (".data", ".avro"),
+    ],
+)
+def test_anything_else_is_no_segment_of_the_copy(ours: str, not_ours: str) -> None:
+    assert COPIED.count(ours) == 1
+    assert Layout("p").parse_copied_segment(COPY, COPIED.replace(ours, not_ours)) is None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-x", "a/b", "a b", "é", "a\n", "x" * 65])
+def test_what_is_no_name_of_an_instance(name: str) -> None:
+    assert not is_instance(name)
+    with pytest.raises(ValueError, match="not the name of an instance"):
+        CopyKey(instance=name, topic="t", life=0, partition=0, generation=0)
 
 
 # --- control facts

@@ -1,0 +1,159 @@
+"""Copies of compacted topics: a log as an instance has read it, once from its beginning on (docs/format.md §11)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from archiver.archived import ArchivedTopic
+from archiver.control import Fact, TopicFact, newest_numbers, read_fact, read_topic_history
+from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.inventory import PartitionInventory, Segment, arrange, learn
+from archiver.layout import MOST_OFFSET, CopyKey, Layout
+from archiver.listing import ListedSegment
+from archiver.store import ObjectStore
+
+COPIES = "copies"
+_LISTINGS_AT_ONCE = 8
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteCopy:
+    """The newest complete copy of a partition; it has all of the log up to `next`, and what came later as far as it goes."""
+
+    key: CopyKey
+    next: int
+
+
+def copy_stream(instance: str, topic: str, life: int, partition: int) -> str:
+    return f"{COPIES}/{instance}/{topic}/{life}/{partition}"
+
+
+def find_copy(
+    store: ObjectStore,
+    layout: Layout,
+    instance: str,
+    name: str,
+    life: int | None = None,
+    *,
+    tell: Tell = lambda _: None,
+) -> ArchivedTopic:
+    """Read what an instance has copied of a topic: of each partition the newest complete copy, of one life.
+
+    That is the given one, or the newest that it has a complete copy of. A partition without one counts as damaged.
+    """
+    streams = _streams_of(store, layout, instance, name)
+    if not streams:
+        raise UsageError(f"instance {instance} has no complete copy of topic {name}; {_who_has(store, layout, name)}")
+    life = max(streams) if life is None else life
+    if life not in streams:
+        raise UsageError(
+            f"instance {instance} has no complete copy of life {life} of {name}; it has one of"
+            f" {', '.join(map(str, sorted(streams)))}"
+        )
+    fact = _shape(store, layout, name, life, tell)
+    copies, damaged = _newest_copies(store, layout, instance, name, life, streams[life])
+    for number in range(fact.partitions if fact else 0):
+        if number not in streams[life]:
+            damaged[number].append(f"{name}-{number}: instance {instance} has no complete copy of this partition")
+    segments, damage = learn(store, _list_copies(store, layout, copies))
+    for one in damage:
+        damaged[one.key.partition].append(one.message)
+    grouped: defaultdict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        grouped[segment.key.partition].append(segment)
+    partitions: dict[int, PartitionInventory] = {}
+    for copy in copies:
+        number = copy.key.partition
+        found = arrange(grouped[number])
+        # Where a damaged object ends is not known.
+        partitions[number] = found if number in damaged else found.reaching(copy.next)
+    return ArchivedTopic(
+        topic=name,
+        life=life,
+        fact=fact,
+        partitions=partitions,
+        damaged=damaged,
+        other_lives=tuple(sorted(streams.keys() - {life})),
+    )
+
+
+def _streams_of(store: ObjectStore, layout: Layout, instance: str, name: str) -> dict[int, dict[int, int]]:
+    """List the facts that hold, life -> partition -> number, with one request."""
+    found: dict[int, dict[int, int]] = {}
+    for stream, number in newest_numbers(store, layout, f"{COPIES}/{instance}/{name}").items():
+        life, _, partition = stream.removeprefix(f"{COPIES}/{instance}/{name}/").partition("/")
+        if (
+            life.isdecimal()
+            and partition.isdecimal()
+            and stream == copy_stream(instance, name, int(life), int(partition))
+        ):
+            found.setdefault(int(life), {})[int(partition)] = number
+    return found
+
+
+def _who_has(store: ObjectStore, layout: Layout, name: str) -> str:
+    instances = sorted(store.list_directories(layout.control_prefix(COPIES)))
+    having = [instance for instance in instances if _streams_of(store, layout, instance, name)]
+    return f"these instances have: {', '.join(having)}" if having else "no instance has"
+
+
+def _shape(store: ObjectStore, layout: Layout, name: str, life: int, tell: Tell) -> TopicFact | None:
+    """Return what the topic was in a life; a damaged control fact is told."""
+    try:
+        history = read_topic_history(store, layout, name)
+    except NotWholeError as error:
+        tell(str(error))
+        return None
+    return next((fact for fact in reversed(history) if fact.current.life == life), None)
+
+
+def _newest_copies(
+    store: ObjectStore, layout: Layout, instance: str, topic: str, life: int, numbers: Mapping[int, int]
+) -> tuple[list[CompleteCopy], defaultdict[int, list[str]]]:
+    """Read the fact that holds of each partition, and tell why one cannot be."""
+
+    def read(numbered: tuple[int, int]) -> CompleteCopy | str:
+        partition, number = numbered
+        stream = copy_stream(instance, topic, life, partition)
+        where = layout.fact_key(stream, number)
+        try:
+            key = CopyKey(instance=instance, topic=topic, life=life, partition=partition, generation=0)
+            return _complete_copy(read_fact(store, layout, stream, number), key, where)
+        except NotWholeError as error:
+            return str(error)
+
+    copies: list[CompleteCopy] = []
+    unreadable: defaultdict[int, list[str]] = defaultdict(list)
+    with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:
+        for partition, found in zip(numbers, pool.map(read, numbers.items()), strict=True):
+            if isinstance(found, CompleteCopy):
+                copies.append(found)
+            else:
+                unreadable[partition].append(found)
+    return copies, unreadable
+
+
+def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
+    """Take a fact for what it says of the place where it was found."""
+    told = (said.get("instance"), said.get("topic"), said.get("life"), said.get("partition"))
+    if told != (place.instance, place.topic, place.life, place.partition):
+        raise CorruptSegmentError(
+            f"{where}: tells of {told}, and not of what its key names; bring its older version back"
+        )
+    generation, end = said.get("generation"), said.get("next")
+    if not (isinstance(generation, int) and isinstance(end, int) and generation >= 0 and 0 <= end <= MOST_OFFSET):
+        raise CorruptSegmentError(f"{where}: does not tell which copy is complete; bring its older version back")
+    return CompleteCopy(key=replace(place, generation=generation), next=end)
+
+
+def _list_copies(store: ObjectStore, layout: Layout, copies: Sequence[CompleteCopy]) -> list[ListedSegment]:
+    def listing(copy: CompleteCopy) -> list[ListedSegment]:
+        items = store.list(layout.copy_prefix(copy.key))
+        parsed = ((layout.parse_copied_segment(copy.key, item.key), item) for item in items)
+        return [ListedSegment(key, item) for key, item in parsed if key is not None]
+
+    with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:
+        return [segment for found in pool.map(listing, copies) for segment in found]

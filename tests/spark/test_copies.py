@@ -1,0 +1,300 @@
+"""Copies of compacted topics by `kafka-archive` and SQL: laid into a real S3 by the words of docs/format.md §11."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from archiver.config import StorageConfig
+from archiver.spark import register
+from archiver.spark.query import ask
+from archiver.spark.session import SQL_SETTINGS
+from archiver.verify import check_listing
+from tests.support.brokers import S3, Broker, Bucket
+from tests.support.bucket_archive import BucketArchive
+from tests.support.copied_topic import complete, copy_partition
+from tests.support.examples import ExampleWriter, Kind, until_compacted
+from tests.support.faulty_s3 import FaultyS3
+from tests.support.foreign_reader import s3_client
+from tests.support.java_oracle import JavaOracle
+from tests.support.raw_produce import produce_raw
+from tests.support.records import FAR_FUTURE_MS, NOW_MS, Rec
+from tests.support.reference_batch import batch_of, encode
+from tests.support.round_trip import archive_site
+from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_rows import by_partition
+
+pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
+
+# The topic's facts and the one that holds; then of each of its two partitions the fact, and a listing of the copy.
+GETS_OF_PLANNING = 3 + 2 * 2
+
+
+class Copies:
+    """An archive in a bucket, and archives of their own whose partitions are laid into it as copies."""
+
+    def __init__(self, spark: SparkSession, archive: BucketArchive, spool: Path) -> None:
+        self.spark = spark
+        self.archive = archive
+        self._spool = spool
+
+    def new_bucket(self) -> Bucket:
+        bucket = Bucket(self.archive.bucket.s3, f"copy-{uuid.uuid4().hex[:12]}")
+        s3_client(bucket).create_bucket(Bucket=bucket.name)
+        return bucket
+
+    def put(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Rec],
+        *,
+        generation: int = 0,
+        instance: str = "blue",
+        directory: str = "",
+    ) -> list[str]:
+        made = BucketArchive(self.new_bucket(), self._spool)
+        made.put(topic, partition, records, each=10)
+        place = {"instance": instance, "generation": generation, "directory": directory}
+        return copy_partition(made.bucket, self.archive.bucket, topic, partition, **place)  # type: ignore[arg-type]
+
+    def complete(self, topic: str, partition: int, **said: object) -> str:
+        return complete(self.archive.bucket, topic, partition, **{"instance": "blue", "generation": 0, **said})  # type: ignore[arg-type]
+
+    def read(self, topic: str, **options: object) -> dict[int, list[Rec]]:
+        return by_partition(self.load(topic, **options))
+
+    def load(self, topic: str, **options: object) -> DataFrame:
+        bucket = self.archive.bucket
+        given = {"url": bucket.url, "endpoint": bucket.s3.endpoint, "topic": topic, "instance": "blue", **options}
+        texts = {name.rstrip("_"): str(text) for name, text in given.items()}
+        return self.spark.read.format("kafka-archive").options(**texts).load()
+
+
+def records_of(mark: str, offsets: Sequence[int]) -> list[Rec]:
+    """As compaction leaves them: with offsets between them that are no more."""
+    return [Rec(at, NOW_MS + at, 0, b"k%d" % at, f"{mark} {at}".encode()) for at in offsets]
+
+
+OLD = records_of("old", range(0, 60, 3))
+NEW = records_of("new", range(1, 90, 4))
+
+
+@pytest.fixture(scope="module")
+def copies(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
+    bucket = Bucket(minio, f"copies-{uuid.uuid4().hex[:12]}")
+    s3_client(bucket).create_bucket(Bucket=bucket.name)
+    with pytest.MonkeyPatch.context() as patch:
+        lend_bucket(bucket, spark_avro.sparkContext, patch)
+        register(spark_avro)
+        spool = tmp_path_factory.mktemp("spool")
+        yield Copies(spark_avro, BucketArchive(bucket, spool), spool)
+
+
+@pytest.fixture(scope="module")
+def proxy(copies: Copies) -> Iterator[FaultyS3]:
+    """Counts what is asked of the store through it."""
+    with FaultyS3(copies.archive.bucket.s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def swapped(copies: Copies, topic: str) -> str:
+    """A topic of two partitions. Of 0 a second copy is complete, and a third is under way; of 1 there is one."""
+    copies.archive.settle(topic, partitions=2)
+    copies.archive.put(topic, 0, records_of("history", range(20)), each=10)
+    copies.put(topic, 0, OLD)
+    copies.complete(topic, 0, until=60)
+    copies.put(topic, 0, NEW, generation=1)
+    copies.complete(topic, 0, generation=1, until=NEW[-1].offset + 1, number=1)
+    copies.put(topic, 0, OLD[:10], generation=2)
+    copies.put(topic, 1, OLD)
+    copies.complete(topic, 1, until=OLD[-1].offset + 1)
+    return topic
+
+
+# --- what is read
+
+
+def test_the_newest_complete_copy_is_read(copies: Copies, swapped: str) -> None:
+    assert copies.read(swapped) == {0: NEW, 1: OLD}
+
+
+def test_instances_and_history_do_not_mix(copies: Copies, swapped: str) -> None:
+    copies.put(swapped, 0, OLD, instance="green")
+    copies.put(swapped, 1, NEW, instance="green", generation=7)
+    copies.complete(swapped, 0, instance="green", until=1)  # what came later is read, too
+    copies.complete(swapped, 1, instance="green", generation=7, until=1)
+    assert copies.read(swapped, instance="green") == {0: OLD, 1: NEW}
+    assert copies.read(swapped) == {0: NEW, 1: OLD}
+    bucket = copies.archive.bucket
+    options = {"url": bucket.url, "endpoint": bucket.s3.endpoint, "topic": swapped}
+    history = copies.spark.read.format("kafka-archive").options(**options).load()
+    assert by_partition(history) == {0: records_of("history", range(20))}
+
+
+def test_a_copy_of_another_life(copies: Copies, topic: str) -> None:
+    copies.archive.settle(topic, partitions=1)
+    copies.put(topic, 0, OLD)
+    copies.complete(topic, 0, until=1)
+    copies.archive.settle(topic, topic_id="B", partitions=1)
+    copies.put(topic, 0, NEW, directory=f"{topic}@1")
+    assert copies.read(topic) == {0: OLD}  # of the new life no copy is complete
+    copies.complete(topic, 0, until=1, life=1)
+    assert copies.read(topic) == {0: NEW}
+    assert copies.read(topic, life=0) == {0: OLD}
+    with pytest.raises(PySparkException, match=f"blue has no complete copy of life 2 of {topic}; it has one of 0, 1"):
+        copies.read(topic, life=2)
+
+
+def test_a_partition_without_records(copies: Copies, topic: str) -> None:
+    copies.archive.settle(topic, partitions=2)
+    copies.complete(topic, 0, until=0)
+    copies.put(topic, 1, OLD)
+    copies.complete(topic, 1, until=1)
+    assert copies.read(topic) == {1: OLD}
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(240)
+def test_a_log_that_is_compacted_again_and_again(
+    copies: Copies, broker_41: Broker, java_oracle: JavaOracle, topic: str, tmp_path: Path, seed: int
+) -> None:
+    bootstrap = broker_41.bootstrap
+    ExampleWriter(bootstrap, java_oracle).write(topic, Kind.COMPACTED, [seed, seed + 1], 200)
+    copies.archive.settle(topic, partitions=2)
+    for generation in range(2):
+        log = until_compacted(java_oracle, bootstrap, topic).records
+        with archive_site(copies.new_bucket(), tmp_path) as made:
+            ends = made.back_up(bootstrap, topic)
+        for partition in range(2):
+            copy_partition(made.bucket, copies.archive.bucket, topic, partition, instance="blue", generation=generation)
+            until = ends[topic, partition].position
+            copies.complete(topic, partition, number=generation, generation=generation, until=until)
+        assert copies.read(topic) == log
+        again = [Rec(at, NOW_MS, 0, b"key-%d" % at, b"again") for at in range(20)]
+        for partition in range(2):  # the last ones, later than any, close the segment of those before
+            closing = [[Rec(0, FAR_FUTURE_MS + ms, 0, b"%d" % ms, b"")] for ms in (30_000_000, 40_000_000)]
+            batches = [encode(batch_of(part)) for part in (again, *closing)]
+            produce_raw(bootstrap, topic, batches, partition)
+
+
+# --- what is asked for, and what is fetched for it
+
+
+def test_only_objects_that_can_matter_are_fetched(copies: Copies, swapped: str, proxy: FaultyS3) -> None:
+    def cost(**options: object) -> int:
+        proxy.requests.clear()
+        copies.load(swapped, endpoint=proxy.endpoint, columns="offset", **options).count()
+        return proxy.requests["GET"] - GETS_OF_PLANNING
+
+    assert cost() == 3 + 2
+    assert cost(partitions=1) == 2
+    assert cost(offsets="0:41-") == 2
+    assert cost(until=NOW_MS + 27) == 1 + 1
+    assert copies.read(swapped, offsets="0:41-50,1:0") == {0: records_of("new", [41, 45, 49]), 1: OLD[:1]}
+    assert copies.read(swapped, from_=NOW_MS + 57) == {0: NEW[14:], 1: OLD[19:]}
+
+
+def test_sql(copies: Copies, swapped: str) -> None:
+    spark = copies.spark.newSession()
+    for name, text in SQL_SETTINGS.items():
+        spark.conf.set(name, text)
+    bucket = copies.archive.bucket
+    storage = StorageConfig(url=bucket.url, endpoint=bucket.s3.endpoint)
+    sql = (
+        f"SELECT partition, max(value) AS last FROM `{swapped}` WHERE offset < 50 GROUP BY partition ORDER BY partition"
+    )
+    answer = ask(spark, storage, {swapped}, sql, {"instance": "blue"})
+    assert list(answer.rows) == [[0, {"utf8": "new 9"}], [1, {"utf8": "old 9"}]]
+
+
+# --- what is missing or damaged
+
+
+def test_who_has_no_copy(copies: Copies, swapped: str) -> None:
+    with pytest.raises(
+        PySparkException, match=f"red has no complete copy of topic {swapped}; these instances have: blue"
+    ):
+        copies.read(swapped, instance="red")
+    with pytest.raises(PySparkException, match="blue has no complete copy of topic nobodys; no instance has"):
+        copies.read("nobodys")
+
+
+def test_a_partition_whose_copy_is_not_complete(copies: Copies, topic: str) -> None:
+    copies.archive.settle(topic, partitions=2)
+    copies.put(topic, 0, OLD)
+    copies.complete(topic, 0, until=1)
+    copies.put(topic, 1, OLD)
+    with pytest.raises(PySparkException, match=f"{topic}-1: instance blue has no complete copy of this partition"):
+        copies.read(topic)
+    assert copies.read(topic, partitions=0) == copies.read(topic, onDamage="skip") == {0: OLD}
+
+
+def test_a_copy_that_lost_objects(copies: Copies, topic: str) -> None:
+    copies.archive.settle(topic, partitions=1)
+    keys = copies.put(topic, 0, OLD)
+    copies.complete(topic, 0, until=70)
+    with pytest.raises(PySparkException, match=f"{topic}-0: offsets 58-69 are missing from the archive"):
+        copies.read(topic)
+    copies.complete(topic, 0, until=58, number=1)
+    assert copies.read(topic) == {0: OLD}
+    copies.archive.store.delete([keys[0]])
+    with pytest.raises(PySparkException, match=f"{topic}-0: offsets 0-27 are missing from the archive"):
+        copies.read(topic)
+    assert copies.read(topic, onDamage="skip") == {0: OLD[10:]}
+    copies.archive.store.delete([keys[1]])
+    with pytest.raises(PySparkException, match=f"{topic}-0: offsets 0-57 are missing from the archive"):
+        copies.read(topic)
+
+
+def test_an_object_without_facts(copies: Copies, topic: str) -> None:
+    copies.archive.settle(topic, partitions=1)
+    keys = copies.put(topic, 0, OLD)
+    copies.complete(topic, 0, until=58)
+    copies.archive.change(keys[1], loses_facts=True)
+    with pytest.raises(PySparkException, match=r"0028\.data: has no archiver-\* metadata"):
+        copies.read(topic)
+    assert copies.read(topic, onDamage="skip") == {0: OLD[:10]}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"partition": 1}, "and not of what its key names"),
+        ({"instance": "green"}, "and not of what its key names"),
+        ({"generation": -1}, "does not tell which copy is complete"),
+        ({"next": None}, "does not tell which copy is complete"),
+        ({"format": 2}, r"format 2 is newer than this program reads \(1\)"),
+    ],
+)
+def test_a_fact_that_cannot_be(copies: Copies, topic: str, said: dict[str, object], told: str) -> None:
+    copies.archive.settle(topic, partitions=2)
+    copies.put(topic, 1, OLD)
+    copies.complete(topic, 1, until=1)
+    copies.put(topic, 0, OLD)
+    key = copies.complete(topic, 0, until=1, other=said)
+    with pytest.raises(PySparkException, match=f"{key}: .*{told}"):
+        copies.read(topic)
+    assert copies.read(topic, onDamage="skip") == {1: OLD}
+
+
+def test_what_is_no_segment_of_a_copy_is_left_alone(copies: Copies, swapped: str) -> None:
+    bucket = copies.archive.bucket
+    place = f"compacted/blue/topics/{swapped}/partition=1/generation=0"
+    for key in (f"{place}/notes.txt", f"{place}/{swapped}+0-{0:020}.data", f"{place}/x/{swapped}+1-{0:020}.data"):
+        s3_client(bucket).put_object(Bucket=bucket.name, Key=key, Body=b"notes")
+    for stream in (f"{swapped}/0/01", f"{swapped}/x/1", f"{swapped}/0/1/x"):
+        s3_client(bucket).put_object(Bucket=bucket.name, Key=f"control/copies/blue/{stream}/000009.json", Body=b"{}")
+    assert copies.read(swapped) == {0: NEW, 1: OLD}
+
+
+@pytest.mark.usefixtures("swapped")
+def test_verify_says_that_it_does_not_look_at_copies(copies: Copies) -> None:
+    found = check_listing(copies.archive.store, copies.archive.layout)
+    assert [note for note in found.notes if "compacted/" in note] == [
+        "compacted/: copies of compacted topics, which are not verified"
+    ]

@@ -1,0 +1,40 @@
+"""Copies of compacted topics, laid into a bucket by the words of docs/format.md §11, with none of our own code."""
+
+import json
+from collections.abc import Mapping
+
+from tests.support.brokers import Bucket
+from tests.support.foreign_reader import keys_in, s3_client
+
+
+def copy_partition(
+    made: Bucket, archive: Bucket, topic: str, partition: int, *, instance: str, generation: int, directory: str = ""
+) -> list[str]:
+    """Lay what an archive of its own has of a partition into another one, as a copy. Returns the keys."""
+    prefix = f"topics/{topic}/partition={partition}/"
+    place = f"compacted/{instance}/topics/{directory or topic}/partition={partition}/generation={generation}/"
+    copied = []
+    for key in keys_in(made, prefix):
+        copied.append(place + key.removeprefix(prefix))
+        s3_client(archive).copy_object(Bucket=archive.name, Key=copied[-1], CopySource=f"{made.name}/{key}")
+    return copied
+
+
+def complete(
+    archive: Bucket,
+    topic: str,
+    partition: int,
+    *,
+    instance: str,
+    generation: int,
+    until: int,
+    number: int = 0,
+    life: int = 0,
+    other: Mapping[str, object] | None = None,
+) -> str:
+    """Write down that a copy is complete. Returns the key of the fact."""
+    said = {"format": 1, "instance": instance, "topic": topic, "life": life, "partition": partition}
+    said |= {"generation": generation, "next": until, **(other or {})}
+    key = f"control/copies/{instance}/{topic}/{life}/{partition}/{number:06}.json"
+    s3_client(archive).put_object(Bucket=archive.name, Key=key, Body=json.dumps(said).encode())
+    return key
