@@ -489,6 +489,11 @@ def test_mistakes_are_told_in_a_line(run: Callable[..., tuple[int, str, str]]) -
         (["SELECT * FROM orders", "--from", "yesterday"], "--from"),
         (["SELECT * FROM orders", "--partitions", "x"], "option partitions: 'x' is not like 3 or 3-5"),
         (["SELECT * FROM orders", "--life", "7"], "orders has no life 7 in the archive; it has 0"),
+        (
+            ["SELECT * FROM orders", "--instance", "blue"],
+            "instance blue has no complete copy of topic orders; no instance",
+        ),
+        (["SELECT * FROM orders", "--instance", "a/b"], "option instance: 'a/b' is not the name of an instance"),
     ):
         exit_code, out, err = run("query", *arguments)
         assert (exit_code, out, len(err.splitlines())) == (2, "", 1)
