@@ -371,6 +371,7 @@ class RestorePreview:
     existing: Collection[str]  # targets that are there
     policy: Existing  # what becomes of those
     refused: Sequence[str]
+    notes: Sequence[str]  # what was perhaps mistyped
     doubts: Sequence[str]  # what may be refused, by what --where or --latest-per-key choose
     effort: Effort
 
@@ -420,6 +421,7 @@ def preview_restore(
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
                 refused=verdict.problems,
+                notes=request.notes(wave),
                 doubts=verdict.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1),
             )
@@ -454,6 +456,8 @@ def run_restore_job(
 
     # What is refused is refused before Spark takes seconds to start.
     targets = request.targets(topic_names(store, layout))
+    for note in request.notes(targets):
+        log.warning("%s", note)
     with _spark("restore") as start_spark:
         from archiver.spark.restore import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
 

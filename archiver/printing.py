@@ -274,6 +274,7 @@ def preview_row(preview: "RestorePreview") -> dict[str, Any]:
             for topic in preview.topics
         ],
         "refused": preview.refused,
+        "notes": preview.notes,
         "may_be_refused": preview.doubts,
         "effort": {name: getattr(preview.effort, name) for name in preview.effort.__slots__},
     }
@@ -299,6 +300,7 @@ def preview_lines(preview: "RestorePreview") -> Iterator[str]:
         f" {effort.gets:,} objects to get, {effort.batches:,} batches to send, {effort.puts:,} small puts; about"
         f" {effort.seconds:.0f} s on this machine, if brokers and store keep up"
     )
+    yield from (f"note: {note}" for note in preview.notes)
     yield from (f"may be refused, by what is chosen of these records: {doubt}" for doubt in preview.doubts)
     yield "nothing was changed"
 

@@ -135,6 +135,12 @@ class RestoreRequest:
         """Tell whether a topic goes before those that are only larger."""
         return self.first is not None and re.fullmatch(self.first, source) is not None
 
+    def notes(self, sources: Iterable[str]) -> list[str]:
+        """Tell what the request says in vain, though nothing that comes back hangs on it: else it is refused."""
+        if self.first is None or any(map(self.is_first, sources)):
+            return []
+        return [f"--first {self.first}: matches none of the topics that are restored; the largest go first"]
+
     def waves(
         self, targets: Mapping[str, str], existing: Container[str], sizes: Callable[[], Mapping[str, int]]
     ) -> list[dict[str, str]]:

@@ -22,7 +22,9 @@ def topics_of(broker: Broker) -> set[str]:
     return set(with_client(broker.bootstrap, lambda client: client.describe_topics(None)))
 
 
-def test_a_dry_run_tells_all_and_changes_nothing(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+def test_a_dry_run_tells_all_and_changes_nothing(
+    broker_41: Broker, topic: str, site: ArchiveSite, caplog: pytest.LogCaptureFixture
+) -> None:
     names = [f"{topic}.{name}" for name in ("a", "b", "c")]
     for name in names:
         create_topic(broker_41.bootstrap, name, 2, KEEP_ALL)
@@ -64,17 +66,22 @@ def test_a_dry_run_tells_all_and_changes_nothing(broker_41: Broker, topic: str, 
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
     told = f"would be skipped, not in {names[2]}.back-1: {names[2]}-1: offsets 20-39 are missing"
     assert told in done.stderr
-    done = site.run(*command, "--topics", names[0], "--from", "0")
+    done = site.run(*command, "--topics", names[0], "--from", "0", "--first", "order")
     assert done.returncode == 0, done.stderr
+    note = "--first order: matches none of the topics that are restored; the largest go first"
+    assert f"note: {note}" in done.stdout.splitlines()
     cells = done.stdout.splitlines()[1].split()
     assert (cells[:5], cells[-1]) == ([names[0], "0", f"{names[0]}.back", "2", "50"], "new")
     assert done.stdout.splitlines()[-1] == "nothing was changed"
     assert keys_in(site.bucket) == keys
     assert topics_of(broker_41) == topics
 
-    site.restore(broker_41.bootstrap, topics=names[0], rename=[f"{names[0]}={names[0]}.back"], restore_id="mine")
-    done = site.run(*command, "--topics", names[0], "--id", "mine", "--format", "json")
-    assert [one["state"] for one in json.loads(done.stdout)["topics"]] == ["begun with"]
+    rename = [f"{names[0]}={names[0]}.back"]
+    site.restore(broker_41.bootstrap, topics=names[0], rename=rename, restore_id="mine", first="order")
+    assert note in caplog.messages
+    done = site.run(*command, "--topics", names[0], "--id", "mine", "--first", "order", "--format", "json")
+    found = json.loads(done.stdout)
+    assert ([one["state"] for one in found["topics"]], found["notes"]) == (["begun with"], [note])
 
 
 def test_an_estimate_counts_what_is_read_twice_and_what_is_dealt_out(

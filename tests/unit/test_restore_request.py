@@ -72,6 +72,17 @@ def test_what_shall_be_first_is_in_the_first_wave() -> None:
     assert not request.is_first("t001")
 
 
+def test_an_order_that_no_topic_follows_is_noted() -> None:
+    """It changes nothing of what comes back, so it is not refused; but whoever typed it wants some topics soon."""
+    targets = RestoreRequest(topics="orders.*").targets(NAMES)
+    assert RestoreRequest(first="payment").notes(targets) == [
+        "--first payment: matches none of the topics that are restored; the largest go first"
+    ]
+    assert RestoreRequest(first="order").notes(targets)  # the whole name has to match
+    assert RestoreRequest(first="orders").notes(targets) == []
+    assert RestoreRequest().notes(targets) == []
+
+
 def test_how_it_is_done_makes_no_other_restore() -> None:
     plain = RestoreRequest().default_id("s3://archive", "cluster")
     assert RestoreRequest(first="a", rate_bytes=5, batch_bytes=9).default_id("s3://archive", "cluster") == plain
