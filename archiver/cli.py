@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -483,10 +483,8 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
         progress.tell(f"{len(feeds)} partitions, {records:,} records durable, {behind} partitions have more to come")
 
-    try:
+    with closing(progress):
         records = run_service(load_config(options.config), notice)
-    finally:
-        progress.close()
     _print(f"{records:,} records archived; what was held is durable, the rest is in Kafka")
     return 0
 
@@ -507,10 +505,8 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         ends = f"{at_end} of {len(reports)} partitions at their end"
         progress.tell(", ".join(part for part in (f"{records:,} records durable", ends, how_far) if part))
 
-    try:
+    with closing(progress):
         report, seconds = run_backup(load_config(options.config), notice)
-    finally:
-        progress.close()
     if options.format == "json":
         _print_json({"seconds": round(seconds, 3), "partitions": [backup_row(one) for one in report.partitions]})
     else:
@@ -640,8 +636,7 @@ def _verify(options: argparse.Namespace) -> int:
     from archiver.printing import verify_lines, verify_row
     from archiver.verify import Level
 
-    progress = Progress("verify", quiet=options.quiet)
-    try:
+    with closing(Progress("verify", quiet=options.quiet)) as progress:
         result = run_verify(
             _archive_config(options),
             Level(options.level),
@@ -650,8 +645,6 @@ def _verify(options: argparse.Namespace) -> int:
             since_ms=None if options.since is None else parse_moment_ms("--since", options.since),
             notice=progress.tell,
         )
-    finally:
-        progress.close()
     if options.format == "json":
         _print_json(verify_row(result))
     else:
@@ -672,8 +665,7 @@ def _restore(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _preview_restore(options)
     arm(failpoint())
-    progress = Progress("restore", quiet=options.quiet)
-    try:
+    with closing(Progress("restore", quiet=options.quiet)) as progress:
         result = run_restore_job(
             _archive_config(options).storage,
             load_target(options.target),
@@ -681,8 +673,6 @@ def _restore(options: argparse.Namespace) -> int:
             restore_id=options.id,
             notice=progress.tell,
         )
-    finally:
-        progress.close()
     if options.format == "json":
         _print_json(
             {
@@ -781,8 +771,7 @@ def _spark_env_pack(options: argparse.Namespace) -> int:
     from archiver.printing import packed_lines, packed_row
     from archiver.spark_env import pack_environment
 
-    progress = Progress("pack", quiet=options.quiet)
-    try:
+    with closing(Progress("pack", quiet=options.quiet)) as progress:
         packed = pack_environment(
             options.output,
             add=options.add,
@@ -790,8 +779,6 @@ def _spark_env_pack(options: argparse.Namespace) -> int:
             overwrite=options.force,
             tell=progress.tell,
         )
-    finally:
-        progress.close()
     if options.format == "json":
         _print_json(packed_row(packed))
     else:
@@ -818,28 +805,25 @@ def _query(options: argparse.Namespace) -> int:
         "until": None if options.until_time is None else parse_moment_ms("--until", options.until_time),
     }
     chosen = {name: str(value) for name, value in given.items() if value is not None}
-    progress = Progress("query", quiet=options.quiet)
-    try:
-        storage = _archive_config(options).storage
-        with run_query(storage, options.sql, chosen, progress.tell, skips_damage=options.skip_damaged) as answer:
-            progress.close()
-            for missing in answer.skipped:
-                _complain(f"skipped: {missing}")
-            exit_code = NotWholeError.exit_code if answer.skipped else 0
-            if options.format == "text":
-                _print_lines(table_lines(answer.columns, answer.rows))
-                return exit_code
-            doubled = sorted(name for name, count in Counter(answer.columns).items() if count > 1)
-            if doubled:
-                raise UsageError(
-                    f"two columns are called {', '.join(doubled)}; name them with AS, or take --format text"
-                )
-            for row in answer.rows:
-                text = json.dumps(dict(zip(answer.columns, row, strict=True)), ensure_ascii=False)
-                if not _write(printable_json(text)):
-                    break
-    finally:
+    storage = _archive_config(options).storage
+    with (
+        closing(Progress("query", quiet=options.quiet)) as progress,
+        run_query(storage, options.sql, chosen, progress.tell, skips_damage=options.skip_damaged) as answer,
+    ):
         progress.close()
+        for missing in answer.skipped:
+            _complain(f"skipped: {missing}")
+        exit_code = NotWholeError.exit_code if answer.skipped else 0
+        if options.format == "text":
+            _print_lines(table_lines(answer.columns, answer.rows))
+            return exit_code
+        doubled = sorted(name for name, count in Counter(answer.columns).items() if count > 1)
+        if doubled:
+            raise UsageError(f"two columns are called {', '.join(doubled)}; name them with AS, or take --format text")
+        for row in answer.rows:
+            text = json.dumps(dict(zip(answer.columns, row, strict=True)), ensure_ascii=False)
+            if not _write(printable_json(text)):
+                break
     return exit_code
 
 
