@@ -12,6 +12,7 @@ from archiver.errors import NotWholeError
 from archiver.index import Index
 from archiver.layout import Layout
 from archiver.reader import ObjectPart
+from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 
 _READS_AT_ONCE = 16
@@ -77,20 +78,20 @@ def lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[
         place, left, is_restore = layout.control_prefix(root), there.counts[root], root.startswith(f"{RESTORES}/")
         if not left and is_restore:  # somebody has tidied up
             notes.append(
-                f"{place}: is gone, with all {count} objects: that restore can neither go on nor be checked again"
+                f"{place}: is gone, with all of {spell_count(count, 'object')}: that restore can neither go on nor be checked again"
             )
         elif count > left + named[root]:
-            more = "more " if named[root] else ""
+            gone, more = count - left - named[root], "more " if named[root] else ""
             rest = "; or, if somebody tidied up, delete the rest of it when no run of that restore needs it"
             problems.append(
-                f"{place}: {count - left - named[root]} {more}of {count} objects are gone; bring them back from the bucket's"
-                f" versions{rest if is_restore else ''}"
+                f"{place}: {gone:,} {more}of {spell_count(count, 'object')} {'is' if gone == 1 else 'are'} gone; bring back"
+                f" what is missing from the bucket's versions{rest if is_restore else ''}"
             )
     unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items() if root)
     if unknown and index.files and not index.lost_files and not index.unreadable:
         notes.append(
-            f"{layout.index_prefix}: {unknown} objects beside the records are in no file of the index: they were put since a"
-            " backup wrote the last one, or its newest file is gone"
+            f"{layout.index_prefix}: {spell_count(unknown, 'object beside the records is', 'objects beside the records are')}"
+            " in no file of the index: put since a backup wrote the last one, or its newest file is gone"
         )
     return problems, notes
 

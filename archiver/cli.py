@@ -20,6 +20,7 @@ from archiver.errors import ArchiverError, NotWholeError, StoppedError, UsageErr
 from archiver.interrupt import INTERRUPTED, leave
 from archiver.memory import settle_memory
 from archiver.printable import printable, printable_json
+from archiver.spelling import spell_count
 
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
@@ -481,11 +482,12 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
 
     def notice(records: int, feeds: Collection["Feed"]) -> None:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
-        progress.tell(f"{len(feeds)} partitions, {records:,} records durable, {behind} partitions have more to come")
+        durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
+        progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
 
     with closing(progress):
         records = run_service(load_config(options.config), notice)
-    _print(f"{records:,} records archived; what was held is durable, the rest is in Kafka")
+    _print(f"{spell_count(records, 'record')} archived; what was held is durable, the rest is in Kafka")
     return 0
 
 
@@ -502,8 +504,8 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         at_end = sum(report.position >= report.end_offset for report in reports)
         done = sum(report.position - report.from_offset for report in reports)
         how_far = pace.tell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
-        ends = f"{at_end} of {len(reports)} partitions at their end"
-        progress.tell(", ".join(part for part in (f"{records:,} records durable", ends, how_far) if part))
+        ends = f"{at_end:,} of {spell_count(len(reports), 'partition')} at the end"
+        progress.tell(", ".join(part for part in (f"{spell_count(records, 'record')} durable", ends, how_far) if part))
 
     with closing(progress):
         report, seconds = run_backup(load_config(options.config), notice)

@@ -9,6 +9,7 @@ from archiver.facts import Bounds, SegmentFacts
 from archiver.frame import Column, Frame, Longs
 from archiver.inventory import Reading
 from archiver.reader import ObjectPart, read_parts
+from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
 
@@ -58,7 +59,7 @@ class Comparison:
 
     def _miss(self, offsets: Longs) -> None:
         self.problems.append(
-            f"{self._name}: Kafka has {len(offsets):,} records at offsets {offsets[0]}-{offsets[-1]} that no object covers"
+            f"{self._name}: Kafka has {spell_count(len(offsets), 'record')} at offsets {offsets[0]}-{offsets[-1]} that no object covers"
         )
 
     def _settle(self, reading: Reading) -> None:
@@ -89,7 +90,7 @@ class Comparison:
         absent = offsets[~is_there]
         if len(absent):
             raise NotWholeError(
-                f"{reading.segment.object_key}: {len(absent):,} records that Kafka has are not in it, the first at offset"
+                f"{reading.segment.object_key}: {spell_count(len(absent), 'record that Kafka has is', 'records that Kafka has are')} not in it, the first at offset"
                 f" {absent[0]}"
             )
         # v1.0 holds neither the type of a timestamp nor the order of headers, and both are in the digest.

@@ -10,6 +10,7 @@ from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import FACTS_SHA256, PREFIX_IN_HEADER, PREFIX_IN_METADATA, SegmentFacts, facts_from_metadata
 from archiver.layout import SegmentKey
 from archiver.segment import check_header
+from archiver.spelling import spell_count
 from archiver.verify import Level, check_content
 
 MOST_BLOCKS: Final = 1000  # that are told one by one; an object of ours has a few hundred, a hostile one millions
@@ -137,7 +138,9 @@ def _compare_facts(
     if facts is None:
         raise _NoFactsError(f"{name}: has no facts, neither in its metadata nor in its header")
     if found.records != facts.records:
-        raise CorruptSegmentError(f"{name}: {found.records} records in its blocks, {facts.records} in its facts")
+        raise CorruptSegmentError(
+            f"{name}: {spell_count(found.records, 'record')} in its blocks, {facts.records} in its facts"
+        )
     if key is not None and (key.base, key.next or facts.next) != (facts.base, facts.next):
         raise CorruptSegmentError(f"{name}: its facts cover {facts.base}..{facts.next}, its name says otherwise")
     if metadata is not None and not found.metadata:

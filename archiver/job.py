@@ -34,6 +34,7 @@ from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, e
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
+from archiver.spelling import spell_count
 from archiver.spool import Spool, open_spool
 from archiver.store import open_store, probe_put_if_absent
 from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
@@ -299,9 +300,9 @@ def run_verify(
 
             segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
             if since_ms is not None and not segments:
-                unread = [f"none of {len(listing.segments)} objects was read: none was put since"]
+                unread = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
             spark = _wait_for(start_spark, notice)
-            tell = _tell_of(f"reading {len(segments)} objects", notice)
+            tell = _tell_of(f"reading {spell_count(len(segments), 'object')}", notice)
             checks = check_on_spark(spark, storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
             from archiver.spark.compare import compare_on_spark, plan_compare  # noqa: PLC0415 - as above
@@ -318,7 +319,7 @@ def run_verify(
                 if listing.is_empty and not (plan.problems or plan.errors):
                     raise _nothing(storage, topics)
                 spark = _wait_for(start_spark, notice)
-                tell = _tell_of(f"comparing {len(plan.tasks)} partitions", notice)
+                tell = _tell_of(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
                 compared = compare_on_spark(spark, plan.tasks, tell)
                 comparisons = [*plan.errors, *compared]
     reports: list[Findings] = [*checks, *comparisons]
@@ -446,7 +447,7 @@ def run_restore_job(
     layout = Layout(prefix)
 
     def plan(wave: Mapping[str, str]) -> RestorePlan:
-        notice(f"reading the archive of {len(wave)} topics")
+        notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
         archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__)
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         planned = plan_restore(archived, wave, request)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from archiver.feed import TROUBLE_S, Feed
+from archiver.spelling import spell_count
 from archiver.writer import PutLaterError
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,6 @@ class LatePuts:
         since_s, feed = min(waiting, key=lambda one: one[0])
         if now_s - since_s > TROUBLE_S:
             self._tell_again_at_s = now_s + _TELL_EVERY_S
-            more = f" and {len(waiting) - 1} more partitions" if len(waiting) > 1 else ""
+            more = f" and {spell_count(len(waiting) - 1, 'more partition')}" if len(waiting) > 1 else ""
             what = "%s%s: puts do not work, for %.0f s now, and are tried again: %s"
             log.warning(what, feed.source, more, now_s - since_s, self._error)

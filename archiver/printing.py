@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.facts import SegmentFacts
+from archiver.spelling import spell_count
 
 if TYPE_CHECKING:
     from archiver.feed import PartitionReport
@@ -66,7 +67,7 @@ def backup_lines(reports: Sequence["PartitionReport"], seconds: float) -> Iterat
     yield from _table(("topic", "partition", "offsets", "records", "segments", "stored", ""), rows)
     records = sum(report.written.records for report in reports)
     rate = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
-    yield f"{records:,} records archived in {seconds:.1f} s{rate}"
+    yield f"{spell_count(records, 'record')} archived in {seconds:.1f} s{rate}"
 
 
 def holding_row(holding: "Holding") -> dict[str, Any]:
@@ -147,13 +148,13 @@ def _remarks(holding: "Holding") -> str:
     if holding.is_empty:
         return "empty"
     counted = [
-        (holding.holes, "hole" if holding.holes == 1 else "holes"),
-        (holding.gaps, "gap" if holding.gaps == 1 else "gaps"),
-        (holding.shadowed, "shadowed"),
-        (holding.damaged, "damaged"),
-        (holding.uncounted, "of v1.0"),
+        (holding.holes, "hole", "holes"),
+        (holding.gaps, "gap", "gaps"),
+        (holding.shadowed, "shadowed", "shadowed"),
+        (holding.damaged, "damaged", "damaged"),
+        (holding.uncounted, "of v1.0", "of v1.0"),
     ]
-    return ", ".join(f"{count} {name}" for count, name in counted if count)
+    return ", ".join(spell_count(*one) for one in counted if one[0])
 
 
 def inspection_row(found: "Inspection") -> dict[str, Any]:
@@ -178,7 +179,7 @@ def inspection_lines(found: "Inspection") -> Iterator[str]:
         yield f"{_size(found.size)}, {found.schema}, {found.codec}"
     else:
         yield f"{_size(found.size)}, not an object of records that can be read"
-    yield from _shortened([_cut(line) for line in found.text.splitlines()], "lines")
+    yield from _shortened([_cut(line) for line in found.text.splitlines()], "line")
     if found.schema or found.metadata:
         names = sorted({name[len("archiver-") :] for name in (*found.header, *found.metadata)})
         rows = [
@@ -187,15 +188,15 @@ def inspection_lines(found: "Inspection") -> Iterator[str]:
         ]
         table = [(_cut(name), _cut(one), "same" if one == other else _cut(other)) for name, one, other in rows]
         yield from _table(("fact", "metadata", "header"), table)
-        yield from _left_out(len(names) - len(rows), "facts")
+        yield from _left_out(len(names) - len(rows), "fact")
     if found.schema:
-        yield f"{found.block_count:,} blocks, {found.records:,} records"
+        yield f"{spell_count(found.block_count, 'block')}, {spell_count(found.records, 'record')}"
         blocks = [
             (str(number), f"{one.end:,}", f"{one.records:,}", _size(one.stored_bytes))
             for number, one in enumerate(found.blocks)
         ]
         yield from _table(("block", "ends at", "records", "stored"), blocks)
-        yield from _left_out(found.block_count - len(blocks), "blocks")
+        yield from _left_out(found.block_count - len(blocks), "block")
     for check in found.checks:
         yield f"{check.what}: {check.outcome}"
 
@@ -207,7 +208,7 @@ def _shortened(lines: Sequence[str], what: str) -> Iterator[str]:
 
 def _left_out(count: int, what: str) -> Iterator[str]:
     if count > 0:
-        yield f"... and {count:,} more {what}"
+        yield f"... and {spell_count(count, f'more {what}')}"
 
 
 def _cut(text: str) -> str:
@@ -238,13 +239,15 @@ def verify_lines(result: "VerifyResult") -> Iterator[str]:
         yield f"note: {note}"
     read = f", {result.checked:,} of them read" if result.level != "listing" else ""
     yield (
-        f"{listing.topics:,} topics, {listing.partitions:,} partitions, {listing.records:,} records in"
-        f" {len(listing.segments):,} objects{read}: {result.seconds:.1f} s"
+        f"{spell_count(listing.topics, 'topic')}, {spell_count(listing.partitions, 'partition')},"
+        f" {spell_count(listing.records, 'record')} in {spell_count(len(listing.segments), 'object')}{read}:"
+        f" {result.seconds:.1f} s"
     )
     if result.compared is not None:
-        yield f"{result.compared:,} records that Kafka still has were compared"
+        were = spell_count(result.compared, "record that Kafka still has was", "records that Kafka still has were")
+        yield f"{were} compared"
     count = len(result.problems) + len(result.errors)
-    yield "whole" if result.is_whole else f"NOT WHOLE: {count} finding{'' if count == 1 else 's'}"
+    yield "whole" if result.is_whole else f"NOT WHOLE: {spell_count(count, 'finding')}"
 
 
 def preview_row(preview: "RestorePreview") -> dict[str, Any]:
@@ -296,9 +299,10 @@ def preview_lines(preview: "RestorePreview") -> Iterator[str]:
     yield from _table(("topic", "life", "target", "partitions", "records at most", "stored", "target is"), rows)
     effort = preview.effort
     yield (
-        f"restore {preview.restore_id}: {sum(topic.records for topic in preview.topics):,} records at most,"
-        f" {effort.gets:,} objects to get, {effort.batches:,} batches to send, {effort.puts:,} small puts; about"
-        f" {effort.seconds:.0f} s on this machine, if brokers and store keep up"
+        f"restore {preview.restore_id}: {spell_count(sum(topic.records for topic in preview.topics), 'record')} at most,"
+        f" {spell_count(effort.gets, 'object')} to get, {spell_count(effort.batches, 'batch', 'batches')} to send,"
+        f" {spell_count(effort.puts, 'small put')}; about {effort.seconds:.0f} s on this machine, if brokers and store"
+        " keep up"
     )
     yield from (f"note: {note}" for note in preview.notes)
     yield from (f"may be refused, by what is chosen of these records: {doubt}" for doubt in preview.doubts)
@@ -372,7 +376,7 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
     rate = "" if result.records_a_second is None else f", {result.records_a_second:,.0f} a second"
     size = "" if result.bytes is None else f" of {_size(result.bytes)}"
     yield (
-        f"restore {result.restore_id}: {result.records:,} records{size},"
+        f"restore {result.restore_id}: {spell_count(result.records, 'record')}{size},"
         f" {result.filled:,} of them filled and read back in {result.filling_seconds:.1f} s{rate};"
         f" {result.seconds:.1f} s with Spark's start"
     )
@@ -392,7 +396,8 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
             older = f"the brokers delete {topic.expiring} of the restored records, which are older"
             yield f"{topic.target}: {topic.retention} is set, as was archived; {older if topic.expiring else 'no restored record is older'}"
         if topic.oversized:
-            yield f"{topic.target}: {topic.oversized} partitions may be larger than that; the brokers then delete their oldest records"
+            larger = spell_count(topic.oversized, "partition")
+            yield f"{topic.target}: {larger} may be larger than that; the brokers then delete the oldest records there"
 
 
 def packed_row(packed: "PackedEnvironment") -> dict[str, Any]:
@@ -401,8 +406,9 @@ def packed_row(packed: "PackedEnvironment") -> dict[str, Any]:
 
 def packed_lines(packed: "PackedEnvironment") -> Iterator[str]:
     yield (
-        f"{packed.path}: {_size(packed.stored_bytes)}, {_size(packed.unpacked_bytes)} unpacked, {packed.files:,} files,"
-        f" {len(packed.packages)} packages, {packed.kernels} compiled kernels"
+        f"{packed.path}: {_size(packed.stored_bytes)}, {_size(packed.unpacked_bytes)} unpacked,"
+        f" {spell_count(packed.files, 'file')}, {spell_count(len(packed.packages), 'package')},"
+        f" {spell_count(packed.kernels, 'compiled kernel')}"
     )
     yield f"archiver {packed.edition} for {packed.python}, sha256 {packed.sha256}"
     yield (

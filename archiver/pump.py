@@ -15,6 +15,7 @@ from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.late_puts import LatePuts
 from archiver.observe import Ledger
+from archiver.spelling import spell_count
 from archiver.trouble import Retry, Skip, Verdict, judge, judge_silence
 from archiver.workers import Workers
 from archiver.writer import Fetch, PutLaterError, epoch_of
@@ -374,7 +375,7 @@ class Pump:
                 self._wait_a_little(feed)
         if lasting:
             (feed, error), *others = lasting
-            more = f" and {len(others)} more partitions" if others else ""
+            more = f" and {spell_count(len(others), 'more partition')}" if others else ""
             log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, TROUBLE_S)
 
     def _wait_a_little(self, feed: Feed) -> None:

@@ -26,6 +26,7 @@ from archiver.errors import CorruptSegmentError, TemporaryError
 from archiver.facts import Hole, SegmentFacts, facts_from_header
 from archiver.frame import Column, Frame
 from archiver.room import BlockRoom
+from archiver.spelling import spell_count
 from archiver.spool import Spool, in_spool
 from archiver.tally import Tally
 
@@ -358,7 +359,7 @@ def check_count(counted: int, last_offset: int, facts: SegmentFacts, key: str) -
     """Compare what a body held with the facts: an object cut at a block boundary reads as a shorter valid file."""
     if (counted, last_offset) != (facts.records, facts.last):
         raise CorruptSegmentError(
-            f"{key}: {counted} records up to offset {last_offset}, not {facts.records} up to {facts.last}:"
+            f"{key}: {spell_count(counted, 'record')} up to offset {last_offset}, not {facts.records} up to {facts.last}:"
             " the object was cut"
         )
 

@@ -24,6 +24,7 @@ from archiver.kafka.membership import Membership
 from archiver.opening import OPENERS, Ends, LearnedConfigs, Opener
 from archiver.patience import persist
 from archiver.shutdown import unless_stopped
+from archiver.spelling import spell_count
 from archiver.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -383,7 +384,7 @@ def _level(error: ArchiverError) -> int:
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
     topic, number = min(partitions)
-    others = f" and {len(partitions) - 1} more partitions are" if len(partitions) > 1 else " is"
+    others = f" and {spell_count(len(partitions) - 1, 'more partition')} are" if len(partitions) > 1 else " is"
     return f"{topic}-{number}{others}"
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from archiver.facts import PartFacts
 from archiver.restore import TopicPlan
 from archiver.selection import LAST_LONG, Selection
+from archiver.spelling import spell_count
 
 # The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record
 # of a batch, without headers. A block that does not compress is sent as it is.
@@ -109,7 +110,7 @@ class _Harm:
 def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:
     if not topic.records:
         return
-    total = f"{topic.records:,} {_records(topic)}"
+    total = _records(topic)
     policy = configs.get("cleanup.policy", "delete")
     if "compact" in policy:
         harm = f"would drop those of the {total} that have a later one of their key"
@@ -127,8 +128,12 @@ def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterato
     yield from _time_harms(topic, configs, now_ms)
 
 
+def _record(topic: TopicPlan) -> str:
+    return "chosen record" if topic.is_chosen else "record"
+
+
 def _records(topic: TopicPlan) -> str:
-    return "chosen records" if topic.is_chosen else "records"
+    return spell_count(topic.records, _record(topic))
 
 
 def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
@@ -154,12 +159,13 @@ def _retention_bytes_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iter
     if topic.repartition is not None:  # at worst all of them go to one
         total = sum(sizes.values())
         harm = (
-            f"may have the brokers delete the oldest of the {_records(topic)}: a partition gets up to {total:,} bytes"
+            f"may have the brokers delete the oldest of the {_record(topic)}s: a partition gets up to {total:,} bytes"
         )
     else:
         largest = max(sizes, key=sizes.__getitem__)
         harm = (
-            f"would have the brokers delete the oldest of the {_records(topic)}: {too_large} of {len(sizes)} partitions get more,"
+            f"would have the brokers delete the oldest of the {_record(topic)}s: {too_large} of {spell_count(len(sizes), 'partition')}"
+            f" {'gets' if too_large == 1 else 'get'} more,"
             f" partition {largest} up to {sizes[largest]:,} bytes"
         )
     yield _Harm("retention.bytes", int(configs["retention.bytes"]), harm, "-1")
@@ -178,9 +184,7 @@ def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> It
             refused = _records_within(topic, now_ms + limit + 1, LAST_LONG)
         if refused:
             which = "older" if side == "before" else "further in the future"
-            harm = (
-                f"would have the brokers refuse {refused} of the {topic.records:,} {_records(topic)}, which are {which}"
-            )
+            harm = f"would have the brokers refuse {refused} of the {_records(topic)}, which are {which}"
             yield _Harm(name, limit, harm, str(LAST_LONG))
 
 

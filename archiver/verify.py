@@ -33,6 +33,7 @@ from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_beside
 from archiver.offset_map import HOW_TO_MEND, check_offset_map
 from archiver.segment import check_header, read_segment
+from archiver.spelling import spell_count
 from archiver.store import PROBE, ObjectStore
 from archiver.tally import Tally
 
@@ -147,16 +148,16 @@ def _contradictions(
         if isinstance(one.facts, SegmentFacts)  # v1.0 tells neither
     )
     for (topic, life, topic_id, cluster_id), count in sorted(alike.items()):
-        name = f"{topic}@{life}" if life else topic
+        name, objects = f"{topic}@{life}" if life else topic, spell_count(count, "object is", "objects are")
         known = facts.get(topic)
         lives = () if known is None else known.lives
         if owner not in {None, cluster_id}:
-            yield f"{name}: {count} objects are of cluster {cluster_id}, and {where} of {owner}; bring back what was changed"
+            yield f"{name}: {objects} of cluster {cluster_id}, and {where} of {owner}; bring back what was changed"
         if known is not None and life >= len(lives):
-            yield f"{name}: {count} objects are of a life that {_newest(layout, topic)} does not have; bring it back"
+            yield f"{name}: {objects} of a life that {_newest(layout, topic)} does not have; bring it back"
         elif lives and len({topic_id, lives[life].topic_id} - {""}) > 1:  # brokers before 2.8 have none
             yield (
-                f"{name}: {count} objects are of topic id {topic_id}, and {_newest(layout, topic)} has"
+                f"{name}: {objects} of topic id {topic_id}, and {_newest(layout, topic)} has"
                 f" {lives[life].topic_id} there; bring back what was changed"
             )
 
@@ -219,13 +220,13 @@ def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> 
     unknown = sum(isinstance(one.facts, SegmentFacts) and index.remembered(one.key) is None for one in segments)
     if unknown and index.files and not index.lost_files and not index.unreadable:
         yield (
-            f"{layout.index_prefix}: {unknown} objects are in no file of the index: they were put just now, or by a backup"
-            " that was killed, or its newest file is gone"
+            f"{layout.index_prefix}: {spell_count(unknown, 'object is', 'objects are')} in no file of the index: put just now,"
+            " or by a backup that was killed, or its newest file is gone"
         )
     if index.lost_files:
         yield (
-            f"{layout.index_prefix}: {index.lost_files} files of the index are gone, and what they remembered of where"
-            " partitions ended"
+            f"{layout.index_prefix}: {spell_count(index.lost_files, 'file of the index is', 'files of the index are')} gone,"
+            " and with that what was remembered of where partitions ended"
         )
 
 
@@ -239,8 +240,9 @@ def _notes(inventory: Inventory) -> Iterator[str]:
             bare = [one for one in facts if isinstance(one, Bounds)]
             if bare:
                 yield (
-                    f"{name}-{number}: {len(bare)} objects are of v1.0, from offset {bare[0].base} on: they tell neither how"
-                    " many records they had, nor what they were; what was below the first object nothing tells"
+                    f"{name}-{number}: {spell_count(len(bare), 'object is', 'objects are')} of v1.0, from offset {bare[0].base} on,"
+                    " which tells neither how many records there were, nor what they were; what was below the first object"
+                    " nothing tells"
                 )
             for segment in found.shadowed:
                 yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
@@ -334,7 +336,9 @@ def check_content(
     if level is Level.COUNTS:
         counted = sum(block.count for block in split_blocks(view, header, name))
         if facts is not None and counted != facts.records:
-            raise CorruptSegmentError(f"{name}: {counted} records in its blocks, {facts.records} in its facts")
+            raise CorruptSegmentError(
+                f"{name}: {spell_count(counted, 'record')} in its blocks, {facts.records} in its facts"
+            )
     else:
         _check_records(content, header, facts, key, name)
 

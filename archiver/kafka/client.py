@@ -28,6 +28,7 @@ from archiver.kafka.connection import Refusals, watching, work_in_place
 from archiver.kafka.refusal import explain, explain_one
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
+from archiver.spelling import spell_count
 
 work_in_place()
 
@@ -409,5 +410,7 @@ def _leaderless(topic: str, partition: int, description: TopicDescription | None
     if description is None:
         return AbsentError(f"topic {topic} does not exist, or this user may not describe it")
     if partition not in description.partitions:
-        return AbsentError(f"topic {topic} has {len(description.partitions)} partitions, and no {partition}")
+        return AbsentError(
+            f"topic {topic} has {spell_count(len(description.partitions), 'partition')}, and no {partition}"
+        )
     return KafkaTemporaryError(f"{topic}[{partition}] has no leader; are its brokers up?")

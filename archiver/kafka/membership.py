@@ -21,6 +21,7 @@ from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.codes import Code, client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, base_in
 from archiver.kafka.settings import KafkaSettings
+from archiver.spelling import spell_count
 
 log = logging.getLogger(__name__)
 
@@ -327,8 +328,8 @@ class Membership:
             return
         self._counters.commit_failures[error.name()] += 1
         level = logging.DEBUG if error.code() in _TOO_LATE else logging.WARNING
-        what = "group %s: hints of %d partitions were not committed: %s; the archive needs none"
-        log.log(level, what, self._group.group, len(positions), error.str())
+        what = "group %s: hints of %s were not committed: %s; the archive needs none"
+        log.log(level, what, self._group.group, spell_count(len(positions), "partition"), error.str())
 
     # --- trouble
 

@@ -22,6 +22,7 @@ from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
 from archiver.spark.stores import store_of
 from archiver.spark.tasks import Findings, run_on_spark
+from archiver.spelling import spell_count
 
 _ATTEMPTS = 5  # when the brokers delete while we read
 
@@ -107,7 +108,9 @@ async def plan_compare(
                 tasks += [task] if task is not None else []
                 known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
                 if at.last_stable > known_end:
-                    notes.append(f"{name}-{number}: {at.last_stable - known_end:,} offsets are not archived yet")
+                    notes.append(
+                        f"{name}-{number}: {spell_count(at.last_stable - known_end, 'offset is', 'offsets are')} not archived yet"
+                    )
     return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
 
 

@@ -16,6 +16,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.log_reader import LogRange, LogStartError, count_records, read_log_and_writers
 from archiver.spark.joint_claim import Share
 from archiver.spark.task import TaskReport, changed_since, deleted_since, failed
+from archiver.spelling import spell_count
 from archiver.tally import Tally
 
 
@@ -119,7 +120,7 @@ async def _read_back(task: LogTask) -> TaskReport:
         except LogStartError as error:
             raise await deleted_since(client, restored, "" if task.noted is not None else task.advice) from error
     _compare(found, task)
-    held = f"offsets {task.start_offset}-{end_offset - 1} hold {whole.records} records"
+    held = f"offsets {task.start_offset}-{end_offset - 1} hold {spell_count(whole.records, 'record')}"
     if task.noted is not None and (whole.records, whole.digest) != (task.noted.records, task.noted.digest):
         raise changed_since(f"{held} of digest {whole.digest:016x}", task.noted.records, task.noted.digest)
     if whole.records != end_offset - task.start_offset:
@@ -158,10 +159,10 @@ def _difference(found: Tally, share: Share, number: int, task: LogTask) -> Archi
     source = f"{task.source_topic}-{number}"
     if found.records < share.records:
         return KafkaTemporaryError(
-            f"the target holds {found.records} of the {share.records} records of {source}: did a leader change lose some?"
+            f"the target holds {found.records:,} of the {spell_count(share.records, 'record')} of {source}: did a leader change lose some?"
             " Run the same command again, it goes on"
         )
     return NotWholeError(
-        f"the target holds {found.records} records of {source}, of digest {found.digest:016x}, the archive"
+        f"the target holds {spell_count(found.records, 'record')} of {source}, of digest {found.digest:016x}, the archive"
         f" {share.records} of {share.digest:016x}; {task.advice}"
     )

@@ -16,6 +16,7 @@ from archiver.spark.joint_claim import JointClaim, Outcome, Share
 from archiver.spark.stores import store_of
 from archiver.spark.task import RestoreTask, TaskReport, anew, failed, left_out, patiently
 from archiver.spark.tasks import run_on_spark
+from archiver.spelling import spell_count
 
 _IDS_AT_ONCE = 16
 
@@ -119,7 +120,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     start_offsets = tuple(offsets[which].high_watermark for which in wanted)
     if any(start_offsets) and not task.appends:
         raise StrangerError(
-            f"someone else wrote {sum(start_offsets)} records to the target before this restore did; {anew(task)}"
+            f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {anew(task)}"
         )
     ours = JointClaim(
         target_cluster_id=task.target_cluster_id,

@@ -30,6 +30,7 @@ from archiver.spark.submitted import is_local
 from archiver.spark.targets import Finish, Target, Targets
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
+from archiver.spelling import spell_count
 from archiver.store import ObjectStore, open_store
 from archiver.target_limits import Count, alter_command
 from archiver.workers import workers
@@ -135,7 +136,7 @@ class _Restore:
         if any(report.seconds for report in reports):  # else earlier runs have done it all
             remember_notes(self._store, self._layout, self._job.restore_id)  # 4. for `verify` to miss them
         whole = sum(not report.error for report in reports)
-        self._notice(f"{whole} of {len(reports)} partitions filled and read back")
+        self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
         return topics, filling_s
 
     def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
@@ -159,7 +160,7 @@ class _Restore:
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
         spark = start_spark()
-        self._notice(f"choosing among at most {sum(topic.records for topic in topics):,} records")
+        self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
         from archiver.spark.choose import choose  # noqa: PLC0415 - Spark SQL, which takes seconds
 
         return choose(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
@@ -170,10 +171,10 @@ class _Restore:
         with workers(_WAVES_AT_ONCE, "fill") as pool:
             try:
                 for topics in waves:
-                    self._notice(f"preparing {len(topics)} topics of the target")
+                    self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
                     at_once, senders = self._senders(spark)
                     tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
-                    self._notice(f"filling {len(tasks)} partitions")
+                    self._notice(f"filling {spell_count(len(tasks), 'partition')}")
                     running.append(pool.submit(self._run, spark, tasks, at_once))
             except ArchiverError:
                 wait(running)  # what is being filled is whole then, and the same command goes on behind it
@@ -214,7 +215,7 @@ class _Restore:
             before = sum(sum(target.first_offsets.values()) for target in self._filling)
             done = sum(end.high_watermark for end in ends.values()) - before
             total = sum(topic.records for topic in topics)
-            self._notice(f"{done:,} of {total:,} records on the target, {self._pace.tell(done, total)}")
+            self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._pace.tell(done, total)}")
 
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
         cluster_id = await client.cluster_id()

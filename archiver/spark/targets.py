@@ -18,6 +18,7 @@ from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.joint_claim import JointClaim
+from archiver.spelling import spell_count
 from archiver.target_limits import (
     Count,
     expiring_records,
@@ -256,7 +257,8 @@ class Targets:
         brokers = len(await client.brokers()) if names and wanted > 0 else wanted
         if wanted <= brokers:
             return []
-        return [f"--replication-factor {wanted}: only {brokers} brokers of the target cluster are up; give a lower one"]
+        up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
+        return [f"--replication-factor {wanted}: only {up} up; give a lower one"]
 
     # --- what is made
 
@@ -393,7 +395,7 @@ def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -
         wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
         by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
         yield (
-            f"target topic {name} has {has} partitions, {wanted}; restore under another name with"
+            f"target topic {name} has {spell_count(has, 'partition')}, {wanted}; restore under another name with"
             f" --rename {topic.source}=NEW{by_key}"
         )
     elif used and not topic.appends and not look.is_claimed(name):

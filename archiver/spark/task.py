@@ -32,6 +32,7 @@ from archiver.reader import ObjectPart, Skip, read_parts, spare_rooms
 from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.spark.stores import store_of
+from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
 
@@ -201,7 +202,9 @@ def _keep_map(store: ObjectStore, claim: Claim, task: RestoreTask, records: int)
         for _ in _frames(store, claim, task, offsets):
             pass
         if offsets.records != records:
-            raise NotWholeError(f"{key}: is gone, and of the {records} records the archive has {offsets.records} now")
+            raise NotWholeError(
+                f"{key}: is gone, and of the {spell_count(records, 'record')} the archive has {offsets.records} now"
+            )
         _put_map(store, offsets, task)
     return key
 
@@ -222,7 +225,7 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
         if offsets.high_watermark and not task.appends:
             raise StrangerError(
-                f"someone else wrote {offsets.high_watermark} records to the target before this restore did; {anew(task)}"
+                f"someone else wrote {spell_count(offsets.high_watermark, 'record')} to the target before this restore did; {anew(task)}"
             )
         claim = stream.put(
             Claim(
@@ -309,7 +312,7 @@ async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Clai
     last = await client.last_sequence(task.target_topic, task.partition, claim.identity.producer_id)
     if last is not None and (already_there - last - 1) % SEQUENCES in range(1, SEQUENCES // 2):
         raise StrangerError(
-            f"the target holds {already_there} records where this restore has written up to number {last}: someone else"
+            f"the target holds {spell_count(already_there, 'record')} where this restore has written up to number {last}: someone else"
             f" wrote to the target during the restore; {anew(task)}"
         )
 
@@ -477,7 +480,7 @@ async def _read_back(client: KafkaClient, claim: Claim, restored: Verified, task
         raise await deleted_since(client, log_range, "" if claim.verified is not None else anew(task)) from error
     if (found.records, found.digest) == (restored.records, restored.digest):
         return found.digest
-    stands = f"the target holds {found.records} records of digest {found.digest:016x}"
+    stands = f"the target holds {spell_count(found.records, 'record')} of digest {found.digest:016x}"
     if claim.verified is not None:  # by an earlier run, and then its configs were set
         raise changed_since(stands, restored.records, restored.digest)
     raise NotWholeError(f"{stands}, the archive {restored.records} of {restored.digest:016x}; {anew(task)}")

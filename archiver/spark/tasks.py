@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from archiver.errors import TemporaryError
 from archiver.spark.failure import RUN_AGAIN, failure_of
 from archiver.spark.submitted import is_local
+from archiver.spelling import spell_count
 from archiver.workers import workers
 
 Task = TypeVar("Task")
@@ -63,7 +64,9 @@ def run_on_spark(
     except Py4JJavaError as error:
         raise failure_of(error) from error
     if len(reports) != len(tasks):  # PySpark takes the end of a JVM that dies while it tells them for the end of them
-        raise TemporaryError(f"Spark told of {len(reports)} tasks, not of {len(tasks)}: it died; {RUN_AGAIN}")
+        raise TemporaryError(
+            f"Spark told of {spell_count(len(reports), 'task')}, not of {len(tasks)}: it died; {RUN_AGAIN}"
+        )
     return reports
 
 

@@ -124,7 +124,7 @@ def test_an_absent_topic_is_final_after_some_patience(broker: Broker, topic: str
             with pytest.raises(KafkaError, match=f"topic {topic}-absent does not exist"):
                 await client.offsets([(topic, 0), (topic + "-absent", 0)])
             assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
-            with pytest.raises(KafkaError, match=f"topic {topic} has 1 partitions, and no 5"):
+            with pytest.raises(KafkaError, match=f"topic {topic} has 1 partition, and no 5"):
                 await client.leader(topic, 5)
             with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
                 await client.describe_topics(["not/legal"])

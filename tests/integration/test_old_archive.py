@@ -129,7 +129,7 @@ def test_verify(site: ArchiveSite, archive: BucketArchive, level: Level) -> None
     found = site.verify("127.0.0.1:9", [], level)
     assert (found.problems, found.listing.records) == ([], 0)
     (note,) = found.listing.notes
-    assert note.startswith("old-0: 4 objects are of v1.0, from offset 7 on: they tell neither how many records")
+    assert note.startswith("old-0: 4 objects are of v1.0, from offset 7 on, which tells neither how many records")
     put(archive, keys[2], archive.content(keys[2]).replace(b"Obj\x01", b"Obj\x02"))
     (problem,) = site.verify("127.0.0.1:9", [], level).problems
     assert problem.startswith(f"{keys[2]}: not an Avro object container file")

@@ -158,7 +158,7 @@ def test_a_target_with_records_is_refused(broker: Broker, topic: str, site: Arch
     with pytest.raises(KafkaError, match=f"{topic} is not empty.*--rename"):
         site.restore(broker.bootstrap)
     create_topic(broker.bootstrap, f"{topic}.narrow")
-    with pytest.raises(KafkaError, match="has 1 partitions, the archive 2"):
+    with pytest.raises(KafkaError, match="has 1 partition, the archive 2"):
         site.restore(broker.bootstrap, rename=[f"{topic}={topic}.narrow"])
 
 

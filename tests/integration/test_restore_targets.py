@@ -283,7 +283,7 @@ def test_another_number_of_partitions_is_refused(broker_41: Broker, topic: str, 
     archived(broker_41, topic, site, records_of(5), records_of(5))
     strangers(broker_41, f"{topic}.back", 3)
     (problem,) = refused(site, broker_41, topic, existing=Existing.APPEND)
-    assert f"{topic}.back has 1 partitions, the archive 2" in problem
+    assert f"{topic}.back has 1 partition, the archive 2" in problem
 
 
 def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
@@ -591,7 +591,7 @@ def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) ->
     with pytest.raises(TargetError, match="__consumer_offsets is Kafka's own"):
         site.restore(broker_41.bootstrap, rename=[f"{topic}=__consumer_offsets"], existing=Existing.PURGE)
     (problem,) = refused(site, broker_41, topic, existing=Existing.PURGE, replication_factor=2)
-    assert "--replication-factor 2: only 1 brokers" in problem
+    assert "--replication-factor 2: only 1 broker of the target cluster is up" in problem
     late = TopicSelection(from_ms=10**15)
     (problem,) = refused(site, broker_41, topic, existing=Existing.PURGE, wanted=late)
     assert f"{topic}.back is not purged: nothing of what the archive has of {topic} is asked for" in problem

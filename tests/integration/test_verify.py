@@ -141,7 +141,7 @@ def test_a_record_at_another_offset_is_found(broker_41: Broker, topic: str, site
     assert site.verify(broker_41.bootstrap, [topic], Level.RECORDS).is_whole
     _, problems, _ = compared(site, broker_41, topic)
     assert problems == [
-        f"{topic}-0: {key}: 1 records that Kafka has are not in it, the first at offset 4",
+        f"{topic}-0: {key}: 1 record that Kafka has is not in it, the first at offset 4",
     ]
 
 
@@ -189,7 +189,7 @@ def test_an_object_that_is_gone_is_missed_twice(broker_41: Broker, topic: str, s
     ("lost", "message"),
     [
         (slice(0, 2), "2 records that Kafka has are not in it, the first at offset 10"),
-        (slice(3, 4), "1 records that Kafka has are not in it, the first at offset 13"),
+        (slice(3, 4), "1 record that Kafka has is not in it, the first at offset 13"),
         (None, "its records at offsets 10-19 are not those that Kafka has"),
     ],
 )

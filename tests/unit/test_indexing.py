@@ -178,7 +178,7 @@ def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_record
     asyncio.run(run())
     assert len(world.store.files) == 1
     (problem,) = check_listing(world.store, LAYOUT).problems
-    assert "1 of 1 objects are gone" in problem
+    assert "1 of 1 object is gone" in problem
 
 
 def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() -> None:

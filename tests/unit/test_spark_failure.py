@@ -59,6 +59,6 @@ def test_reports_that_a_dying_jvm_took_with_it_are_missed() -> None:
     """PySpark reads them up to the end of a socket, and takes an early end for the end."""
     job = SimpleNamespace(mapPartitions=lambda _: SimpleNamespace(collect=lambda: ["one"]))
     spark: Any = SimpleNamespace(master="local[2]", defaultParallelism=2, parallelize=lambda *_: job)
-    with pytest.raises(TemporaryError, match="Spark told of 1 tasks, not of 2"):
+    with pytest.raises(TemporaryError, match="Spark told of 1 task, not of 2"):
         run_on_spark(spark, ["a", "b"], str, len)
     assert run_on_spark(spark, ["a"], str, len) == ["one"]

@@ -104,7 +104,7 @@ def test_nothing_is_wrong_with_a_lenient_topic() -> None:
     [
         ("cleanup.policy", "compact", "would drop those of the 30 records that have a later one"),
         ("retention.ms", "60000", "delete 11 to 19 of the 30 records, which are older"),
-        ("retention.bytes", "1499", "1 of 2 partitions get more, partition 0 up to 1,500 bytes"),
+        ("retention.bytes", "1499", "1 of 2 partitions gets more, partition 0 up to 1,500 bytes"),
         ("max.message.bytes", "90000", "is too small for the largest record, of 90,000 bytes"),
         ("segment.bytes", "90000", "is too small for the largest record, of 90,000 bytes"),
         ("message.timestamp.type", "LogAppendTime", "would replace the timestamps of all 30 records"),

@@ -147,7 +147,7 @@ def test_objects_of_a_life_that_no_fact_has_are_found(store: MemoryStore) -> Non
     name = LAYOUT.segment_key(KEY)
     store.objects[LAYOUT.segment_key(replace(KEY, life=1))] = store.objects[name]
     (problem,) = check_listing(store, LAYOUT).problems
-    assert problem.startswith("orders@1: 1 objects are of a life that the newest fact in p/control/topics/orders/ ")
+    assert problem.startswith("orders@1: 1 object is of a life that the newest fact in p/control/topics/orders/ ")
 
 
 def test_nothing_is_not_whole(store: MemoryStore) -> None:
@@ -223,7 +223,7 @@ def test_files_of_the_index_that_are_gone_are_noted(store: MemoryStore) -> None:
     assert not check_listing(store, LAYOUT).notes
     store.delete([LAYOUT.index_key(0, 0), LAYOUT.index_key(0, 1)])
     assert check_listing(store, LAYOUT).notes == [
-        "p/control/index/: 2 files of the index are gone, and what they remembered of where partitions ended"
+        "p/control/index/: 2 files of the index are gone, and with that what was remembered of where partitions ended"
     ]
 
 
@@ -407,7 +407,7 @@ def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     found = check_listing(store, LAYOUT)
     assert not found.problems
     (note,) = (note for note in found.notes if "r-1" in note)
-    assert note.startswith(f"p/control/restores/r-1/: is gone, with all {len(keys)} objects")
+    assert note.startswith(f"p/control/restores/r-1/: is gone, with all of {len(keys)} objects")
     store.put_if_absent(keys[0], encode_fact({"format": 1}), {})  # begun again, under the same id
     (problem,) = check_listing(store, LAYOUT).problems
     assert problem.startswith(f"p/control/restores/r-1/: {len(keys) - 1} of {len(keys)} objects are gone; ")
@@ -430,7 +430,7 @@ def test_objects_that_no_file_of_the_index_has_are_noted(store: MemoryStore, tmp
     etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
     assert etag
     (note,) = check_listing(store, LAYOUT).notes
-    assert note.startswith("p/control/index/: 1 objects are in no file of the index: ")
+    assert note.startswith("p/control/index/: 1 object is in no file of the index: ")
     append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag, facts)])
     assert not check_listing(store, LAYOUT).notes
 
