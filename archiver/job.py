@@ -23,6 +23,7 @@ from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
 from archiver.inspection import Inspection, take_apart, take_control_apart
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
@@ -71,10 +72,15 @@ def run_backup(
     return asyncio.run(run()), time.monotonic() - started_s
 
 
-def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]], None]) -> int:
+def run_service(
+    config: ArchiverConfig,
+    notice: Callable[[int, Collection[Feed]], None],
+    joined: Callable[[Collection[TopicPartition]], None] = lambda _: None,
+) -> int:
     """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable: how many records.
 
-    `notice` is told now and then how many records became durable, and what is being worked on.
+    `notice` is told now and then how many records became durable, and what is being worked on; `joined` once, which
+    partitions the group has given first.
     """
     from archiver.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
     from archiver.metrics_server import MetricsServer  # noqa: PLC0415
@@ -99,15 +105,27 @@ def run_service(config: ArchiverConfig, notice: Callable[[int, Collection[Feed]]
             )
             service = Service(request, _group(config), pool)
             vitals.attend(service)
-            await service.run(stop, lambda client: [_tell(service, metrics, notice), *vitals.watch(client)])
+            await service.run(
+                stop,
+                lambda client: [_tell(service, metrics, notice, joined), *vitals.watch(client)],
+            )
 
     with suppress(StoppedError):
         asyncio.run(run())
     return metrics.records
 
 
-async def _tell(service: "Service", metrics: "Metrics", notice: Callable[[int, Collection[Feed]], None]) -> None:
+async def _tell(
+    service: "Service",
+    metrics: "Metrics",
+    notice: Callable[[int, Collection[Feed]], None],
+    joined: Callable[[Collection[TopicPartition]], None],
+) -> None:
+    has_joined = False
     while True:
+        if service.held and not has_joined:
+            joined(list(service.held))
+            has_joined = True
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
 

@@ -140,6 +140,14 @@ class Progress:
                 self._due.daemon = True
                 self._due.start()
 
+    def say(self, text: str) -> None:
+        """Tell once what does not change: a line at once, on a terminal, too. Elsewhere it tells when the next one comes."""
+        if self._quiet:
+            return
+        left_s = max(0.0, self._every_s - (self._clock() - self._logged))
+        soon = "" if self._on_terminal else f"; the next line comes in {spell_seconds(left_s)}"
+        progress_log.info("%s%s", text, soon, extra=self._fields())
+
     def close(self) -> None:
         """May be repeated."""
         if self._status is not None:
@@ -173,9 +181,11 @@ class Progress:
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        fields: dict[str, object] = {LogField.ACTIVITY: self._activity, LogField.SECONDS: round(self._seconds(), 1)}
-        progress_log.info("%s", self._untold, extra=fields)
+        progress_log.info("%s", self._untold, extra=self._fields())
         self._logged, self._untold = self._clock(), ""
+
+    def _fields(self) -> dict[str, object]:
+        return {LogField.ACTIVITY: self._activity, LogField.SECONDS: round(self._seconds(), 1)}
 
     def _seconds(self) -> float:
         return self._clock() - self._started

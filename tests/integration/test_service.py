@@ -65,6 +65,8 @@ def test_what_comes_is_archived_and_what_goes_is_kept(
         produce_values(broker.bootstrap, name, values(300), 1)
     with running(site, config_of(site, broker, topic)) as instance:
         eventually(instance.is_ready)
+        joined = f"archiving 4 partitions of 2 topics into {site.bucket.url}, as a member of group {topic}; the next line comes in"
+        eventually(lambda: f"INFO archiver.progress: {joined} " in instance.log)
         kept = until_archived(site, java_oracle, broker.bootstrap, gone)
         create_topic(broker.bootstrap, late, 1, KEEP_ALL)
         produce_values(broker.bootstrap, late, values(200))

@@ -89,6 +89,17 @@ def test_progress_is_a_log_line_every_few_seconds(capsys: pytest.CaptureFixture[
     assert {line["activity"] for line in lines} == {"backup"}
 
 
+def test_what_is_said_stands_there_at_once_and_tells_when_more_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs("json")
+    clock = Clock()
+    progress = Progress("backup", every_s=60, clock=clock)
+    clock.now += 2.5
+    progress.say("archiving 1 partition")
+    entry = json.loads(capsys.readouterr().err)
+    assert entry["message"] == "archiving 1 partition; the next line comes in 58 s"
+    assert (entry["activity"], entry["seconds"]) == ("backup", 2.5)
+
+
 def test_what_is_told_before_a_long_silence_is_logged_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs("json")
     progress = Progress("verify", every_s=0.05)
@@ -106,6 +117,7 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs(quiet=True)
     progress_log.info("compiling kernels")
     progress = Progress("backup", quiet=True, every_s=0)
+    progress.say("archiving 1 partition")
     progress.tell("1 record")
     progress.close()
     assert capsys.readouterr().err == ""
@@ -119,13 +131,17 @@ def test_on_a_terminal_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None
     set_up_logs()
     progress = Progress("restore", clock=Clock())
     progress.tell("1 record [/not markup]")
+    progress.say("into s3://archive/p")
     log.warning("in between")
     progress.tell("2 records")
     progress.close()
     shown = terminal.getvalue()
     assert "restore 0 s: 1 record [/not markup]" in shown
     assert "in between" in shown
-    assert "INFO" not in shown
+    assert (
+        "INFO archiver.progress: into s3://archive/p \n" in shown
+    )  # as wide as the terminal; the next one comes at once
+    assert shown.count("INFO") == 1
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is there again
 
 
