@@ -326,12 +326,22 @@ def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[Ta
     return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
 
 
+def _anew(topic: TopicPlan) -> str:
+    """Tell what to type for what the same command leaves out. Into the same target, what is there already would come twice."""
+    way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} anew"
+    return (
+        "with --repartition the same command leaves that partition out from now on, so give it another --id then, and"
+        f" {way}"
+    )
+
+
 def _refused(topic: TopicPlan) -> list[TaskReport]:
+    advice = "" if topic.may_be_mended else f"; {_anew(topic)}"
     return [
         TaskReport(
             target_topic=topic.target,
             partition=partition.partition,
-            error=partition.problem,
+            error=f"{partition.problem}{advice}",
             exit_code=NotWholeError.exit_code,
         )
         for partition in topic.partitions

@@ -334,6 +334,36 @@ def test_damage_stops_only_its_source_or_is_skipped_in_every_attempt(
         assert {which: rows for which, rows in there.items() if which[0] == 1} == expected
 
 
+@pytest.mark.parametrize("existing", [Existing.EMPTY, Existing.APPEND])
+def test_what_was_refused_says_what_brings_it_back(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, existing: Existing
+) -> None:
+    """Also when it was mended: the same command goes on with what was planned, and says so again."""
+    written = archived(broker_41, topic, site, [300, 200])
+    client = s3_client(site.bucket)
+    key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[1]
+    whole = client.get_object(Bucket=site.bucket.name, Key=key)
+    content = whole["Body"].read()
+    client.delete_object(Bucket=site.bucket.name, Key=key)
+    back = f"{topic}.back"
+    create_topic(broker_41.bootstrap, back, 3, KEEP_ALL)
+    asked: dict[str, Any] = {"topics": topic, "repartition": 3}
+    way = f"--rename {topic}=OTHER" if existing is Existing.APPEND else f"--purge-target, which makes {back} anew"
+    for _ in range(2):
+        result = site.restore(broker_41.bootstrap, rename=[f"{topic}={back}"], existing=existing, **asked)
+        (wrong,) = result.topics[0].errors
+        assert f"{topic}-0: offsets 100-199 are missing from the archive" in wrong.error
+        assert wrong.error.endswith(f" so give it another --id then, and {way}")
+        client.put_object(Bucket=site.bucket.name, Key=key, Body=content, Metadata=whole["Metadata"])
+    if existing is Existing.APPEND:
+        asked |= {"rename": [f"{topic}={topic}.other"], "existing": existing}
+    else:
+        asked |= {"rename": [f"{topic}={back}"], "existing": Existing.PURGE}
+    (restored,) = site.restore(broker_41.bootstrap, restore_id="another", **asked).topics
+    assert restored.errors == ()
+    assert on_target(java_oracle, broker_41, restored.target) == brute_force(written, 3)
+
+
 def test_other_partitions_are_another_restore(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site, [20])
     rename = [f"{topic}={topic}.back"]
