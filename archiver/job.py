@@ -442,7 +442,7 @@ def preview_restore(
                 refused=verdict.problems,
                 notes=request.notes(wave),
                 doubts=verdict.doubts,
-                effort=effort_of(topics, request, os.cpu_count() or 1),
+                effort=effort_of(topics, request, os.cpu_count() or 1, verdict.limits),
             )
 
     return asyncio.run(look())

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
+from typing import NamedTuple
 
 from archiver.archived import ArchivedTopic, part_within, problems_within, wanted_readings
 from archiver.errors import UsageError
@@ -103,6 +104,13 @@ class RestorePlan:
     topics: tuple[TopicPlan, ...]
 
 
+class BatchLimits(NamedTuple):
+    """How many bytes a batch may have."""
+
+    records: int  # of its records, uncompressed
+    sent: int = SENT_BATCH_BYTES  # as it is sent
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """What a plan takes, roughly."""
@@ -133,13 +141,19 @@ def dealt_batch_bytes(batch_bytes: int, partitions: int) -> int:
     return min(batch_bytes, max(_LEAST_BATCH_BYTES, _OPEN_BATCHES_BYTES // partitions))
 
 
-def effort_of(topics: Collection[TopicPlan], request: RestoreRequest, cores: int) -> Effort:
-    """Estimate from facts: how many requests, and how long on so many cores, unless brokers or store are slower."""
+def effort_of(
+    topics: Collection[TopicPlan], request: RestoreRequest, cores: int, limits: Mapping[str, BatchLimits]
+) -> Effort:
+    """Estimate from facts: how many requests, and how long on so many cores, unless brokers or store are slower.
+
+    `limits` are of targets that keep their own configs.
+    """
+    of_request = BatchLimits(request.batch_bytes)
     partitions = [partition for topic in topics for partition in topic.partitions if not partition.problem]
     parts = [part for partition in partitions for part in partition.parts]
     to_choose = sum(part.chosen_key is None for part in parts) if request.is_chosen else 0
     lists = len(parts) if request.is_chosen else 0  # of which records were chosen
-    batches = sum(_batches(topic, request.batch_bytes) for topic in topics)
+    batches = sum(_batches(topic, limits.get(topic.target, of_request)) for topic in topics)
     sent_bytes = sum(map(_sent_bytes, partitions))
     work_s = _work_s(partitions)
     seconds = max(work_s, batches * _BATCH_S) + (work_s if to_choose else 0)  # all is read before any of it is filled
@@ -175,12 +189,12 @@ def _puts(topic: TopicPlan) -> int:
     return _PUTS_A_DEALT_TOPIC if topic.repartition else _PUTS_A_TOPIC + _PUTS_A_PARTITION * filled
 
 
-def _batches(topic: TopicPlan, batch_bytes: int) -> int:
+def _batches(topic: TopicPlan, limits: BatchLimits) -> int:
     """Estimate how many are sent: the last one to each partition is not full, and each has one record at least."""
     targets = topic.repartition or 1  # that a partition is dealt out to
-    most_bytes = dealt_batch_bytes(batch_bytes, targets) if topic.repartition else batch_bytes
+    most_bytes = dealt_batch_bytes(limits.records, targets) if topic.repartition else limits.records
     return sum(
-        min(one.records, max(_size(one) // most_bytes, _sent_bytes(one) // SENT_BATCH_BYTES) + targets)
+        min(one.records, max(_size(one) // most_bytes, _sent_bytes(one) // limits.sent) + targets)
         for one in topic.partitions
         if not one.problem
     )

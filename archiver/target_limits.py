@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archiver.facts import PartFacts
-from archiver.restore import TopicPlan
+from archiver.restore import BatchLimits, TopicPlan
+from archiver.restore_request import SENT_BATCH_BYTES
 from archiver.selection import LAST_LONG, Selection
 from archiver.spelling import spell_count
 
@@ -66,6 +67,15 @@ def _sizes(topic: TopicPlan) -> dict[int, int]:
         one.partition: max(sum(facts.bytes for facts in one.facts), sum(facts.source_bytes for facts in one.facts))
         for one in topic.partitions
     }
+
+
+def batch_limits(configs: Mapping[str, str], asked_bytes: int) -> BatchLimits:
+    """Return how large a batch may be in a topic with these configs, where so many bytes of records were asked for."""
+    unpacked = most_unpacked_bytes(configs)
+    return BatchLimits(
+        records=asked_bytes if unpacked is None else min(asked_bytes, unpacked),
+        sent=max(1, min(SENT_BATCH_BYTES, most_batch_bytes(configs))),  # a topic may have 0, and take nothing
+    )
 
 
 def most_batch_bytes(configs: Mapping[str, str]) -> int:

@@ -23,7 +23,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import Pace
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
-from archiver.restore_request import SENT_BATCH_BYTES, RestoreRequest, Retention
+from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
 from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
@@ -245,8 +245,8 @@ class _Restore:
                 skips_damage=request.skips_damage,
                 reads_again=request.reads_again,
                 appends=target.plan.appends,
-                batch_bytes=min(request.batch_bytes, target.most_unpacked_bytes or request.batch_bytes),
-                sent_bytes=min(SENT_BATCH_BYTES, target.most_batch_bytes or SENT_BATCH_BYTES),
+                batch_bytes=target.limits.records,
+                sent_bytes=target.limits.sent,
                 rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),
             )
             for partition in target.plan.partitions

@@ -14,17 +14,16 @@ from archiver.kafka.cluster import PartitionOffsets, Refusal, TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, TopicPlan
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.joint_claim import JointClaim
 from archiver.spelling import spell_count
 from archiver.target_limits import (
     Count,
+    batch_limits,
     expiring_records,
     limit_problems,
-    most_batch_bytes,
-    most_unpacked_bytes,
     oversized_partitions,
 )
 
@@ -47,8 +46,7 @@ class Target:
 
     plan: TopicPlan
     topic_id: str
-    most_batch_bytes: int | None = None  # that its configs allow; None: whatever was asked for
-    most_unpacked_bytes: int | None = None  # the same, of a batch's records
+    limits: BatchLimits
     first_offsets: Mapping[int, int] = field(default_factory=dict)  # where others' records end
 
 
@@ -69,6 +67,7 @@ class Verdict:
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
 
 
 @dataclass(slots=True)
@@ -94,6 +93,11 @@ class _Look:
             return self.joint_claims[name].verified is not None
         found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
         return all(claim is not None and claim.verified for claim in found)
+
+    def limits(self, name: str, asked_bytes: int) -> BatchLimits:
+        """Tell how large a batch for a topic may be, where so many bytes of records were asked for."""
+        configs = self.configs.get(name)
+        return BatchLimits(asked_bytes) if configs is None else batch_limits(configs, asked_bytes)
 
     def refuse(self) -> None:
         if self.problems:
@@ -146,7 +150,11 @@ class Targets:
         found = await client.describe_topics(plans)
         look = await self._look(client, found, plans)
         creation = await self._creation_problems(client, plans.keys() - look.plans.keys())
-        return Verdict(problems=(*creation, *look.problems), doubts=tuple(look.doubts))
+        return Verdict(
+            problems=(*creation, *look.problems),
+            doubts=tuple(look.doubts),
+            limits={name: look.limits(name, self._request.batch_bytes) for name in look.configs},
+        )
 
     async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
         """Refuse what cannot go well, before anything is changed. Raises TargetError."""
@@ -163,7 +171,10 @@ class Targets:
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
-        return [_target(self._topics[name], found[name].topic_id, look) for name in names]
+        return [
+            _target(self._topics[name], found[name].topic_id, look.limits(name, self._request.batch_bytes), look)
+            for name in names
+        ]
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """Tell which topics have their own configs: this run or an earlier one has set them."""
@@ -367,16 +378,15 @@ async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collec
     return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
 
 
-def _target(plan: TopicPlan, topic_id: str, look: _Look) -> Target:
+def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) -> Target:
     if not plan.appends:
-        return Target(plan, topic_id)
-    configs, joint = look.configs.get(plan.target), look.joint_claims.get(plan.target)
+        return Target(plan, topic_id, limits)
+    joint = look.joint_claims.get(plan.target)
     claimed = {number: claim.start_offset for number, claim in look.claims[plan.target].items()}
     return Target(
         plan,
         topic_id,
-        most_batch_bytes=None if configs is None else most_batch_bytes(configs),
-        most_unpacked_bytes=None if configs is None else most_unpacked_bytes(configs),
+        limits,
         first_offsets={**look.ends[plan.target], **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
     )
 

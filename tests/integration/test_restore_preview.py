@@ -1,14 +1,18 @@
 """`restore --dry-run`: what would be done, what is refused and why; nothing is changed."""
 
 import json
+import random
 from typing import Any
 
 import pytest
 
+import archiver.spark.task
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.job import preview_restore
-from archiver.restore import PartitionPlan, TopicPlan, effort_of
-from archiver.restore_request import RestoreRequest
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.produce import ProduceAnswer, produce
+from archiver.restore import Effort, PartitionPlan, TopicPlan, effort_of
+from archiver.restore_request import Existing, RestoreRequest
 from archiver.selection import EVERYTHING
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
@@ -105,6 +109,42 @@ def test_an_estimate_counts_what_is_read_twice_and_what_is_dealt_out(
     assert effort(batch_bytes=1) == (4, 2 + 2 * 3, 60 + 3)  # of one record each
 
 
+@pytest.mark.parametrize("codec", ["producer", "gzip"])
+def test_an_estimate_knows_the_batches_that_a_target_takes(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, codec: str, seed: int
+) -> None:
+    """They are as small as its configs make them, and each costs time."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    create_topic(broker_41.bootstrap, f"{topic}.back", 2, {"max.message.bytes": "8000", "compression.type": codec})
+    values = random.Random(seed).randbytes(400 * 2000)
+    for partition in range(2):
+        produce_values(
+            broker_41.bootstrap, topic, [values[at : at + 400] for at in range(0, len(values), 400)], partition
+        )
+    site.back_up(broker_41.bootstrap, topic)
+    storage = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, ())).storage
+    target = TargetConfig(kafka={"bootstrap.servers": broker_41.bootstrap})
+    asked: dict[str, Any] = {"topics": topic, "existing": Existing.APPEND}
+
+    def effort(name: str) -> Effort:
+        request = RestoreRequest(renames={topic: f"{topic}.{name}"}, **asked)
+        return preview_restore(storage, target, request, restore_id=None).effort
+
+    sent = 0
+
+    async def count(client: KafkaClient, topic: str, partition: int, content: bytes, timeout_ms: int) -> ProduceAnswer:
+        nonlocal sent
+        sent += 1
+        return await produce(client, topic, partition, content, timeout_ms)
+
+    estimate, of_new = effort("back"), effort("new")
+    monkeypatch.setattr(archiver.spark.task, "produce", count)
+    site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], **asked)
+    assert sent > 100
+    assert 0.8 * sent < estimate.batches < 1.2 * sent
+    assert (of_new.batches, of_new.seconds < estimate.seconds) == (2, True)
+
+
 def test_an_estimate_grows_with_partitions_that_have_little_in_them() -> None:
     """A hundred of fifty records each took two cores 4 s of work, and as much of broker and store beside them."""
     empty = PartitionPlan(partition=0, parts=(), stored_bytes=0, records=0, selection=EVERYTHING, selection_digest="")
@@ -118,6 +158,6 @@ def test_an_estimate_grows_with_partitions_that_have_little_in_them() -> None:
             final_configs={},
             archived_retention={},
         )
-        return effort_of([topic], RestoreRequest(), cores=2).seconds
+        return effort_of([topic], RestoreRequest(), 2, {}).seconds
 
     assert seconds(2_000) > 5 * seconds(2)

@@ -12,6 +12,7 @@ from archiver.restore import PartitionPlan, TopicPlan
 from archiver.selection import EVERYTHING, Selection
 from archiver.target_limits import (
     Count,
+    batch_limits,
     expiring_records,
     limit_problems,
     most_batch_bytes,
@@ -160,6 +161,11 @@ def test_batches_stay_under_the_limits() -> None:
     assert most_batch_bytes(LENIENT) > 1_000_000
     assert most_batch_bytes({"max.message.bytes": "100000"}) == 100_000
     assert most_batch_bytes({"max.message.bytes": "100000", "segment.bytes": "5000"}) == 5000
+    assert batch_limits(LENIENT, 5_000_000) == (5_000_000, 1_000_000)
+    assert batch_limits({"max.message.bytes": "100000"}, 5_000_000) == (5_000_000, 100_000)
+    assert batch_limits({"max.message.bytes": "0"}, 5_000_000).sent == 1
+    records, sent = batch_limits({"max.message.bytes": "100000", "compression.type": "gzip"}, 5_000_000)
+    assert 90_000 < records < sent == 100_000
 
 
 def test_what_brokers_pack_anew_must_fit_unpacked() -> None:
