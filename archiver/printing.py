@@ -1,4 +1,4 @@
-"""Results as text and as rows for JSON: lines that archiver.cli prints."""
+"""Results as text and as rows for JSON: lines that a command prints."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from archiver import errors
-from archiver.cli import _parser
+from archiver.arguments import build_parser
 from archiver.config import load_config, load_target
 from archiver.errors import ArchiverError
 from archiver.kafka.settings import KafkaSettings
@@ -45,7 +45,7 @@ def test_command_exists(command: str) -> None:
         targets = re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE)
         assert set(arguments) <= set(targets)
     else:
-        _parser().parse_args(arguments)  # ends the process with 2 when there is no such command or option
+        build_parser().parse_args(arguments)  # ends the process with 2 when there is no such command or option
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -61,7 +61,7 @@ def test_options_exist(page: str) -> None:
 
 
 def _help_of(command: str) -> str:
-    parser = _parser()
+    parser = build_parser()
     for word in command.split():
         (subparsers,) = (action for action in parser._actions if isinstance(action.choices, dict))
         assert isinstance(subparsers.choices, dict)

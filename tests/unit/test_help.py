@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from archiver import cli
+from archiver.arguments import EXIT_STATUS, build_parser
+from archiver.cli import main
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -17,19 +18,19 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 def test_every_help_tells_the_exit_codes() -> None:
-    found = {parser.prog: parser.format_help() for parser in parsers(cli._parser())}
+    found = {parser.prog: parser.format_help() for parser in parsers(build_parser())}
     assert {"archiver", "archiver config", "archiver config show", "archiver spark-env"} <= found.keys()
-    assert [name for name, text in found.items() if cli.EXIT_STATUS not in text] == []
+    assert [name for name, text in found.items() if EXIT_STATUS not in text] == []
 
 
 def test_every_help_says_what_the_command_does_in_a_sentence() -> None:
-    said = [parser.description or "" for parser in parsers(cli._parser())]
+    said = [parser.description or "" for parser in parsers(build_parser())]
     assert [text for text in said if text[-1:] not in {".", "?"} or text[-2:-1] in {".", "?"}] == []
 
 
 @pytest.mark.parametrize("group", ["config", "spark-env"])
 def test_a_group_of_commands_has_a_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        cli.main([group, "--help"])
+        main([group, "--help"])
     assert left.value.code == 0
     assert "3  the archive or a comparison is not whole" in capsys.readouterr().out

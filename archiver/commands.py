@@ -1,0 +1,446 @@
+"""The commands: each takes what was typed, makes one call, tells what came of it, and returns the exit code."""
+
+import argparse
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from archiver.errors import NotWholeError, UsageError
+from archiver.output import complain, print_json, print_line, print_lines, write
+from archiver.printable import printable_json
+from archiver.spelling import spell_count
+
+if TYPE_CHECKING:
+    from archiver.config import ArchiverConfig
+    from archiver.feed import Feed, PartitionReport
+    from archiver.kafka.cluster import TopicPartition
+    from archiver.restore_request import RestoreRequest
+    from archiver.selection import Selection
+
+Value = TypeVar("Value")
+
+FOLLOW_PAUSE_S = 5.0
+
+
+def demo(options: argparse.Namespace) -> int:
+    from archiver.demo import run_demo
+
+    run_demo(records=options.records, tell=lambda line: write(line, flush=True))
+    return 0
+
+
+def backup(options: argparse.Namespace) -> int:
+    from archiver.config import failpoint
+    from archiver.failpoints import arm
+
+    arm(failpoint())
+    return _back_up_until_end(options) if options.until_end else _back_up_for_ever(options)
+
+
+def _back_up_for_ever(options: argparse.Namespace) -> int:
+    from archiver.config import load_config
+    from archiver.job import run_service
+    from archiver.observe import Progress
+
+    config = load_config(options.config)
+    progress = Progress("backup", quiet=options.quiet, every_s=60.0)
+
+    def joined(partitions: Collection["TopicPartition"]) -> None:
+        topics = {topic for topic, _ in partitions}
+        what = f"{spell_count(len(partitions), 'partition')} of {spell_count(len(topics), 'topic')}"
+        progress.say(f"archiving {what} into {config.storage.url}, as a member of group {config.backup.group}")
+
+    def notice(records: int, feeds: Collection["Feed"]) -> None:
+        behind = sum(feed.pending_since_s is not None for feed in feeds)
+        durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
+        progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
+
+    with closing(progress):
+        records = run_service(config, notice, joined)
+    print_line(f"{spell_count(records, 'record')} archived; what was held is durable, the rest is in Kafka")
+    return 0
+
+
+def _back_up_until_end(options: argparse.Namespace) -> int:
+    from archiver.config import load_config
+    from archiver.job import run_backup
+    from archiver.observe import Pace, Progress
+    from archiver.printing import backup_lines, backup_row
+
+    progress, pace = Progress("backup", quiet=options.quiet), Pace()
+
+    def notice(reports: Sequence["PartitionReport"]) -> None:
+        records = sum(report.written.records for report in reports)
+        at_end = sum(report.position >= report.end_offset for report in reports)
+        done = sum(report.position - report.from_offset for report in reports)
+        how_far = pace.tell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
+        ends = f"{at_end:,} of {spell_count(len(reports), 'partition')} at the end"
+        progress.tell(", ".join(part for part in (f"{spell_count(records, 'record')} durable", ends, how_far) if part))
+
+    with closing(progress):
+        report, seconds = run_backup(load_config(options.config), notice)
+    if options.format == "json":
+        print_json({"seconds": round(seconds, 3), "partitions": [backup_row(one) for one in report.partitions]})
+    else:
+        print_lines(backup_lines(report.partitions, seconds))
+    errors = [*report.problems, *(one.error for one in report.partitions if one.error is not None)]
+    for error in errors:
+        complain(error)
+    return max((error.exit_code for error in errors), default=0)
+
+
+def ls(options: argparse.Namespace) -> int:
+    from archiver.holdings import survey
+    from archiver.layout import Layout
+    from archiver.printing import holding_lines, holding_row, segment_lines, segment_row
+    from archiver.store import open_store
+
+    if options.segments and options.topic is None:
+        raise UsageError("--segments goes with a TOPIC: an archive has very many")
+    config = _archive_config(options).storage
+    store, prefix = open_store(config)
+    found = survey(store, Layout(prefix), options.topic)
+    if options.format == "json":
+        segments = {"segments": [segment_row(one) for one in found.segments]} if options.segments else {}
+        print_json(
+            {
+                "holdings": [holding_row(one) for one in found.holdings],
+                **segments,
+                "strangers": found.strangers,
+                "problems": found.problems,
+            }
+        )
+    else:
+        print_lines(segment_lines(found.segments) if options.segments else holding_lines(found.holdings))
+        if not found.holdings and not found.strangers:
+            complain(f"{config.url}: nothing is archived there yet; is it the right prefix?")
+        print_lines(f"stranger: {key}" for key in found.strangers)
+    for problem in found.problems:
+        complain(problem)
+    return NotWholeError.exit_code if found.problems else 0
+
+
+def cat(options: argparse.Namespace) -> int:
+    from archiver.browse import find_topic
+    from archiver.layout import Layout
+    from archiver.records import follow_records, read_records
+    from archiver.store import open_store
+
+    store, prefix = open_store(_archive_config(options).storage)
+    problems: list[str] = []
+
+    def tell(problem: str) -> None:
+        problems.append(problem)
+        complain(problem)
+
+    if options.follow and options.life is not None:
+        raise UsageError("--follow goes with the newest life: nothing comes to the others any more")
+    layout, selection = Layout(prefix), _selection(options)
+    if options.follow:
+        records = follow_records(
+            store,
+            layout,
+            options.topic,
+            tell=tell,
+            pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
+            partition=options.partition,
+            selection=selection,
+        )
+    else:
+        topic = find_topic(store, layout, options.topic, options.life, tell=tell)
+        if topic.other_lives and options.life is None:
+            others = ", ".join(map(str, topic.other_lives))
+            complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
+        records = read_records(store, topic, tell=tell, partition=options.partition, selection=selection)
+    try:
+        for record in islice(records, options.limit):
+            if not write(printable_json(json.dumps(record, ensure_ascii=False)), flush=options.follow):
+                break  # as with --limit: whoever reads this has enough
+    except KeyboardInterrupt:
+        if not options.follow:  # for which it is the end that was meant
+            raise
+    return NotWholeError.exit_code if problems else 0
+
+
+def _selection(options: argparse.Namespace) -> "Selection":
+    from archiver.config import parse_moment_ms
+    from archiver.selection import Selection
+
+    given = {
+        "first_offset": options.from_offset,
+        "last_offset": options.until_offset,
+        "from_ms": None if options.from_time is None else parse_moment_ms("--from", options.from_time),
+        "until_ms": None if options.until_time is None else parse_moment_ms("--until", options.until_time),
+    }
+    selection = Selection(**{name: number for name, number in given.items() if number is not None})
+    if selection.is_empty:
+        raise UsageError("the range ends before it begins; see --from-offset, --until-offset, --from and --until")
+    return selection
+
+
+def inspect(options: argparse.Namespace) -> int:
+    from archiver.config import config_of_bucket
+    from archiver.job import inspect_object
+    from archiver.printing import inspection_lines, inspection_row
+
+    place = str(options.object)
+    if Path(place).is_file():
+        config = None
+    elif place.startswith("s3://") and options.config is None and options.url is None:
+        config = config_of_bucket("/".join(place.split("/")[:3]))
+    else:
+        config = _archive_config(options)
+    found = inspect_object(config, place)
+    if options.format == "json":
+        print_json(inspection_row(found))
+    else:
+        print_lines(inspection_lines(found))
+    problems = [check.problem for check in found.checks if check.problem]
+    for problem in problems:
+        complain(problem)
+    return NotWholeError.exit_code if problems else 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    from archiver.config import parse_moment_ms
+    from archiver.job import run_verify
+    from archiver.observe import Progress
+    from archiver.printing import verify_lines, verify_row
+    from archiver.verify import Level
+
+    with closing(Progress("verify", quiet=options.quiet)) as progress:
+        result = run_verify(
+            _archive_config(options),
+            Level(options.level),
+            topics=options.topics,
+            against_kafka=options.against_kafka,
+            since_ms=None if options.since is None else parse_moment_ms("--since", options.since),
+            notice=progress.tell,
+        )
+    if options.format == "json":
+        print_json(verify_row(result))
+    else:
+        print_lines(verify_lines(result))
+    for problem in [*result.problems, *(one.error for one in result.errors)]:
+        complain(problem)
+    codes = [NotWholeError.exit_code] if result.problems else []
+    return max([*codes, *(one.exit_code for one in result.errors)], default=0)
+
+
+def restore(options: argparse.Namespace) -> int:
+    from archiver.config import failpoint, load_target
+    from archiver.failpoints import arm
+    from archiver.job import run_restore_job
+    from archiver.observe import Progress
+    from archiver.printing import restore_lines, topic_row
+
+    if options.dry_run:
+        return _preview_restore(options)
+    arm(failpoint())
+    with closing(Progress("restore", quiet=options.quiet)) as progress:
+        result = run_restore_job(
+            _archive_config(options).storage,
+            load_target(options.target),
+            _restore_request(options),
+            restore_id=options.id,
+            notice=progress.tell,
+        )
+    if options.format == "json":
+        print_json(
+            {
+                "id": result.restore_id,
+                "seconds": result.seconds,
+                "filling_seconds": result.filling_seconds,
+                "records": result.records,
+                "filled": result.filled,
+                "records_a_second": result.records_a_second,
+                "bytes": result.bytes,
+                "topics": [topic_row(one) for one in result.topics],
+            }
+        )
+    else:
+        print_lines(restore_lines(result))
+    incomplete = [partition for topic in result.topics for partition in topic.partitions if partition.missing]
+    for partition in incomplete:
+        for missing in partition.missing:
+            complain(f"skipped, not in {partition.target_topic}-{partition.partition}: {missing}")
+    failed = [report for topic in result.topics for report in topic.errors]
+    refusals = [topic.refusal for topic in result.topics if topic.refusal is not None]
+    for problem in (*(report.error for report in failed), *refusals):
+        complain(problem)
+    codes = [one.exit_code for one in failed] + [one.exit_code for one in refusals]
+    return max([*codes, *([NotWholeError.exit_code] if incomplete else [])], default=0)
+
+
+def _preview_restore(options: argparse.Namespace) -> int:
+    from archiver.config import load_target
+    from archiver.errors import TargetError
+    from archiver.job import preview_restore
+    from archiver.printing import preview_lines, preview_row
+
+    found = preview_restore(
+        _archive_config(options).storage,
+        load_target(options.target),
+        _restore_request(options),
+        restore_id=options.id,
+    )
+    if options.format == "json":
+        print_json(preview_row(found))
+    else:
+        print_lines(preview_lines(found))
+    for problem in [*found.refused, *found.problems]:
+        complain(problem)
+    for where, missing in found.missing:
+        complain(f"would be skipped, not in {where}: {missing}")
+    if found.refused:
+        return TargetError.exit_code
+    return NotWholeError.exit_code if found.problems or found.missing else 0
+
+
+def _restore_request(options: argparse.Namespace) -> "RestoreRequest":
+    from archiver.config import parse_moment_ms
+    from archiver.restore_request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
+    from archiver.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
+
+    def parsed(option: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}") from error
+
+    given = options.from_time, options.until_time
+    from_ms = FIRST_LONG if given[0] is None else parse_moment_ms("--from", given[0])
+    until_ms = LAST_LONG if given[1] is None else parse_moment_ms("--until", given[1])
+    if from_ms > until_ms:
+        raise UsageError("the range ends before it begins; see --from and --until")
+    return RestoreRequest(
+        topics=options.topics,
+        renames=parse_renames(options.rename),
+        patterns=parse_patterns(options.rename_regex),
+        life=options.life,
+        wanted=TopicSelection(
+            partitions=parsed("--partitions", options.partitions, parse_partitions),
+            offsets=parsed("--offsets", options.offsets, parse_offsets),
+            from_ms=from_ms,
+            until_ms=until_ms,
+        ),
+        where=options.where,
+        is_latest_per_key=options.latest_per_key,
+        existing=Existing(options.existing),
+        retention=Retention(options.retention),
+        replication_factor=options.replication_factor,
+        repartition=options.repartition,
+        skips_damage=options.skip_damaged,
+        first=options.first,
+        reads_again=options.verify,
+        **({} if options.batch_bytes is None else {"batch_bytes": options.batch_bytes}),
+        rate_bytes=options.rate,
+    )
+
+
+def pack_spark_env(options: argparse.Namespace) -> int:
+    from archiver.observe import Progress
+    from archiver.printing import packed_lines, packed_row
+    from archiver.spark_env import pack_environment
+
+    with closing(Progress("pack", quiet=options.quiet)) as progress:
+        packed = pack_environment(
+            options.output,
+            add=options.add,
+            with_sql=not options.without_sql,
+            overwrite=options.force,
+            tell=progress.tell,
+        )
+    if options.format == "json":
+        print_json(packed_row(packed))
+    else:
+        print_lines(packed_lines(packed))
+    return 0
+
+
+def print_spark_entry(_: argparse.Namespace) -> int:
+    print_line(str(Path(__file__).resolve().with_name("submit.py")))
+    return 0
+
+
+def query(options: argparse.Namespace) -> int:
+    from archiver.config import parse_moment_ms
+    from archiver.job import run_query
+    from archiver.observe import Progress
+    from archiver.printing import table_lines
+
+    given = {
+        "life": options.life,
+        "instance": options.instance,
+        "partitions": options.partitions,
+        "from": None if options.from_time is None else parse_moment_ms("--from", options.from_time),
+        "until": None if options.until_time is None else parse_moment_ms("--until", options.until_time),
+    }
+    chosen = {name: str(value) for name, value in given.items() if value is not None}
+    storage = _archive_config(options).storage
+    with (
+        closing(Progress("query", quiet=options.quiet)) as progress,
+        run_query(storage, options.sql, chosen, progress.tell, skips_damage=options.skip_damaged) as answer,
+    ):
+        progress.close()
+        for missing in answer.skipped:
+            complain(f"skipped: {missing}")
+        exit_code = NotWholeError.exit_code if answer.skipped else 0
+        if options.format == "text":
+            print_lines(table_lines(answer.columns, answer.rows))
+            return exit_code
+        doubled = sorted(name for name, count in Counter(answer.columns).items() if count > 1)
+        if doubled:
+            raise UsageError(f"two columns are called {', '.join(doubled)}; name them with AS, or take --format text")
+        for row in answer.rows:
+            text = json.dumps(dict(zip(answer.columns, row, strict=True)), ensure_ascii=False)
+            if not write(printable_json(text)):
+                break
+    return exit_code
+
+
+def show_config(options: argparse.Namespace) -> int:
+    from archiver.config import load_config
+    from archiver.kafka.settings import KafkaSettings
+    from archiver.reference import effective, yaml_lines
+
+    config = load_config(options.config)
+    if config.kafka:
+        KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    found = dict(effective(config))
+    if options.format == "json":
+        print_json(found)
+    else:
+        print_lines(yaml_lines(found))
+    return 0
+
+
+def print_config_reference(options: argparse.Namespace) -> int:
+    from archiver.kafka_keys import KAFKA_KEYS
+    from archiver.reference import keys, reference_page
+
+    if options.format == "json":
+        rows = [
+            {"key": row.key, "takes": row.kind, "default": row.default, "meaning": row.meaning}
+            for row in keys()
+            if row.key != "kafka.*"
+        ]
+        kafka = [
+            {"key": f"kafka.{key.name}", "takes": key.takes, "default": key.default, "meaning": key.describe()}
+            for key in KAFKA_KEYS
+        ]
+        print_json([*rows, *kafka])
+    else:
+        print_lines(reference_page().rstrip().splitlines())
+    return 0
+
+
+def _archive_config(options: argparse.Namespace) -> "ArchiverConfig":
+    from archiver.config import config_from_url, load_config
+
+    return load_config(options.config) if options.url is None else config_from_url(options.url)

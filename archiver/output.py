@@ -1,0 +1,52 @@
+"""What a user reads: results on standard output, complaints on standard error. The only module that prints."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+
+from archiver.errors import ArchiverError
+from archiver.printable import printable, printable_json
+
+
+def complain(problem: object) -> None:
+    from archiver.observe import writes_json
+
+    if writes_json():
+        logging.getLogger("archiver").error("%s", problem)
+        return
+    with suppress(OSError):  # nobody hears it, or the disk is full; the exit code says it, too
+        print(f"archiver: {printable(str(problem))}", file=sys.stderr)
+
+
+def print_line(line: str) -> bool:
+    """Print one line, whatever is in it: names of objects and topics come from elsewhere."""
+    return write(printable(line))
+
+
+def write(text: str, *, flush: bool = False) -> bool:
+    """Print as it is. False when nobody reads any more (`| head`): what is printed from then on is lost, and the exit code stays what it is."""
+    try:
+        print(text, flush=flush)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    except OSError as error:
+        raise cannot_be_written(error) from error
+    return True
+
+
+def cannot_be_written(error: OSError) -> ArchiverError:
+    return ArchiverError(f"the output could not be written: {error.strerror}; what is in the archive is whole")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        if not print_line(line):
+            return
+
+
+def print_json(value: object) -> None:
+    write("\n".join(printable_json(line) for line in json.dumps(value, indent=1).split("\n")))
