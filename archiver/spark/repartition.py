@@ -118,7 +118,8 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     wanted = [(task.target_topic, number) for number in range(partitions)]
     offsets = await client.offsets(wanted)
     start_offsets = tuple(offsets[which].high_watermark for which in wanted)
-    if any(start_offsets) and not task.appends:
+    # A run beside this one has put its claim before its first record: then they are no stranger's, and that claim holds.
+    if any(start_offsets) and not task.appends and stream.latest(task.target_topic_id) is None:
         raise StrangerError(
             f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {anew(task)}"
         )

@@ -223,7 +223,8 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
         identity = await patiently(lambda: init_producer_id(client))
         reach("producer.given")
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
-        if offsets.high_watermark and not task.appends:
+        # A run beside this one has put its claim before its first record: then they are no stranger's, and that claim holds.
+        if offsets.high_watermark and not task.appends and stream.latest(task.target_topic_id) is None:
             raise StrangerError(
                 f"someone else wrote {spell_count(offsets.high_watermark, 'record')} to the target before this restore did; {anew(task)}"
             )

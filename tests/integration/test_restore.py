@@ -4,6 +4,7 @@ import asyncio
 import gc
 import random
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,15 +15,17 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.kafka.admin
+import archiver.spark.repartition
 import archiver.spark.restore
 import archiver.spark.task
 from archiver.config import StorageConfig
 from archiver.control import settle_topic
 from archiver.errors import KafkaError, UsageError
+from archiver.job import RestoreResult
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
-from archiver.kafka.produce import Outcome, ProduceAnswer, produce
+from archiver.kafka.produce import Outcome, ProduceAnswer, ProducerIdentity, init_producer_id, produce
 from archiver.layout import Layout
 from archiver.restore_request import Retention
 from archiver.selection import TopicSelection
@@ -377,6 +380,39 @@ def test_two_runs_at_once_restore_each_record_once(
         assert list(pool.map(run, range(2))) == [[], []]
     assert len(meeting.senders) == 2
     assert on_target(java_oracle, broker, f"{topic}.back") == written
+
+
+@pytest.mark.parametrize("repartition", [None, 2])
+def test_a_run_that_was_overtaken_takes_no_one_for_a_stranger(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    repartition: int | None,
+) -> None:
+    """The other one claims, fills and ends between this one's look for a claim and its look at the target."""
+    written = archived(broker_41, topic, site, [300], records=100)
+    asked: dict[str, Any] = {"rename": [f"{topic}={topic}.back"], "repartition": repartition}
+    overtaken: list[RestoreResult] = []
+
+    async def slowly(client: KafkaClient) -> ProducerIdentity:
+        identity = await init_producer_id(client)
+        if not overtaken:
+            patch.undo()
+            overtaken.append(await asyncio.to_thread(site.restore, broker_41.bootstrap, **asked))
+        return identity
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (archiver.spark.task, archiver.spark.repartition):
+            patch.setattr(module, "init_producer_id", slowly)
+        result = site.restore(broker_41.bootstrap, **asked)
+    assert [one.errors for run in (result, *overtaken) for one in run.topics] == [(), ()]
+    found = on_target(java_oracle, broker_41, f"{topic}.back")
+    assert values_of(found) == values_of(written)
+
+
+def values_of(partitions: Partitions) -> Counter[bytes | None]:
+    return Counter(record.value for records in partitions.values() for record in records)
 
 
 def test_a_deleted_target_is_filled_again_under_the_same_id(
