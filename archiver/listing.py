@@ -166,7 +166,10 @@ def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool])
     each = [_Span(f"{prefix}{name}/", "", "") for name in chosen]
     if len(each) <= _FEW_DIRECTORIES or _are_large(store, each):
         return each
-    following = dict(zip(names, [f"{prefix}{name}/" for name in names[1:]], strict=False))
+    bounds = {
+        name: f"{prefix}{name}.{_LAST}" for name in names
+    }  # what sorts right before a directory, and what is in it
+    following = dict(zip(names, [bounds[name] for name in names[1:]], strict=False))
     spans: list[_Span] = []
     for chunk in _chunks(names):
         for wants, run in groupby(chunk, is_wanted.__getitem__):
@@ -174,7 +177,7 @@ def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool])
             if wants and not others:
                 spans.append(_Span(f"{prefix}{first}/", "", ""))
             elif wants:
-                spans.append(_Span(prefix, f"{prefix}{first}/", following.get(others[-1], "")))
+                spans.append(_Span(prefix, bounds[first], following.get(others[-1], "")))
     return spans
 
 

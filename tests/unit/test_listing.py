@@ -4,7 +4,7 @@ import string
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import archiver.listing
@@ -92,6 +92,11 @@ def test_large_topics_are_shared_out_and_nothing_beside_them(wanted: set[str]) -
     assert [name.removeprefix(LAYOUT.topics_prefix) for name in found.strangers] == ["t02/stray"] * ("t02" in wanted)
 
 
+# The key of a directory itself, which some tools put, is the bound between its neighbours and it.
+@example(
+    {SegmentKey(topic=name, partition=0, base=0) for name in ("A", "0A", "-", "Aa", "a", "0", "00", "0a")},
+    {"a@1/", "README"},
+)
 @settings(max_examples=25)
 @given(st.sets(segments, max_size=40), st.sets(strange))
 def test_ends_that_are_listed_together_are_those_of_each_partition(keys: set[SegmentKey], strangers: set[str]) -> None:
