@@ -25,6 +25,7 @@ from archiver.kafka.settings import KafkaSettings
 _POLL_S = 0.1  # between looks at a topic that comes or goes
 _MOST_CHANGES = 5_000  # in one request: topics, partitions and configs. A KRaft controller refuses 10,000
 BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
+_CREATION = "topic {} could not be created", "Create on topic {}, or on the cluster"
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -70,16 +71,24 @@ class KafkaAdmin:
 
         Returns the topics that were refused, and why; one that exists is.
         """
-        config = dict(configs or {})
         refused: dict[str, Refusal] = {}
-        for names in _portions({name: count + len(config) + 1 for name, count in partitions.items()}):
-            topics = [NewTopic(name, partitions[name], replication_factor, config=config) for name in names]
-            refused |= await self._refused(
-                self._admin.create_topics(topics),
-                "topic {} could not be created",
-                "Create on topic {}, or on the cluster",
-            )
-            await self._until_served(set(names) - refused.keys())
+        for topics in _new_topics(partitions, replication_factor, configs or {}):
+            refused |= await self._refused(self._admin.create_topics(topics), *_CREATION)
+            await self._until_served({topic.topic for topic in topics} - refused.keys())
+        return refused
+
+    async def refused_topics(
+        self,
+        partitions: Mapping[str, int],
+        *,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+    ) -> dict[str, Refusal]:
+        """Return which topics could not be created, and why, and create none. One that exists is not refused for that."""
+        refused: dict[str, Refusal] = {}
+        for topics in _new_topics(partitions, replication_factor, configs or {}):
+            answers = self._admin.create_topics(topics, validate_only=True)
+            refused |= await self._refused(answers, *_CREATION, spared=Code.TOPIC_ALREADY_EXISTS)
         return refused
 
     async def delete_topic(self, name: str) -> None:
@@ -156,13 +165,15 @@ class KafkaAdmin:
                 raise KafkaTemporaryError(f"{otherwise()} after {self._timeout_s:g} s; look at the brokers' logs")
             await self._sleep(_POLL_S)
 
-    async def _refused(self, futures: "Mapping[str, Future[Value]]", what: str, right: str) -> dict[str, Refusal]:
+    async def _refused(
+        self, futures: "Mapping[str, Future[Value]]", what: str, right: str, *, spared: Code = Code.NONE
+    ) -> dict[str, Refusal]:
         """Wait for the answers about topics. `what` and `right` have a place for the topic's name."""
         answers = await _gather(futures)
         return {
             name: _error(answer, what.format(name), right.format(name))
             for name, answer in answers.items()
-            if isinstance(answer, KafkaException)
+            if isinstance(answer, KafkaException) and answer.args[0].code() != spared
         }
 
 
@@ -175,6 +186,14 @@ async def _gather(futures: "Mapping[Key, Future[Value]]") -> dict[Key, Value | K
             raise answer
         found[key] = answer
     return found
+
+
+def _new_topics(
+    partitions: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+) -> Iterator[list[NewTopic]]:
+    """Spell requests."""
+    for names in _portions({name: count + len(configs) + 1 for name, count in partitions.items()}):
+        yield [NewTopic(name, partitions[name], replication_factor, config=dict(configs)) for name in names]
 
 
 def _resource(name: str, changes: Mapping[str, str | None]) -> ConfigResource:

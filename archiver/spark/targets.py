@@ -5,12 +5,13 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError, TopicGoneError, UsageError
 from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
@@ -68,6 +69,14 @@ class Verdict:
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+
+
+class _Creation(TypedDict):
+    """What an admin is asked for."""
+
+    partitions: Mapping[str, int]
+    replication_factor: int
+    configs: Configs
 
 
 @dataclass(slots=True)
@@ -144,7 +153,9 @@ class Targets:
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         look = await self._look(client, found, plans)
-        creation = await self._creation_problems(client, plans.keys() - look.plans.keys())
+        creation = await self._creation_problems(
+            client, {name: plan for name, plan in plans.items() if name not in look.plans}, look.purged
+        )
         return Verdict(problems=(*creation, *look.problems), doubts=tuple(look.doubts))
 
     async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
@@ -250,13 +261,28 @@ class Targets:
             told += limit_problems(plan, effective, now_ms, self._bootstrap_servers)
         return look
 
-    async def _creation_problems(self, client: KafkaClient, names: Collection[str]) -> list[str]:
-        """A topic that was purged must not turn out to be one that cannot be created."""
+    async def _creation_problems(
+        self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
+    ) -> list[str]:
+        """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
+        own = [_internal_problem(plan) for name, plan in plans.items() if name in INTERNAL_TOPICS - set(purged)]
         wanted = self._request.replication_factor or 0
-        brokers = len(await client.brokers()) if names and wanted > 0 else wanted
-        if wanted <= brokers:
-            return []
-        return [f"--replication-factor {wanted}: only {brokers} brokers of the target cluster are up; give a lower one"]
+        brokers = len(await client.brokers()) if plans and wanted > 0 else wanted
+        if wanted > brokers:
+            up = f"only {brokers} brokers of the target cluster are up; give a lower one"
+            return [*own, f"--replication-factor {wanted}: {up}"]
+        refused = await self._admin.refused_topics(**self._creation(plans))
+        for error in refused.values():
+            if isinstance(error, KafkaTemporaryError):
+                raise error
+        return [*own, *map(str, refused.values())]
+
+    def _creation(self, plans: Mapping[str, TopicPlan]) -> _Creation:
+        return _Creation(
+            partitions={name: plan.target_partitions for name, plan in plans.items()},
+            replication_factor=self._request.replication_factor or BROKER_DEFAULT,
+            configs={name: FILL_CONFIGS[name] for name in _FIRST_CONFIGS},
+        )
 
     # --- what is made
 
@@ -305,11 +331,7 @@ class Targets:
         left = list(names)
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
-            refused = await self._admin.create_topics(
-                {name: self._topics[name].target_partitions for name in left},
-                replication_factor=self._request.replication_factor or BROKER_DEFAULT,
-                configs={name: FILL_CONFIGS[name] for name in _FIRST_CONFIGS},
-            )
+            refused = await self._admin.create_topics(**self._creation({name: self._topics[name] for name in left}))
             reach("target.created")
             found = await client.describe_topics(left)
             left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
@@ -383,11 +405,15 @@ def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
     return len(described.partitions) == topic.target_partitions
 
 
+def _internal_problem(topic: TopicPlan) -> str:
+    return f"target topic {topic.target} is Kafka's own; restore under another name with --rename {topic.source}=NEW"
+
+
 def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
     name = topic.target
     used = [number for number, end in look.ends[name].items() if end]
     if described.is_internal:
-        yield f"target topic {name} is Kafka's own; restore under another name with --rename {topic.source}=NEW"
+        yield _internal_problem(topic)
     elif not _has_shape(topic, described):
         has = len(described.partitions)
         wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"

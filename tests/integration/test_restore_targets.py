@@ -31,7 +31,7 @@ from archiver.spark.claim import Claim, ClaimStream, RestoreNotes
 from archiver.spark.restore import TopicReport
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.target_limits import Count
-from tests.support.brokers import CACHE, KAFKA_41, Broker
+from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
@@ -584,6 +584,33 @@ def test_two_runs_at_once_purge_once(
         )
     assert [report.errors for report in reports] == [(), ()]
     assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
+
+
+def test_what_cannot_be_created_is_known_before_anything_is_purged(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    there, other = f"{topic}.there", f"{topic}.a_b"
+    archived(broker_41, topic, site, records_of(10))
+    archived(broker_41, f"{topic}.second", site, records_of(10))
+    strangers(broker_41, there, 5)
+    create_topic(broker_41.bootstrap, other)  # a name that Kafka takes for the same as a.b
+    rename = [f"{topic}={there}", f"{topic}.second={topic}.a.b"]
+    with pytest.raises(
+        TargetError, match=rf"a\.b could not be created.* existing topic: {other}; choose another name$"
+    ):
+        site.restore(broker_41.bootstrap, topics=f"{topic}.*", rename=rename, existing=Existing.PURGE)
+    assert log_of(broker_41, there) == (0, 5)
+
+
+def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
+    new_broker: StartBroker, topic: str, site: ArchiveSite
+) -> None:
+    fresh = new_broker()
+    archived(fresh, topic, site, records_of(10))
+    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+        with pytest.raises(TargetError, match=f"^target topic {name} is Kafka's own; restore under another name"):
+            site.restore(fresh.bootstrap, rename=[f"{topic}={name}"])
+    assert with_client(fresh.bootstrap, lambda client: client.describe_topics(None)).keys() == {topic}
 
 
 def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
