@@ -299,7 +299,7 @@ class _Restore:
         added = ",".join(f"{name}={value}" for name, value in sorted(archived.items()))
         taken_back = ",".join(name for name in RETENTION_KEYS if name not in archived)  # the cluster's own hold again
         return (
-            alter_command(self._job.kafka.bootstrap_servers, topic.target)
+            alter_command(self._job.kafka.for_tools(), topic.target)
             + (f" --add-config {added}" if added else "")
             + (f" --delete-config {taken_back}" if taken_back else "")
         )

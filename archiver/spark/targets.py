@@ -120,7 +120,7 @@ class Targets:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._admin = KafkaAdmin(kafka)
-        self._bootstrap_servers = kafka.bootstrap_servers
+        self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
         self._request = request
@@ -258,7 +258,7 @@ class Targets:
             plan = look.plans[name]
             # Before records are chosen only bounds are known, of all that there is to choose from.
             told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
-            told += limit_problems(plan, effective, now_ms, self._bootstrap_servers)
+            told += limit_problems(plan, effective, now_ms, self._cluster)
         return look
 
     async def _creation_problems(
