@@ -62,7 +62,7 @@ class TopicReport:
     retention_command: str  # empty when nothing is left to set
     is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
-    refusal: ArchiverError | None = None  # of the configs that it was to have in the end
+    refusal: ArchiverError | None = None  # of configs that it was to have in the end: of all, unless it is finished
     appends: bool = False  # behind records that were there; its configs are its own
     retention: str = ""  # that was set as archived, if that was asked for
     expiring: Count | None = None  # records that the brokers delete for it
@@ -268,16 +268,14 @@ class _Restore:
             name for name, mine in by_target.items() if not any(report.error for report in (*mine, *read_back[name]))
         }
         finishes = await self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
-        finished = self._targets.finished(topic_ids)
+        finished = set(self._targets.finished(topic_ids))
         return [
             TopicReport(
                 source=topic.source,
                 life=topic.life,
                 target=topic.target,
                 partitions=tuple(by_target[topic.target]),
-                retention_command=self._retention_command(topic)
-                if topic.target in whole and finish.refusal is None
-                else "",
+                retention_command=self._retention_command(topic) if topic.target in whole & finished else "",
                 is_finished=topic.target in finished,
                 refusal=finish.refusal,
                 left_out_configs=finish.left_out,

@@ -33,12 +33,14 @@ log = logging.getLogger(__name__)
 # What a topic is created with. Names that the broker may not have come later, once it has told which it has.
 _FIRST_CONFIGS = ("cleanup.policy", *RETENTION_KEYS)
 _LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
+_TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 _ROUNDS = 5
 _LOOKS = 300  # for half a minute
 _PAUSE_S = 0.1
 
 Claims = Mapping[str, Mapping[int, Claim]]  # topic -> partition -> claim
 Configs = Mapping[str, str]
+Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Finish:
     retention: str = ""  # that holds again, if it was to be set
     expiring: Count | None = None  # records that the brokers delete for it
     oversized: int = 0  # partitions of which they may delete the oldest records
-    refusal: ArchiverError | None = None  # of its configs: those of the filling still hold
+    refusal: ArchiverError | None = None  # of some of its configs, or of all: then those of the filling still hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,31 +188,49 @@ class Targets:
         ours = [name for name in unfinished if not self._topics[name].appends]
         known = await _known_configs(client, ours)
         changes = {name: _final_configs(self._topics[name], known, self._request.retention) for name in ours}
-        refused = await self._admin.alter_configs_of_topics(changes)
+        refused = await self._set_configs(changes)
         reach("finished.configured")
-        self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in refused})
-        left_out = {
-            name: tuple(sorted(self._topics[name].final_configs.keys() - known)) for name in ours if name not in refused
+        done = [name for name in ours if name not in refused or refused[name].keys() < changes[name].keys()]
+        self._notes.note_finished({name: unfinished[name] for name in unfinished if name in done or name not in ours})
+        finishes = {
+            name: Finish(
+                left_out=tuple(sorted(self._topics[name].final_configs.keys() - known)) if name in done else (),
+                refusal=_one_of(refused.get(name, {})),
+            )
+            for name in ours
         }
-        refusals = {name: Finish(refusal=error) for name, error in refused.items()}
         if self._request.retention is Retention.UNLIMITED:
-            return refusals | {name: Finish(left_out=names) for name, names in left_out.items()}
-        holding = await self._configs_that_hold(client, {name: changes[name] for name in left_out})
-        return refusals | {
-            name: self._finish_with_retention(name, names, holding[name]) for name, names in left_out.items()
-        }
+            return finishes
+        holding = await self._configs_that_hold(
+            client, {name: _without(changes[name], refused.get(name, ())) for name in done}
+        )
+        return finishes | {name: self._finish_with_retention(name, finishes[name], holding[name]) for name in done}
 
-    def _finish_with_retention(self, name: str, left_out: tuple[str, ...], configs: Configs) -> Finish:
-        return Finish(
-            left_out=left_out,
+    async def _set_configs(self, changes: Mapping[str, Changes]) -> dict[str, dict[str, ArchiverError]]:
+        """Set configs, and tell which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
+        refused: dict[str, dict[str, ArchiverError]] = {}
+        one_by_one: dict[str, Changes] = {}
+        for name, error in (await self._admin.alter_configs_of_topics(changes)).items():
+            refused[name] = {} if isinstance(error, KafkaError) else dict.fromkeys(changes[name], error)
+            if isinstance(error, KafkaError):
+                one_by_one[name] = changes[name]
+        for config in sorted({config for wanted in one_by_one.values() for config in wanted}):
+            some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
+            for name, error in (await self._admin.alter_configs_of_topics(some)).items():
+                refused[name][config] = error
+        left = {name: dict.fromkeys(_TAKEN_BACK & refused[name].keys()) for name in one_by_one}
+        await self._admin.alter_configs_of_topics(left)  # of those, too, nothing may stay as it was for the filling
+        return refused
+
+    def _finish_with_retention(self, name: str, finish: Finish, configs: Configs) -> Finish:
+        return replace(
+            finish,
             retention=",".join(f"{key}={configs[key]}" for key in RETENTION_KEYS if key in configs),
             expiring=expiring_records(self._topics[name], configs, self._clock_ms()),
             oversized=oversized_partitions(self._topics[name], configs),
         )
 
-    async def _configs_that_hold(
-        self, client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]]
-    ) -> dict[str, Configs]:
+    async def _configs_that_hold(self, client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
         if not changes:
             return {}
         await until_told(client, changes, _leaders(await client.describe_topics(changes)))
@@ -401,6 +421,16 @@ def _target(plan: TopicPlan, topic_id: str, look: _Look) -> Target:
     )
 
 
+def _without(changes: Changes, names: Collection[str]) -> Changes:
+    return {name: value for name, value in changes.items() if name not in names}
+
+
+def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
+    """Tell of all that was refused in one error."""
+    errors = {str(error): error for error in refused.values()}
+    return KafkaError("; ".join(errors)) if len(errors) > 1 else next(iter(errors.values()), None)
+
+
 def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
     return len(described.partitions) == topic.target_partitions
 
@@ -462,7 +492,7 @@ def _known_of(configs: Mapping[str, str], known: Collection[str]) -> dict[str, s
     return {name: value for name, value in configs.items() if name in known}
 
 
-def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> dict[str, str | None]:
+def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
     """Set what was archived, and take back what only the fill needed; retention stays unlimited, unless it is to be set, too."""
     kept = RETENTION_KEYS if retention is Retention.UNLIMITED else ()
     taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)

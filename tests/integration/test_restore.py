@@ -305,14 +305,31 @@ def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, to
         topic_id=found.topic_id,
         cluster_id=with_client(broker_41.bootstrap, lambda client: client.cluster_id()),
         partitions=1,
-        configs={"remote.storage.enable": "true"},  # which the broker knows, and is not set up for
+        # The first of them the broker knows, and is not set up for; the second was allowed before 4.0.
+        configs={
+            "remote.storage.enable": "true",
+            "segment.bytes": "1000",
+            "cleanup.policy": "compact",
+            "segment.ms": "5000",
+        },
     )
-    for _ in range(2):
-        reports = site.restore(broker_41.bootstrap, patterns=((f"({topic}.*)", r"\1.back"),)).topics
-        assert [one.errors for one in reports] == [(), ()]
-        assert [(one.source, one.is_finished) for one in reports] == [(topic, False), (other, True)]
-        assert "remote" in str(reports[0].refusal)
-        assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "delete"
+    patterns = ((f"({topic}.*)", r"\1.back"),)
+    first, second = site.restore(broker_41.bootstrap, patterns=patterns).topics
+    assert (first.errors, second.errors, second.refusal) == ((), (), None)
+    assert [(one.source, one.is_finished) for one in (first, second)] == [(topic, True), (other, True)]
+    assert first.refusal is not None
+    assert (first.refusal.exit_code, str(first.refusal).count(f"{topic}.back could not be set")) == (1, 2)
+    assert "1000 for configuration segment.bytes" in str(first.refusal)
+    assert first.retention_command.endswith("--delete-config retention.ms,retention.bytes")
+    # What it does take it has, and nothing is left of the filling but retention.
+    kept = {"cleanup.policy": "compact", "segment.ms": "5000", "retention.ms": "-1", "retention.bytes": "-1"}
+    assert configs_of(broker_41, f"{topic}.back", own=True) == kept
+    # From then on they are the user's.
+    admin = KafkaAdmin(settings_of(broker_41.bootstrap))
+    asyncio.run(admin.alter_topic_configs(f"{topic}.back", set_to={"segment.ms": "7000"}))
+    again, _ = site.restore(broker_41.bootstrap, patterns=patterns).topics
+    assert (again.refusal, again.is_finished) == (None, True)
+    assert configs_of(broker_41, f"{topic}.back", own=True) == kept | {"segment.ms": "7000"}
 
 
 def test_a_rerun_keeps_what_the_user_has_changed_since(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
