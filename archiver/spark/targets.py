@@ -444,7 +444,7 @@ def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -
     used = [number for number, end in look.ends[name].items() if end]
     if described.is_internal:
         yield _internal_problem(topic)
-    elif not _has_shape(topic, described):
+    elif not _has_shape(topic, described) and not look.is_verified(name):  # partitions that came later are the user's
         has = len(described.partitions)
         wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
         by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""

@@ -32,7 +32,14 @@ from tests.support.brokers import Broker
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, produce_values, settings_of, with_client
+from tests.support.kafka_topics import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    produce_values,
+    settings_of,
+    with_client,
+)
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode
@@ -290,6 +297,23 @@ def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
     ]
     assert configs_of(broker_41, f"{topic}.back") == before
     assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
+
+
+def test_partitions_that_a_finished_target_got_since_are_the_users(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    for name in (topic, f"{topic}.other"):
+        archived(broker_41, name, site, [20])
+    request: dict[str, Any] = {"topics": f"{topic}.*", "patterns": ((r"(.*)", r"\1.back"),)}
+    site.restore(broker_41.bootstrap, **request)
+    add_partitions(broker_41.bootstrap, f"{topic}.back", 3)
+    produce_values(broker_41.bootstrap, f"{topic}.back", [b"new"], 2)
+    delete_topic(broker_41.bootstrap, f"{topic}.other.back")
+    done = [
+        (one.records, one.errors, one.is_finished)
+        for one in site.restore(broker_41.bootstrap, reads_again=True, **request).topics
+    ]
+    assert done == [(20, (), True)] * 2
 
 
 def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
