@@ -103,7 +103,9 @@ def run_task(task: RestoreTask) -> TaskReport:
 def failed(target_topic: str, partition: int, error: Exception, where: str) -> TaskReport:
     """Report what kept a partition from being restored."""
     ours = as_ours(error, where)
-    text = f"{where}: {error}" if ours is error else str(ours)
+    text = str(ours)
+    if ours is error and not text.startswith((f"{where}: ", f"{where} ")):  # some begin with it
+        text = f"{where}: {text}"
     return TaskReport(target_topic=target_topic, partition=partition, error=text, exit_code=ours.exit_code)
 
 
