@@ -116,9 +116,11 @@ class _Restore:
         self._pace = Pace()
 
     def run(
-        self, waves_asked: Iterable[Wave], start_spark: Callable[[], SparkContext]
+        self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
     ) -> tuple[list[TopicReport], float]:
         # 1. refuse what cannot go well, before anything is changed for it
+        for wave in waves_asked[1:]:
+            asyncio.run(self._targets.check_names(wave))
         waves = filter(None, (self._planned(wave, start_spark) for wave in waves_asked))
         first = next(waves, None)
         if first is None:

@@ -165,6 +165,12 @@ class Targets:
         self._topics |= {topic.target: topic for topic in topics}
         _Look(problems=list((await self.judge(client, topics)).problems)).refuse()
 
+    async def check_names(self, wave: Mapping[str, str]) -> None:
+        """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError."""
+        problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
+        problems += await self._refused_creations(dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        _Look(problems=problems).refuse()
+
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
         found, look = await self._stand(client, names)
@@ -285,21 +291,28 @@ class Targets:
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
     ) -> list[str]:
         """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
-        own = [_internal_problem(plan) for name, plan in plans.items() if name in INTERNAL_TOPICS - set(purged)]
+        own = [
+            _internal_problem(plan.source, name)
+            for name, plan in plans.items()
+            if name in INTERNAL_TOPICS and name not in purged
+        ]
         wanted = self._request.replication_factor or 0
         brokers = len(await client.brokers()) if plans and wanted > 0 else wanted
         if wanted > brokers:
             up = f"only {brokers} brokers of the target cluster are up; give a lower one"
             return [*own, f"--replication-factor {wanted}: {up}"]
-        refused = await self._admin.refused_topics(**self._creation(plans))
+        return [*own, *await self._refused_creations(_partitions_of(plans))]
+
+    async def _refused_creations(self, partitions: Mapping[str, int]) -> list[str]:
+        refused = await self._admin.refused_topics(**self._creation(partitions))
         for error in refused.values():
             if isinstance(error, KafkaTemporaryError):
                 raise error
-        return [*own, *map(str, refused.values())]
+        return [str(error) for error in refused.values()]
 
-    def _creation(self, plans: Mapping[str, TopicPlan]) -> _Creation:
+    def _creation(self, partitions: Mapping[str, int]) -> _Creation:
         return _Creation(
-            partitions={name: plan.target_partitions for name, plan in plans.items()},
+            partitions=partitions,
             replication_factor=self._request.replication_factor or BROKER_DEFAULT,
             configs={name: FILL_CONFIGS[name] for name in _FIRST_CONFIGS},
         )
@@ -351,7 +364,9 @@ class Targets:
         left = list(names)
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
-            refused = await self._admin.create_topics(**self._creation({name: self._topics[name] for name in left}))
+            refused = await self._admin.create_topics(
+                **self._creation(_partitions_of({name: self._topics[name] for name in left}))
+            )
             reach("target.created")
             found = await client.describe_topics(left)
             left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
@@ -435,15 +450,19 @@ def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
     return len(described.partitions) == topic.target_partitions
 
 
-def _internal_problem(topic: TopicPlan) -> str:
-    return f"target topic {topic.target} is Kafka's own; restore under another name with --rename {topic.source}=NEW"
+def _partitions_of(plans: Mapping[str, TopicPlan]) -> dict[str, int]:
+    return {name: plan.target_partitions for name, plan in plans.items()}
+
+
+def _internal_problem(source: str, target: str) -> str:
+    return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
 
 
 def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
     name = topic.target
     used = [number for number, end in look.ends[name].items() if end]
     if described.is_internal:
-        yield _internal_problem(topic)
+        yield _internal_problem(topic.source, name)
     elif not _has_shape(topic, described) and not look.is_verified(name):  # partitions that came later are the user's
         has = len(described.partitions)
         wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+import archiver.restore_request
 import archiver.spark.claim
 import archiver.spark.restore
 import archiver.spark.targets
@@ -586,20 +587,23 @@ def test_two_runs_at_once_purge_once(
     assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
 
 
+@pytest.mark.parametrize("first_topics", [16, 1], ids=["one wave", "later wave"])
 def test_what_cannot_be_created_is_known_before_anything_is_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
 ) -> None:
+    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", first_topics)
     there, other = f"{topic}.there", f"{topic}.a_b"
-    archived(broker_41, topic, site, records_of(10))
-    archived(broker_41, f"{topic}.second", site, records_of(10))
+    for name in (topic, f"{topic}.1", f"{topic}.2"):
+        archived(broker_41, name, site, records_of(10))
     strangers(broker_41, there, 5)
     create_topic(broker_41.bootstrap, other)  # a name that Kafka takes for the same as a.b
-    rename = [f"{topic}={there}", f"{topic}.second={topic}.a.b"]
+    rename = [f"{topic}={there}", f"{topic}.1={topic}.new", f"{topic}.2={topic}.a.b"]
     with pytest.raises(
         TargetError, match=rf"a\.b could not be created.* existing topic: {other}; choose another name$"
     ):
         site.restore(broker_41.bootstrap, topics=f"{topic}.*", rename=rename, existing=Existing.PURGE)
     assert log_of(broker_41, there) == (0, 5)
+    assert keys_in(site.bucket, "control/restores/") == []
 
 
 def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
