@@ -25,7 +25,6 @@ from archiver.kafka.settings import KafkaSettings
 _POLL_S = 0.1  # between looks at a topic that comes or goes
 _MOST_CHANGES = 5_000  # in one request: topics, partitions and configs. A KRaft controller refuses 10,000
 BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
-_CREATION = "topic {} could not be created", "Create on topic {}, or on the cluster"
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -45,7 +44,8 @@ class KafkaAdmin:
         self._clock = clock
         self._sleep = sleep
         # Its own log lines would go to stderr in a format of their own; what matters comes back as an exception.
-        self._admin = AdminClient({**settings.for_confluent(), "log_level": 2})
+        self._properties = {**settings.for_confluent(), "log_level": 2}
+        self._admin = AdminClient(self._properties)
 
     async def create_topic(
         self,
@@ -73,7 +73,7 @@ class KafkaAdmin:
         """
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(partitions, replication_factor, configs or {}):
-            refused |= await self._refused(self._admin.create_topics(topics), *_CREATION)
+            refused |= await self._refused_to_create(topics)
             await self._until_served({topic.topic for topic in topics} - refused.keys())
         return refused
 
@@ -87,9 +87,18 @@ class KafkaAdmin:
         """Return which topics could not be created, and why, and create none. One that exists is not refused for that."""
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(partitions, replication_factor, configs or {}):
-            answers = self._admin.create_topics(topics, validate_only=True)
-            refused |= await self._refused(answers, *_CREATION, spared=Code.TOPIC_ALREADY_EXISTS)
+            refused |= await self._refused_to_create(topics, validate_only=True)
         return refused
+
+    async def _refused_to_create(self, topics: list[NewTopic], *, validate_only: bool = False) -> dict[str, Refusal]:
+        """Brokers do what is asked, and then hold the connection back for as long as a quota of changes wants: give it one of its own."""
+        admin = AdminClient(self._properties)
+        return await self._refused(
+            admin.create_topics(topics, validate_only=validate_only),
+            "topic {} could not be created",
+            "Create on topic {}, or on the cluster",
+            spared=Code.TOPIC_ALREADY_EXISTS if validate_only else Code.NONE,
+        )
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when it is gone. One that does not exist is an error."""
