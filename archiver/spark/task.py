@@ -326,7 +326,7 @@ async def _send_from(
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
         _stream_of(store, task).note_skipped(claim, part.object_key)
-        missing.append(f"{part}: {error}")
+        missing.append(part.tell(error))
 
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
     batches = _encode(frames, claim.identity, index, totals, task)
