@@ -196,7 +196,7 @@ class Targets:
         changes = {name: _final_configs(self._topics[name], known, self._request.retention) for name in ours}
         refused = await self._set_configs(changes)
         reach("finished.configured")
-        done = [name for name in ours if name not in refused or refused[name].keys() < changes[name].keys()]
+        done = [name for name in ours if _is_done(changes[name], refused.get(name, {}))]
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name in done or name not in ours})
         finishes = {
             name: Finish(
@@ -440,10 +440,18 @@ def _without(changes: Changes, names: Collection[str]) -> Changes:
     return {name: value for name, value in changes.items() if name not in names}
 
 
+def _is_done(changes: Changes, refused: Mapping[str, ArchiverError]) -> bool:
+    """Tell whether all is set that will ever be: a value that was refused once is refused again."""
+    later = any(isinstance(error, KafkaTemporaryError) for error in refused.values())
+    return not refused or (len(refused) < len(changes) and not later)
+
+
 def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
     """Tell of all that was refused in one error."""
     errors = {str(error): error for error in refused.values()}
-    return KafkaError("; ".join(errors)) if len(errors) > 1 else next(iter(errors.values()), None)
+    if len(errors) < 2 or any(error.retriable for error in errors.values()):
+        return max(errors.values(), key=lambda error: error.retriable, default=None)
+    return KafkaError("; ".join(errors))
 
 
 def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:

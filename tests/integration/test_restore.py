@@ -18,9 +18,10 @@ import archiver.spark.restore
 import archiver.spark.task
 from archiver.config import StorageConfig
 from archiver.control import settle_topic
-from archiver.errors import KafkaError, UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import Outcome, ProduceAnswer, produce
 from archiver.layout import Layout
@@ -316,26 +317,31 @@ def test_partitions_that_a_finished_target_got_since_are_the_users(
     assert done == [(20, (), True)] * 2
 
 
-def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    other = f"{topic}.other"
-    for name in (topic, other):
-        archived(broker_41, name, site, [20])
+def settle_configs(broker: Broker, topic: str, site: ArchiveSite, configs: Mapping[str, str]) -> None:
+    """Have the archive remember these configs of a topic."""
     store, prefix = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-    found = with_client(broker_41.bootstrap, lambda client: client.describe_topics([topic]))[topic]
+    found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic]
     settle_topic(
         store,
         Layout(prefix),
         topic=topic,
         topic_id=found.topic_id,
-        cluster_id=with_client(broker_41.bootstrap, lambda client: client.cluster_id()),
+        cluster_id=with_client(broker.bootstrap, lambda client: client.cluster_id()),
         partitions=1,
-        # The first of them the broker knows, and is not set up for; the second was allowed before 4.0.
-        configs={
-            "remote.storage.enable": "true",
-            "segment.bytes": "1000",
-            "cleanup.policy": "compact",
-            "segment.ms": "5000",
-        },
+        configs=configs,
+    )
+
+
+def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    other = f"{topic}.other"
+    for name in (topic, other):
+        archived(broker_41, name, site, [20])
+    # The first of them the broker knows, and is not set up for; the second was allowed before 4.0.
+    settle_configs(
+        broker_41,
+        topic,
+        site,
+        {"remote.storage.enable": "true", "segment.bytes": "1000", "cleanup.policy": "compact", "segment.ms": "5000"},
     )
     patterns = ((f"({topic}.*)", r"\1.back"),)
     first, second = site.restore(broker_41.bootstrap, patterns=patterns).topics
@@ -354,6 +360,28 @@ def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, to
     again, _ = site.restore(broker_41.bootstrap, patterns=patterns).topics
     assert (again.refusal, again.is_finished) == (None, True)
     assert configs_of(broker_41, f"{topic}.back", own=True) == kept | {"segment.ms": "7000"}
+
+
+def test_configs_that_may_be_taken_later_are_set_by_the_same_command(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived(broker_41, topic, site, [20])
+    settle_configs(broker_41, topic, site, {"segment.bytes": "1000", "segment.ms": "5000"})
+    alter = KafkaAdmin.alter_configs_of_topics
+
+    async def refuse_one(admin: KafkaAdmin, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, Refusal]:
+        if {"segment.ms": "5000"} in changes.values():
+            return {name: KafkaTemporaryError("the controller moves") for name in changes}
+        return await alter(admin, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaAdmin, "alter_configs_of_topics", refuse_one)
+        (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert report.refusal is not None
+    assert (report.is_finished, report.refusal.exit_code, str(report.refusal)) == (False, 4, "the controller moves")
+    (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert (report.is_finished, report.refusal is not None and report.refusal.exit_code) == (True, 1)
+    assert configs_of(broker_41, f"{topic}.back", own=True)["segment.ms"] == "5000"
 
 
 def test_a_rerun_keeps_what_the_user_has_changed_since(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
