@@ -42,6 +42,7 @@ Value = TypeVar("Value")
 _PRODUCE_TIMEOUT_MS = 30_000
 ATTEMPTS = 60
 PAUSE_S = 0.5
+_CREDIT_S = 1.0
 CREATE_TIME = 0
 
 
@@ -385,13 +386,17 @@ class Pace:
 
     def __init__(self, rate_bytes: int) -> None:
         self._rate_bytes = rate_bytes
-        self._free_at_s = 0.0
+        self._free_at_s: float | None = None  # before the first
 
     async def wait_for(self, size: int) -> None:
-        """Wait before so many bytes go for as long as they take: of many small tasks each sends but once."""
+        """Wait before so many bytes go for as long as they take: of many small tasks each sends but once.
+
+        What it takes to make and send them counts, unless that is long: after an outage nobody may hurry.
+        """
         if self._rate_bytes:
             now_s = asyncio.get_running_loop().time()
-            self._free_at_s = max(self._free_at_s, now_s) + size / self._rate_bytes
+            begun_s = now_s if self._free_at_s is None else max(self._free_at_s, now_s - _CREDIT_S)
+            self._free_at_s = begun_s + size / self._rate_bytes
             await asyncio.sleep(self._free_at_s - now_s)
 
 
