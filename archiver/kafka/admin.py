@@ -83,14 +83,20 @@ class KafkaAdmin:
         *,
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
+        only: Code | None = None,
     ) -> dict[str, Refusal]:
-        """Return which topics could not be created, and why, and create none. One that exists is not refused for that."""
+        """Return which topics could not be created, and why, and create none. One that exists is not refused for that.
+
+        `only`: what else would be a reason is none.
+        """
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(partitions, replication_factor, configs or {}):
-            refused |= await self._refused_to_create(topics, validate_only=True)
+            refused |= await self._refused_to_create(topics, validate_only=True, only=only)
         return refused
 
-    async def _refused_to_create(self, topics: list[NewTopic], *, validate_only: bool = False) -> dict[str, Refusal]:
+    async def _refused_to_create(
+        self, topics: list[NewTopic], *, validate_only: bool = False, only: Code | None = None
+    ) -> dict[str, Refusal]:
         """Brokers do what is asked, and then hold the connection back for as long as a quota of changes wants: give it one of its own."""
         admin = AdminClient(self._properties)
         return await self._refused(
@@ -98,6 +104,7 @@ class KafkaAdmin:
             "topic {} could not be created",
             "Create on topic {}, or on the cluster",
             spared=Code.TOPIC_ALREADY_EXISTS if validate_only else Code.NONE,
+            only=only,
         )
 
     async def delete_topic(self, name: str) -> None:
@@ -175,14 +182,22 @@ class KafkaAdmin:
             await self._sleep(_POLL_S)
 
     async def _refused(
-        self, futures: "Mapping[str, Future[Value]]", what: str, right: str, *, spared: Code = Code.NONE
+        self,
+        futures: "Mapping[str, Future[Value]]",
+        what: str,
+        right: str,
+        *,
+        spared: Code = Code.NONE,
+        only: Code | None = None,
     ) -> dict[str, Refusal]:
         """Wait for the answers about topics. `what` and `right` have a place for the topic's name."""
         answers = await _gather(futures)
         return {
             name: _error(answer, what.format(name), right.format(name))
             for name, answer in answers.items()
-            if isinstance(answer, KafkaException) and answer.args[0].code() != spared
+            if isinstance(answer, KafkaException)
+            and answer.args[0].code() != spared
+            and only in {None, answer.args[0].code()}
         }
 
 

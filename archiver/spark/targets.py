@@ -12,6 +12,7 @@ from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
@@ -301,7 +302,14 @@ class Targets:
         if wanted > brokers:
             up = f"only {brokers} brokers of the target cluster are up; give a lower one"
             return [*own, f"--replication-factor {wanted}: {up}"]
-        return [*own, *await self._refused_creations(_partitions_of(plans))]
+        problems = [*own, *await self._refused_creations(_partitions_of(plans))]
+        if (
+            purged and not problems
+        ):  # their names are taken: under another one the cluster tells whether it has brokers enough
+            creation = self._creation({f"archiver-{self._notes.restore_id}": 1})
+            refused = await self._admin.refused_topics(**creation, only=Code.INVALID_REPLICATION_FACTOR)
+            problems = [f"target topic {min(purged)} is not purged: {error}" for error in refused.values()]
+        return problems
 
     async def _refused_creations(self, partitions: Mapping[str, int]) -> list[str]:
         refused = await self._admin.refused_topics(**self._creation(partitions))

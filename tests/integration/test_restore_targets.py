@@ -606,6 +606,19 @@ def test_what_cannot_be_created_is_known_before_anything_is_purged(
     assert keys_in(site.bucket, "control/restores/") == []
 
 
+def test_nothing_is_purged_while_too_few_brokers_are_up_to_make_it_anew(
+    new_broker: StartBroker, topic: str, site: ArchiveSite
+) -> None:
+    broker = new_broker(**{"default.replication.factor": "3"})
+    archived(broker, topic, site, records_of(10))
+    strangers(broker, f"{topic}.back", 5)
+    (line,) = refused(site, broker, topic, existing=Existing.PURGE)
+    assert line.startswith(f"target topic {topic}.back is not purged: ")
+    assert "INVALID_REPLICATION_FACTOR" in line
+    assert log_of(broker, f"{topic}.back") == (0, 5)
+    assert restored(site, broker, topic, existing=Existing.PURGE, replication_factor=1).records == 10
+
+
 def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
     new_broker: StartBroker, topic: str, site: ArchiveSite
 ) -> None:
