@@ -134,7 +134,6 @@ def _add_chosen_records(restore: "argparse._ArgumentGroup") -> None:
     _add_times(restore)
     restore.add_argument(
         "--where",
-        default="",
         metavar="SQL",
         help="only records for which this holds: a predicate of Spark SQL over topic, partition, offset, timestamp,"
         " timestampMs, timestampType, key, value, headers",

@@ -302,6 +302,13 @@ def _preview_restore(options: argparse.Namespace) -> int:
     return NotWholeError.exit_code if found.problems or found.missing else 0
 
 
+def _predicate(text: str) -> str:
+    """Refuse what a script makes of a variable that is not set: everything would come back."""
+    if not text.strip():
+        raise ValueError("is empty; give a predicate, or leave it out to have all records")
+    return text
+
+
 def _restore_request(options: argparse.Namespace) -> "RestoreRequest":
     from archiver.config import parse_moment_ms
     from archiver.restore_request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
@@ -329,7 +336,7 @@ def _restore_request(options: argparse.Namespace) -> "RestoreRequest":
             from_ms=from_ms,
             until_ms=until_ms,
         ),
-        where=options.where,
+        where=parsed("--where", options.where, _predicate) or "",
         is_latest_per_key=options.latest_per_key,
         existing=Existing(options.existing),
         retention=Retention(options.retention),

@@ -381,23 +381,30 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
         f" {result.seconds:.1f} s with Spark's start"
     )
     for topic in topics:
-        if topic.refusal is not None:
-            yield f"{topic.target}: all of it is there; its configs are still those of the filling, and nothing in it expires"
-        elif not topic.is_finished and topic.appends:
-            yield f"{topic.target}: not whole; what was there before is still there, and its configs are its own"
-        elif not topic.is_finished:
-            yield f"{topic.target}: not whole; its configs are still those of the filling, and nothing in it expires"
-        if topic.left_out_configs:
-            yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
-        if topic.retention_command:
-            yield f"{topic.target}: retention is unlimited, so that nothing restored expires. To set what was archived:"
-            yield f"  {topic.retention_command}"
-        if topic.expiring is not None:
-            older = f"the brokers delete {topic.expiring} of the restored records, which are older"
-            yield f"{topic.target}: {topic.retention} is set, as was archived; {older if topic.expiring else 'no restored record is older'}"
-        if topic.oversized:
-            larger = spell_count(topic.oversized, "partition")
-            yield f"{topic.target}: {larger} may be larger than that; the brokers then delete the oldest records there"
+        yield from _configs_lines(topic)
+
+
+def _configs_lines(topic: "TopicReport") -> Iterator[str]:
+    """Tell which configs it has now, and what is left to set."""
+    if topic.refusal is not None and topic.is_finished:
+        yield f"{topic.target}: all of it is there, with the configs that were archived, but for those that this cluster refused"
+    elif topic.refusal is not None:
+        yield f"{topic.target}: all of it is there; its configs are still those of the filling, and nothing in it expires"
+    elif not topic.is_finished and topic.appends:
+        yield f"{topic.target}: not whole; what was there before is still there, and its configs are its own"
+    elif not topic.is_finished:
+        yield f"{topic.target}: not whole; its configs are still those of the filling, and nothing in it expires"
+    if topic.left_out_configs:
+        yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
+    if topic.retention_command:
+        yield f"{topic.target}: retention is unlimited, so that nothing restored expires. To set what was archived:"
+        yield f"  {topic.retention_command}"
+    if topic.expiring is not None:
+        older = f"the brokers delete {topic.expiring} of the restored records, which are older"
+        yield f"{topic.target}: {topic.retention} is set, as was archived; {older if topic.expiring else 'no restored record is older'}"
+    if topic.oversized:
+        larger = spell_count(topic.oversized, "partition")
+        yield f"{topic.target}: {larger} may be larger than that; the brokers then delete the oldest records there"
 
 
 def packed_row(packed: "PackedEnvironment") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from archiver.layout import is_restore_id, is_topic_name
 from archiver.selection import WHOLE, TopicSelection
 
 _FIRST_TOPICS: Final = 16  # enough to keep the cores busy while the others are planned
+_MOST_REPLICAS: Final = 2**15 - 1  # that the protocol can ask for
 _MOST_PARTITIONS: Final = 10_000  # of one topic: each takes memory of every task
 _MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and whoever consumes a batch may hold all of it
 BATCH_BYTES: Final = 4_000_000  # uncompressed: each batch costs client and broker as much as 200 KB of records do
@@ -62,8 +63,8 @@ class RestoreRequest:
     def __post_init__(self) -> None:
         for option, pattern in (("--topics", self.topics), ("--first", self.first)):
             _check_pattern(option, pattern)
-        if self.replication_factor is not None and not 1 <= self.replication_factor < 2**15:
-            raise UsageError(f"--replication-factor {self.replication_factor}: must be 1 or more")
+        if self.replication_factor is not None and not 1 <= self.replication_factor <= _MOST_REPLICAS:
+            raise UsageError(f"--replication-factor {self.replication_factor}: must be 1 to {_MOST_REPLICAS:,}")
         if self.repartition is not None and not 1 <= self.repartition <= _MOST_PARTITIONS:
             raise UsageError(f"--repartition {self.repartition}: must be 1 to {_MOST_PARTITIONS:,}")
         if not 1 <= self.batch_bytes <= _MOST_BATCH_BYTES:

@@ -93,14 +93,14 @@ def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
     return max(1, int((most_batch_bytes(configs) - _REPACKED_OVERHEAD_BYTES) * _WORST_CODEC))
 
 
-def alter_command(bootstrap_servers: str, topic: str) -> str:
-    """Spell the beginning of the command with which an operator changes a topic's configs."""
-    return f"kafka-configs.sh --bootstrap-server {bootstrap_servers} --entity-type topics --entity-name {topic} --alter"
+def alter_command(cluster: str, topic: str) -> str:
+    """Spell the beginning of the command with which an operator changes a topic's configs; `cluster` is its options for that."""
+    return f"kafka-configs.sh {cluster} --entity-type topics --entity-name {topic} --alter"
 
 
-def limit_problems(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, bootstrap_servers: str) -> list[str]:
+def limit_problems(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: str) -> list[str]:
     """Tell what the topic would not leave as it was, a line for each config that does it."""
-    alter = alter_command(bootstrap_servers, topic.target)
+    alter = alter_command(cluster, topic.target)
     return [
         f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
         f" `{alter} --add-config {found.name}={found.harmless}`, or restore into another topic with"

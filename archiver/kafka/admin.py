@@ -44,7 +44,8 @@ class KafkaAdmin:
         self._clock = clock
         self._sleep = sleep
         # Its own log lines would go to stderr in a format of their own; what matters comes back as an exception.
-        self._admin = AdminClient({**settings.for_confluent(), "log_level": 2})
+        self._properties = {**settings.for_confluent(), "log_level": 2}
+        self._admin = AdminClient(self._properties)
 
     async def create_topic(
         self,
@@ -70,17 +71,41 @@ class KafkaAdmin:
 
         Returns the topics that were refused, and why; one that exists is.
         """
-        config = dict(configs or {})
         refused: dict[str, Refusal] = {}
-        for names in _portions({name: count + len(config) + 1 for name, count in partitions.items()}):
-            topics = [NewTopic(name, partitions[name], replication_factor, config=config) for name in names]
-            refused |= await self._refused(
-                self._admin.create_topics(topics),
-                "topic {} could not be created",
-                "Create on topic {}, or on the cluster",
-            )
-            await self._until_served(set(names) - refused.keys())
+        for topics in _new_topics(partitions, replication_factor, configs or {}):
+            refused |= await self._refused_to_create(topics)
+            await self._until_served({topic.topic for topic in topics} - refused.keys())
         return refused
+
+    async def refused_topics(
+        self,
+        partitions: Mapping[str, int],
+        *,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        only: Code | None = None,
+    ) -> dict[str, Refusal]:
+        """Return which topics could not be created, and why, and create none. One that exists is not refused for that.
+
+        `only`: what else would be a reason is none.
+        """
+        refused: dict[str, Refusal] = {}
+        for topics in _new_topics(partitions, replication_factor, configs or {}):
+            refused |= await self._refused_to_create(topics, validate_only=True, only=only)
+        return refused
+
+    async def _refused_to_create(
+        self, topics: list[NewTopic], *, validate_only: bool = False, only: Code | None = None
+    ) -> dict[str, Refusal]:
+        """Brokers do what is asked, and then hold the connection back for as long as a quota of changes wants: give it one of its own."""
+        admin = AdminClient(self._properties)
+        return await self._refused(
+            admin.create_topics(topics, validate_only=validate_only),
+            "topic {} could not be created",
+            "Create on topic {}, or on the cluster",
+            spared=Code.TOPIC_ALREADY_EXISTS if validate_only else Code.NONE,
+            only=only,
+        )
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when it is gone. One that does not exist is an error."""
@@ -156,13 +181,23 @@ class KafkaAdmin:
                 raise KafkaTemporaryError(f"{otherwise()} after {self._timeout_s:g} s; look at the brokers' logs")
             await self._sleep(_POLL_S)
 
-    async def _refused(self, futures: "Mapping[str, Future[Value]]", what: str, right: str) -> dict[str, Refusal]:
+    async def _refused(
+        self,
+        futures: "Mapping[str, Future[Value]]",
+        what: str,
+        right: str,
+        *,
+        spared: Code = Code.NONE,
+        only: Code | None = None,
+    ) -> dict[str, Refusal]:
         """Wait for the answers about topics. `what` and `right` have a place for the topic's name."""
         answers = await _gather(futures)
         return {
             name: _error(answer, what.format(name), right.format(name))
             for name, answer in answers.items()
             if isinstance(answer, KafkaException)
+            and answer.args[0].code() != spared
+            and only in {None, answer.args[0].code()}
         }
 
 
@@ -175,6 +210,14 @@ async def _gather(futures: "Mapping[Key, Future[Value]]") -> dict[Key, Value | K
             raise answer
         found[key] = answer
     return found
+
+
+def _new_topics(
+    partitions: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+) -> Iterator[list[NewTopic]]:
+    """Spell requests."""
+    for names in _portions({name: count + len(configs) + 1 for name, count in partitions.items()}):
+        yield [NewTopic(name, partitions[name], replication_factor, config=dict(configs)) for name in names]
 
 
 def _resource(name: str, changes: Mapping[str, str | None]) -> ConfigResource:

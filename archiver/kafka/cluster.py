@@ -8,6 +8,9 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 TopicPartition = tuple[str, int]
 Refusal = KafkaError | KafkaTemporaryError
 
+# That brokers create when they first need them, with configs of their own. Of those that are there they tell it themselves.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:

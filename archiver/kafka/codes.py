@@ -96,6 +96,7 @@ _NEXT_STEP = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: "does the topic exist, and may this user describe it?",
     Code.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes",
     Code.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
+    Code.INVALID_TOPIC_EXCEPTION: "choose another name",
     Code.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
     Code.GROUP_AUTHORIZATION_FAILED: "grant this user the operation on the group",
     Code.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",

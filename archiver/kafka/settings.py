@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from archiver.errors import UsageError
-from archiver.kafka.security import Security, Where
+from archiver.kafka.security import Protocol, Security, Where
 from archiver.kafka_keys import Group, names_of
 from archiver.mask import without_user
 
@@ -56,6 +56,13 @@ class KafkaSettings:
             security=Security.parse(properties, where),
             **texts,  # type: ignore[arg-type]
             **fields,  # type: ignore[arg-type]
+        )
+
+    def for_tools(self) -> str:
+        """Options of Kafka's own tools. How to log in stands in a file of Java properties, which we have not."""
+        is_open = self.security.protocol is Protocol.PLAINTEXT
+        return f"--bootstrap-server {self.bootstrap_servers}" + (
+            "" if is_open else " --command-config client.properties"
         )
 
     def for_aiokafka(self) -> dict[str, object]:

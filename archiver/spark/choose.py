@@ -300,7 +300,7 @@ class _Found:
             parts=tuple(replace(self.pieces[number].part, chosen_key=self.wanted[number]["key"]) for number, _ in kept),
             facts=tuple(_facts(facts, self.wanted[number]) for number, facts in kept),
             records=sum(self.wanted[number]["records"] for number, _ in kept),
-            missing=(*partition.missing, *(f"{self.pieces[number].part}: {self.damage[number]}" for number in damaged)),
+            missing=(*partition.missing, *(self.pieces[number].part.tell(self.damage[number]) for number in damaged)),
         )
 
 

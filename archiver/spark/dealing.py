@@ -139,7 +139,7 @@ async def _deal_from(
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
         stream_of(store, source).note_skipped(source.target_topic_id, part.object_key)
-        missing.append(f"{part}: {error}")
+        missing.append(part.tell(error))
 
     frames = _frames(store, source, skipped, skip if source.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)

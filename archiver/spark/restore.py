@@ -63,7 +63,7 @@ class TopicReport:
     retention_command: str  # empty when nothing is left to set
     is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
-    refusal: ArchiverError | None = None  # of the configs that it was to have in the end
+    refusal: ArchiverError | None = None  # of configs that it was to have in the end: of all, unless it is finished
     appends: bool = False  # behind records that were there; its configs are its own
     retention: str = ""  # that was set as archived, if that was asked for
     expiring: Count | None = None  # records that the brokers delete for it
@@ -117,9 +117,11 @@ class _Restore:
         self._pace = Pace()
 
     def run(
-        self, waves_asked: Iterable[Wave], start_spark: Callable[[], SparkContext]
+        self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
     ) -> tuple[list[TopicReport], float]:
         # 1. refuse what cannot go well, before anything is changed for it
+        for wave in waves_asked[1:]:
+            asyncio.run(self._targets.check_names(wave))
         waves = filter(None, (self._planned(wave, start_spark) for wave in waves_asked))
         first = next(waves, None)
         if first is None:
@@ -269,16 +271,14 @@ class _Restore:
             name for name, mine in by_target.items() if not any(report.error for report in (*mine, *read_back[name]))
         }
         finishes = await self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
-        finished = self._targets.finished(topic_ids)
+        finished = set(self._targets.finished(topic_ids))
         return [
             TopicReport(
                 source=topic.source,
                 life=topic.life,
                 target=topic.target,
                 partitions=tuple(by_target[topic.target]),
-                retention_command=self._retention_command(topic)
-                if topic.target in whole and finish.refusal is None
-                else "",
+                retention_command=self._retention_command(topic) if topic.target in whole & finished else "",
                 is_finished=topic.target in finished,
                 refusal=finish.refusal,
                 left_out_configs=finish.left_out,
@@ -300,7 +300,7 @@ class _Restore:
         added = ",".join(f"{name}={value}" for name, value in sorted(archived.items()))
         taken_back = ",".join(name for name in RETENTION_KEYS if name not in archived)  # the cluster's own hold again
         return (
-            alter_command(self._job.kafka.bootstrap_servers, topic.target)
+            alter_command(self._job.kafka.for_tools(), topic.target)
             + (f" --add-config {added}" if added else "")
             + (f" --delete-config {taken_back}" if taken_back else "")
         )

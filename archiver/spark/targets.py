@@ -5,12 +5,14 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError, TopicGoneError, UsageError
 from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
@@ -32,12 +34,14 @@ log = logging.getLogger(__name__)
 # What a topic is created with. Names that the broker may not have come later, once it has told which it has.
 _FIRST_CONFIGS = ("cleanup.policy", *RETENTION_KEYS)
 _LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
+_TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 _ROUNDS = 5
 _LOOKS = 300  # for half a minute
 _PAUSE_S = 0.1
 
 Claims = Mapping[str, Mapping[int, Claim]]  # topic -> partition -> claim
 Configs = Mapping[str, str]
+Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Finish:
     retention: str = ""  # that holds again, if it was to be set
     expiring: Count | None = None  # records that the brokers delete for it
     oversized: int = 0  # partitions of which they may delete the oldest records
-    refusal: ArchiverError | None = None  # of its configs: those of the filling still hold
+    refusal: ArchiverError | None = None  # of some of its configs, or of all: then those of the filling still hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,14 @@ class Verdict:
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
+
+
+class _Creation(TypedDict):
+    """What an admin is asked for."""
+
+    partitions: Mapping[str, int]
+    replication_factor: int
+    configs: Configs
 
 
 @dataclass(slots=True)
@@ -116,7 +128,7 @@ class Targets:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._admin = KafkaAdmin(kafka)
-        self._bootstrap_servers = kafka.bootstrap_servers
+        self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
         self._request = request
@@ -149,7 +161,9 @@ class Targets:
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         look = await self._look(client, found, plans)
-        creation = await self._creation_problems(client, plans.keys() - look.plans.keys())
+        creation = await self._creation_problems(
+            client, {name: plan for name, plan in plans.items() if name not in look.plans}, look.purged
+        )
         return Verdict(
             problems=(*creation, *look.problems),
             doubts=tuple(look.doubts),
@@ -160,6 +174,12 @@ class Targets:
         """Refuse what cannot go well, before anything is changed. Raises TargetError."""
         self._topics |= {topic.target: topic for topic in topics}
         _Look(problems=list((await self.judge(client, topics)).problems)).refuse()
+
+    async def check_names(self, wave: Mapping[str, str]) -> None:
+        """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError."""
+        problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
+        problems += await self._refused_creations(dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        _Look(problems=problems).refuse()
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
@@ -187,31 +207,49 @@ class Targets:
         ours = [name for name in unfinished if not self._topics[name].appends]
         known = await _known_configs(client, ours)
         changes = {name: _final_configs(self._topics[name], known, self._request.retention) for name in ours}
-        refused = await self._admin.alter_configs_of_topics(changes)
+        refused = await self._set_configs(changes)
         reach("finished.configured")
-        self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in refused})
-        left_out = {
-            name: tuple(sorted(self._topics[name].final_configs.keys() - known)) for name in ours if name not in refused
+        done = [name for name in ours if _is_done(changes[name], refused.get(name, {}))]
+        self._notes.note_finished({name: unfinished[name] for name in unfinished if name in done or name not in ours})
+        finishes = {
+            name: Finish(
+                left_out=tuple(sorted(self._topics[name].final_configs.keys() - known)) if name in done else (),
+                refusal=_one_of(refused.get(name, {})),
+            )
+            for name in ours
         }
-        refusals = {name: Finish(refusal=error) for name, error in refused.items()}
         if self._request.retention is Retention.UNLIMITED:
-            return refusals | {name: Finish(left_out=names) for name, names in left_out.items()}
-        holding = await self._configs_that_hold(client, {name: changes[name] for name in left_out})
-        return refusals | {
-            name: self._finish_with_retention(name, names, holding[name]) for name, names in left_out.items()
-        }
+            return finishes
+        holding = await self._configs_that_hold(
+            client, {name: _without(changes[name], refused.get(name, ())) for name in done}
+        )
+        return finishes | {name: self._finish_with_retention(name, finishes[name], holding[name]) for name in done}
 
-    def _finish_with_retention(self, name: str, left_out: tuple[str, ...], configs: Configs) -> Finish:
-        return Finish(
-            left_out=left_out,
+    async def _set_configs(self, changes: Mapping[str, Changes]) -> dict[str, dict[str, ArchiverError]]:
+        """Set configs, and tell which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
+        refused: dict[str, dict[str, ArchiverError]] = {}
+        one_by_one: dict[str, Changes] = {}
+        for name, error in (await self._admin.alter_configs_of_topics(changes)).items():
+            refused[name] = {} if isinstance(error, KafkaError) else dict.fromkeys(changes[name], error)
+            if isinstance(error, KafkaError):
+                one_by_one[name] = changes[name]
+        for config in sorted({config for wanted in one_by_one.values() for config in wanted}):
+            some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
+            for name, error in (await self._admin.alter_configs_of_topics(some)).items():
+                refused[name][config] = error
+        left = {name: dict.fromkeys(_TAKEN_BACK & refused[name].keys()) for name in one_by_one}
+        await self._admin.alter_configs_of_topics(left)  # of those, too, nothing may stay as it was for the filling
+        return refused
+
+    def _finish_with_retention(self, name: str, finish: Finish, configs: Configs) -> Finish:
+        return replace(
+            finish,
             retention=",".join(f"{key}={configs[key]}" for key in RETENTION_KEYS if key in configs),
             expiring=expiring_records(self._topics[name], configs, self._clock_ms()),
             oversized=oversized_partitions(self._topics[name], configs),
         )
 
-    async def _configs_that_hold(
-        self, client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]]
-    ) -> dict[str, Configs]:
+    async def _configs_that_hold(self, client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
         if not changes:
             return {}
         await until_told(client, changes, _leaders(await client.describe_topics(changes)))
@@ -259,17 +297,45 @@ class Targets:
             plan = look.plans[name]
             # Before records are chosen only bounds are known, of all that there is to choose from.
             told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
-            told += limit_problems(plan, effective, now_ms, self._bootstrap_servers)
+            told += limit_problems(plan, effective, now_ms, self._cluster)
         return look
 
-    async def _creation_problems(self, client: KafkaClient, names: Collection[str]) -> list[str]:
-        """A topic that was purged must not turn out to be one that cannot be created."""
+    async def _creation_problems(
+        self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
+    ) -> list[str]:
+        """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
+        own = [
+            _internal_problem(plan.source, name)
+            for name, plan in plans.items()
+            if name in INTERNAL_TOPICS and name not in purged
+        ]
         wanted = self._request.replication_factor or 0
-        brokers = len(await client.brokers()) if names and wanted > 0 else wanted
-        if wanted <= brokers:
-            return []
-        up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
-        return [f"--replication-factor {wanted}: only {up} up; give a lower one"]
+        brokers = len(await client.brokers()) if plans and wanted > 0 else wanted
+        if wanted > brokers:
+            up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
+            return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
+        problems = [*own, *await self._refused_creations(_partitions_of(plans))]
+        if (
+            purged and not problems
+        ):  # their names are taken: under another one the cluster tells whether it has brokers enough
+            creation = self._creation({f"archiver-{self._notes.restore_id}": 1})
+            refused = await self._admin.refused_topics(**creation, only=Code.INVALID_REPLICATION_FACTOR)
+            problems = [f"target topic {min(purged)} is not purged: {error}" for error in refused.values()]
+        return problems
+
+    async def _refused_creations(self, partitions: Mapping[str, int]) -> list[str]:
+        refused = await self._admin.refused_topics(**self._creation(partitions))
+        for error in refused.values():
+            if isinstance(error, KafkaTemporaryError):
+                raise error
+        return [str(error) for error in refused.values()]
+
+    def _creation(self, partitions: Mapping[str, int]) -> _Creation:
+        return _Creation(
+            partitions=partitions,
+            replication_factor=self._request.replication_factor or BROKER_DEFAULT,
+            configs={name: FILL_CONFIGS[name] for name in _FIRST_CONFIGS},
+        )
 
     # --- what is made
 
@@ -319,9 +385,7 @@ class Targets:
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
             refused = await self._admin.create_topics(
-                {name: self._topics[name].target_partitions for name in left},
-                replication_factor=self._request.replication_factor or BROKER_DEFAULT,
-                configs={name: FILL_CONFIGS[name] for name in _FIRST_CONFIGS},
+                **self._creation(_partitions_of({name: self._topics[name] for name in left}))
             )
             reach("target.created")
             found = await client.describe_topics(left)
@@ -391,16 +455,42 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
     )
 
 
+def _without(changes: Changes, names: Collection[str]) -> Changes:
+    return {name: value for name, value in changes.items() if name not in names}
+
+
+def _is_done(changes: Changes, refused: Mapping[str, ArchiverError]) -> bool:
+    """Tell whether all is set that will ever be: a value that was refused once is refused again."""
+    later = any(isinstance(error, KafkaTemporaryError) for error in refused.values())
+    return not refused or (len(refused) < len(changes) and not later)
+
+
+def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
+    """Tell of all that was refused in one error."""
+    errors = {str(error): error for error in refused.values()}
+    if len(errors) < 2 or any(error.retriable for error in errors.values()):
+        return max(errors.values(), key=lambda error: error.retriable, default=None)
+    return KafkaError("; ".join(errors))
+
+
 def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
     return len(described.partitions) == topic.target_partitions
+
+
+def _partitions_of(plans: Mapping[str, TopicPlan]) -> dict[str, int]:
+    return {name: plan.target_partitions for name, plan in plans.items()}
+
+
+def _internal_problem(source: str, target: str) -> str:
+    return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
 
 
 def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
     name = topic.target
     used = [number for number, end in look.ends[name].items() if end]
     if described.is_internal:
-        yield f"target topic {name} is Kafka's own; restore under another name with --rename {topic.source}=NEW"
-    elif not _has_shape(topic, described):
+        yield _internal_problem(topic.source, name)
+    elif not _has_shape(topic, described) and not look.is_verified(name):  # partitions that came later are the user's
         has = len(described.partitions)
         wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
         by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
@@ -448,7 +538,7 @@ def _known_of(configs: Mapping[str, str], known: Collection[str]) -> dict[str, s
     return {name: value for name, value in configs.items() if name in known}
 
 
-def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> dict[str, str | None]:
+def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
     """Set what was archived, and take back what only the fill needed; retention stays unlimited, unless it is to be set, too."""
     kept = RETENTION_KEYS if retention is Retention.UNLIMITED else ()
     taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)

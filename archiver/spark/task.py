@@ -43,6 +43,7 @@ Value = TypeVar("Value")
 _PRODUCE_TIMEOUT_MS = 30_000
 ATTEMPTS = 60
 PAUSE_S = 0.5
+_CREDIT_S = 1.0
 CREATE_TIME = 0
 
 
@@ -104,7 +105,9 @@ def run_task(task: RestoreTask) -> TaskReport:
 def failed(target_topic: str, partition: int, error: Exception, where: str) -> TaskReport:
     """Report what kept a partition from being restored."""
     ours = as_ours(error, where)
-    text = f"{where}: {error}" if ours is error else str(ours)
+    text = str(ours)
+    if ours is error and not text.startswith((f"{where}: ", f"{where} ")):  # some begin with it
+        text = f"{where}: {text}"
     return TaskReport(target_topic=target_topic, partition=partition, error=text, exit_code=ours.exit_code)
 
 
@@ -328,7 +331,7 @@ async def _send_from(
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
         _stream_of(store, task).note_skipped(claim, part.object_key)
-        missing.append(f"{part}: {error}")
+        missing.append(part.tell(error))
 
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
     batches = _encode(frames, claim.identity, index, totals, task)
@@ -387,13 +390,17 @@ class Pace:
 
     def __init__(self, rate_bytes: int) -> None:
         self._rate_bytes = rate_bytes
-        self._free_at_s = 0.0
+        self._free_at_s: float | None = None  # before the first
 
     async def wait_for(self, size: int) -> None:
-        """Wait before so many bytes go for as long as they take: of many small tasks each sends but once."""
+        """Wait before so many bytes go for as long as they take: of many small tasks each sends but once.
+
+        What it takes to make and send them counts, unless that is long: after an outage nobody may hurry.
+        """
         if self._rate_bytes:
             now_s = asyncio.get_running_loop().time()
-            self._free_at_s = max(self._free_at_s, now_s) + size / self._rate_bytes
+            begun_s = now_s if self._free_at_s is None else max(self._free_at_s, now_s - _CREDIT_S)
+            self._free_at_s = begun_s + size / self._rate_bytes
             await asyncio.sleep(self._free_at_s - now_s)
 
 

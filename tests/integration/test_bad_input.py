@@ -244,6 +244,7 @@ COMMANDS: dict[str, list[str]] = {
     "--topics that are no regular expression": ["restore", "--topics", "("],
     "--rename of a topic that is not restored": ["restore", "--rename", "another=one"],
     "--rename to a name that no topic can have": ["restore", "--rename", "orders=a/b"],
+    "a --where without a predicate": ["restore", "--where", ""],
     "a --replication-factor of none": ["restore", "--replication-factor", "0"],
     "an --id that cannot stand in a key": ["restore", "--id", "a/b"],
     "an object that is not there": ["inspect", "s3://bucket/p/topics/nothing"],

@@ -1,6 +1,7 @@
 """Topics and configs against real brokers; what the client says about topics."""
 
 import asyncio
+import subprocess
 
 import pytest
 
@@ -9,7 +10,8 @@ from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.kafka.deletion import delete_topics_by_id
-from tests.support.brokers import Broker
+from archiver.sandbox import fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, settings_of, with_client
 
 pytestmark = pytest.mark.kafka
@@ -35,6 +37,22 @@ def test_configs_are_set_and_taken_back(broker: Broker, topic: str) -> None:
         assert found.effective["leader.replication.throttled.replicas"] == ""
 
     with_client(broker.bootstrap, body)
+
+
+def test_a_quota_of_changes_holds_up_nothing_else(new_broker: StartBroker, topic: str) -> None:
+    """Brokers create what is too much, and then do not read from that connection for minutes."""
+    broker = new_broker()
+    quota = (
+        f"--bootstrap-server {broker.bootstrap} --alter --add-config controller_mutation_rate=1 --entity-type clients"
+    )
+    java = ["java", "-cp", f"{fetch_kafka(KAFKA_41, CACHE)}/*", "kafka.admin.ConfigCommand", *quota.split()]
+    subprocess.run([*java, "--entity-default"], capture_output=True, timeout=45, check=True)
+    admin = KafkaAdmin(settings_of(broker.bootstrap, socket_timeout_ms=5000))
+    for portion in range(2):
+        topics = {f"{topic}.{portion}.{number}": 4 for number in range(20)}
+        assert asyncio.run(admin.refused_topics(topics)) == {}
+        assert asyncio.run(admin.create_topics(topics)) == {}
+        assert asyncio.run(admin.alter_configs_of_topics({name: {"retention.ms": "-1"} for name in topics})) == {}
 
 
 def test_changes_of_configs_are_waited_for(broker: Broker, topic: str) -> None:

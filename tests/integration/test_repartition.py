@@ -325,6 +325,7 @@ def test_damage_stops_only_its_source_or_is_skipped_in_every_attempt(
     if skips:
         assert restored.errors == ()
         assert [len(one.missing) for one in restored.partitions] == [1, 0]
+        assert restored.partitions[0].missing[0].count("topics/") == 1
         kept = {0: written[0][:100] + written[0][200:], 1: written[1]}
         assert there == brute_force(kept, 3)
     else:

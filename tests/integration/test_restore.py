@@ -20,10 +20,11 @@ import archiver.spark.restore
 import archiver.spark.task
 from archiver.config import StorageConfig
 from archiver.control import settle_topic
-from archiver.errors import KafkaError, UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.job import RestoreResult
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import Outcome, ProduceAnswer, ProducerIdentity, init_producer_id, produce
 from archiver.layout import Layout
@@ -35,7 +36,14 @@ from tests.support.brokers import Broker
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, produce_values, settings_of, with_client
+from tests.support.kafka_topics import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    produce_values,
+    settings_of,
+    with_client,
+)
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode
@@ -295,27 +303,88 @@ def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
     assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
 
 
-def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    other = f"{topic}.other"
-    for name in (topic, other):
+def test_partitions_that_a_finished_target_got_since_are_the_users(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    for name in (topic, f"{topic}.other"):
         archived(broker_41, name, site, [20])
+    request: dict[str, Any] = {"topics": f"{topic}.*", "patterns": ((r"(.*)", r"\1.back"),)}
+    site.restore(broker_41.bootstrap, **request)
+    add_partitions(broker_41.bootstrap, f"{topic}.back", 3)
+    produce_values(broker_41.bootstrap, f"{topic}.back", [b"new"], 2)
+    delete_topic(broker_41.bootstrap, f"{topic}.other.back")
+    done = [
+        (one.records, one.errors, one.is_finished)
+        for one in site.restore(broker_41.bootstrap, reads_again=True, **request).topics
+    ]
+    assert done == [(20, (), True)] * 2
+
+
+def settle_configs(broker: Broker, topic: str, site: ArchiveSite, configs: Mapping[str, str]) -> None:
+    """Have the archive remember these configs of a topic."""
     store, prefix = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-    found = with_client(broker_41.bootstrap, lambda client: client.describe_topics([topic]))[topic]
+    found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic]
     settle_topic(
         store,
         Layout(prefix),
         topic=topic,
         topic_id=found.topic_id,
-        cluster_id=with_client(broker_41.bootstrap, lambda client: client.cluster_id()),
+        cluster_id=with_client(broker.bootstrap, lambda client: client.cluster_id()),
         partitions=1,
-        configs={"remote.storage.enable": "true"},  # which the broker knows, and is not set up for
+        configs=configs,
     )
-    for _ in range(2):
-        reports = site.restore(broker_41.bootstrap, patterns=((f"({topic}.*)", r"\1.back"),)).topics
-        assert [one.errors for one in reports] == [(), ()]
-        assert [(one.source, one.is_finished) for one in reports] == [(topic, False), (other, True)]
-        assert "remote" in str(reports[0].refusal)
-        assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "delete"
+
+
+def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    other = f"{topic}.other"
+    for name in (topic, other):
+        archived(broker_41, name, site, [20])
+    # The first of them the broker knows, and is not set up for; the second was allowed before 4.0.
+    settle_configs(
+        broker_41,
+        topic,
+        site,
+        {"remote.storage.enable": "true", "segment.bytes": "1000", "cleanup.policy": "compact", "segment.ms": "5000"},
+    )
+    patterns = ((f"({topic}.*)", r"\1.back"),)
+    first, second = site.restore(broker_41.bootstrap, patterns=patterns).topics
+    assert (first.errors, second.errors, second.refusal) == ((), (), None)
+    assert [(one.source, one.is_finished) for one in (first, second)] == [(topic, True), (other, True)]
+    assert first.refusal is not None
+    assert (first.refusal.exit_code, str(first.refusal).count(f"{topic}.back could not be set")) == (1, 2)
+    assert "1000 for configuration segment.bytes" in str(first.refusal)
+    assert first.retention_command.endswith("--delete-config retention.ms,retention.bytes")
+    # What it does take it has, and nothing is left of the filling but retention.
+    kept = {"cleanup.policy": "compact", "segment.ms": "5000", "retention.ms": "-1", "retention.bytes": "-1"}
+    assert configs_of(broker_41, f"{topic}.back", own=True) == kept
+    # From then on they are the user's.
+    admin = KafkaAdmin(settings_of(broker_41.bootstrap))
+    asyncio.run(admin.alter_topic_configs(f"{topic}.back", set_to={"segment.ms": "7000"}))
+    again, _ = site.restore(broker_41.bootstrap, patterns=patterns).topics
+    assert (again.refusal, again.is_finished) == (None, True)
+    assert configs_of(broker_41, f"{topic}.back", own=True) == kept | {"segment.ms": "7000"}
+
+
+def test_configs_that_may_be_taken_later_are_set_by_the_same_command(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived(broker_41, topic, site, [20])
+    settle_configs(broker_41, topic, site, {"segment.bytes": "1000", "segment.ms": "5000"})
+    alter = KafkaAdmin.alter_configs_of_topics
+
+    async def refuse_one(admin: KafkaAdmin, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, Refusal]:
+        if {"segment.ms": "5000"} in changes.values():
+            return {name: KafkaTemporaryError("the controller moves") for name in changes}
+        return await alter(admin, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaAdmin, "alter_configs_of_topics", refuse_one)
+        (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert report.refusal is not None
+    assert (report.is_finished, report.refusal.exit_code, str(report.refusal)) == (False, 4, "the controller moves")
+    (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert (report.is_finished, report.refusal is not None and report.refusal.exit_code) == (True, 1)
+    assert configs_of(broker_41, f"{topic}.back", own=True)["segment.ms"] == "5000"
 
 
 def test_a_rerun_keeps_what_the_user_has_changed_since(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

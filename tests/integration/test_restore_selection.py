@@ -134,6 +134,7 @@ def test_damage_is_skipped_only_when_asked_and_told_exactly(
     missing = {one.partition: one.missing for one in restored.partitions}
     assert [len(missing[partition]) for partition in range(3)] == [1, 1, 0]
     assert missing[0][0].startswith(f"offsets 60-89 in {keys[0][2]}: ")
+    assert missing[0][0].count(keys[0][2]) == 1
     assert "offsets 90-119 are missing" in missing[1][0]
     expected = {
         0: [row for row in source[0] if not 60 <= row.offset <= 89],

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+import archiver.restore_request
 import archiver.spark.claim
 import archiver.spark.restore
 import archiver.spark.targets
@@ -579,6 +580,49 @@ def test_two_runs_at_once_purge_once(
         )
     assert [report.errors for report in reports] == [(), ()]
     assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
+
+
+@pytest.mark.parametrize("first_topics", [16, 1], ids=["one wave", "later wave"])
+def test_what_cannot_be_created_is_known_before_anything_is_purged(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
+) -> None:
+    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", first_topics)
+    there, other = f"{topic}.there", f"{topic}.a_b"
+    for name in (topic, f"{topic}.1", f"{topic}.2"):
+        archived(broker_41, name, site, records_of(10))
+    strangers(broker_41, there, 5)
+    create_topic(broker_41.bootstrap, other)  # a name that Kafka takes for the same as a.b
+    rename = [f"{topic}={there}", f"{topic}.1={topic}.new", f"{topic}.2={topic}.a.b"]
+    with pytest.raises(
+        TargetError, match=rf"a\.b could not be created.* existing topic: {other}; choose another name$"
+    ):
+        site.restore(broker_41.bootstrap, topics=f"{topic}.*", rename=rename, existing=Existing.PURGE)
+    assert log_of(broker_41, there) == (0, 5)
+    assert keys_in(site.bucket, "control/restores/") == []
+
+
+def test_nothing_is_purged_while_too_few_brokers_are_up_to_make_it_anew(
+    new_broker: StartBroker, topic: str, site: ArchiveSite
+) -> None:
+    broker = new_broker(**{"default.replication.factor": "3"})
+    archived(broker, topic, site, records_of(10))
+    strangers(broker, f"{topic}.back", 5)
+    (line,) = refused(site, broker, topic, existing=Existing.PURGE)
+    assert line.startswith(f"target topic {topic}.back is not purged: ")
+    assert "INVALID_REPLICATION_FACTOR" in line
+    assert log_of(broker, f"{topic}.back") == (0, 5)
+    assert restored(site, broker, topic, existing=Existing.PURGE, replication_factor=1).records == 10
+
+
+def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
+    new_broker: StartBroker, topic: str, site: ArchiveSite
+) -> None:
+    fresh = new_broker()
+    archived(fresh, topic, site, records_of(10))
+    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+        with pytest.raises(TargetError, match=f"^target topic {name} is Kafka's own; restore under another name"):
+            site.restore(fresh.bootstrap, rename=[f"{topic}={name}"])
+    assert with_client(fresh.bootstrap, lambda client: client.describe_topics(None)).keys() == {topic}
 
 
 def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

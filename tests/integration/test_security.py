@@ -1,6 +1,8 @@
 """TLS, client certificates, passwords, tokens and ACLs against a real broker: what lets us in, and what is said when it does not."""
 
 import asyncio
+import shlex
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.restore_request import RestoreRequest
@@ -28,7 +31,7 @@ from archiver.verify import Level
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.processes import tree_of
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
@@ -289,6 +292,28 @@ def test_the_rights_that_are_written_down_are_enough(filled: str, secure: Secure
     secure.grant(*writing(f"{filled}.back"))
     (back,) = restored(site, secure, filled).topics
     assert (back.records, back.errors, back.is_finished) == (2, (), True)
+
+
+@pytest.mark.s3
+def test_the_command_of_the_report_comes_in_too(
+    filled: str, secure: SecureBroker, site: ArchiveSite, tmp_path: Path
+) -> None:
+    secure.grant(*reading(filled), *writing(f"{filled}.back"))
+    assert errors_of_backup(site, secure, filled) == []
+    (back,) = restored(site, secure, filled).topics
+    (tmp_path / "client.properties").write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required"
+        f' username="{USER}" password="{PASSWORD}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={secure.certificates.ca}\n"
+    )
+    tool, *options = shlex.split(back.retention_command)
+    assert tool == "kafka-configs.sh"
+    java = ["java", "-cp", f"{fetch_kafka(KAFKA_41, CACHE)}/*", "kafka.admin.ConfigCommand", *options]
+    done = subprocess.run(java, cwd=tmp_path, capture_output=True, text=True, timeout=45, check=False)
+    assert (done.returncode, "Completed updating config for topic" in done.stdout) == (0, True), done.stderr
+    configs = with_client(secure.bootstrap, lambda client: topic_configs(client, f"{filled}.back"))
+    assert not configs.own.keys() & {"retention.ms", "retention.bytes"}
 
 
 @pytest.mark.s3

@@ -195,6 +195,7 @@ def test_what_cannot_be_looked_at_stops_its_partition_or_is_skipped(
         assert [one.error for one in restored.errors] == []
         (missing,) = restored.partitions[0].missing
         assert missing.startswith(f"offsets 60-119 in {key}: ")
+        assert missing.count(key) == 1
     else:
         (wrong,) = restored.errors
         assert (wrong.partition, wrong.exit_code, key in wrong.error) == (0, 3, True)

@@ -6,9 +6,10 @@ import pytest
 
 import archiver.job
 from archiver.cli import main
+from archiver.errors import KafkaError
 from archiver.job import RestoreResult
 from archiver.spark.restore import TopicReport
-from archiver.spark.task import TaskReport
+from archiver.spark.task import TaskReport, failed
 
 WHOLE = TaskReport(target_topic="t", partition=0)
 SKIPPED = TaskReport(target_topic="t", partition=0, missing=("offsets 3-5 in an object: damaged",))
@@ -57,3 +58,16 @@ def test_each_failure_is_told_and_counts(
     target.write_text("kafka.bootstrap.servers: a:1\n")
     assert main(["restore", "--quiet", "--url", "s3://bucket/p", "--target", str(target)]) == exit_code
     assert capsys.readouterr().err.splitlines() == [f"archiver: {line}" for line in told]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("no broker took it", "t-1: no broker took it"),
+        ("t-1: the topic was deleted", "t-1: the topic was deleted"),
+        ("t-1 ends at 5, not at 7", "t-1 ends at 5, not at 7"),
+        ("t-10 is another one", "t-1: t-10 is another one"),
+    ],
+)
+def test_a_partition_is_named_once(said: str, told: str) -> None:
+    assert failed("t", 1, KafkaError(said), "t-1").error == told

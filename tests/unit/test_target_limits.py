@@ -23,7 +23,7 @@ from tests.support.frames import frame_of
 from tests.support.records import Rec
 
 NOW_MS = 1_000_000_000
-BOOTSTRAP = "broker-1:9092,broker-2:9092"
+CLUSTER = "--bootstrap-server broker-1:9092,broker-2:9092"
 LONGEST = str(2**63 - 1)
 LENIENT = {
     "cleanup.policy": "delete",
@@ -96,8 +96,8 @@ def test_counts_of_objects_add_up() -> None:
 
 def test_nothing_is_wrong_with_a_lenient_topic() -> None:
     plan = plan_of(facts_of(1000, 0, NOW_MS * 2, largest=1_000_000))
-    assert limit_problems(plan, LENIENT, NOW_MS, BOOTSTRAP) == []
-    assert limit_problems(plan, {}, NOW_MS, BOOTSTRAP) == []
+    assert limit_problems(plan, LENIENT, NOW_MS, CLUSTER) == []
+    assert limit_problems(plan, {}, NOW_MS, CLUSTER) == []
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,13 @@ def test_nothing_is_wrong_with_a_lenient_topic() -> None:
 def test_each_config_that_does_harm_is_named(name: str, value: str, said: str) -> None:
     old, both = facts_of(10, 5, NOW_MS - 100_000, largest=90_000), facts_of(10, NOW_MS - 90_000, NOW_MS)
     plan = plan_of(old, both, facts_of(9, NOW_MS, NOW_MS), facts_of(1, NOW_MS + 90_000, NOW_MS + 90_000))
-    found = limit_problems(plan, LENIENT | {name: value}, NOW_MS, BOOTSTRAP)
+    found = limit_problems(plan, LENIENT | {name: value}, NOW_MS, CLUSTER)
     if "difference" in name:
         assert "further in the future" in found.pop()
     (problem,) = found
     assert problem.startswith(f"copy: {name}={value} ")
     assert said in problem
-    assert (
-        f"--bootstrap-server {BOOTSTRAP} --entity-type topics --entity-name copy --alter --add-config {name}="
-        in problem
-    )
+    assert f"{CLUSTER} --entity-type topics --entity-name copy --alter --add-config {name}=" in problem
     assert "--rename orders=NEW" in problem
 
 
@@ -135,18 +132,18 @@ def test_what_is_said_to_do_no_harm_does_none() -> None:
     harmful = {"max.message.bytes": "100", "segment.bytes": "100", "retention.ms": "1", "retention.bytes": "0"}
     harmful |= {"cleanup.policy": "compact,delete", "message.timestamp.before.max.ms": "1"}
     configs = LENIENT | harmful
-    problems = limit_problems(plan, configs, NOW_MS, BOOTSTRAP)
+    problems = limit_problems(plan, configs, NOW_MS, CLUSTER)
     assert len(problems) == len(harmful)
     for problem in problems:
         name, _, value = problem.partition("--add-config ")[2].partition("`")[0].partition("=")
         configs[name] = value
-    assert limit_problems(plan, configs, NOW_MS, BOOTSTRAP) == []
+    assert limit_problems(plan, configs, NOW_MS, CLUSTER) == []
 
 
 def test_the_newer_limit_of_timestamps_wins_over_the_older_one() -> None:
     plan = plan_of(facts_of(10, 5, 10))
     older = LENIENT | {"message.timestamp.difference.max.ms": "60000"}
-    assert limit_problems(plan, older | {"message.timestamp.before.max.ms": str(10**12)}, NOW_MS, BOOTSTRAP) == []
+    assert limit_problems(plan, older | {"message.timestamp.before.max.ms": str(10**12)}, NOW_MS, CLUSTER) == []
 
 
 def test_what_expires_is_told_only_where_age_deletes() -> None:
@@ -183,7 +180,7 @@ def test_the_largest_record_that_is_taken_fits_by_itself(limit: int) -> None:
 
     def is_taken(largest: int) -> bool:
         configs = LENIENT | {"max.message.bytes": str(limit)}
-        return not limit_problems(plan_of(facts_of(1, 5, 5, largest=largest)), configs, NOW_MS, BOOTSTRAP)
+        return not limit_problems(plan_of(facts_of(1, 5, 5, largest=largest)), configs, NOW_MS, CLUSTER)
 
     largest = next(size for size in range(limit, 0, -1) if is_taken(size))
     encoder = BatchEncoder(codec=BatchCodec.LZ4, batch_bytes=10**6, most_bytes=limit, producer_id=1, producer_epoch=0)
@@ -192,7 +189,7 @@ def test_the_largest_record_that_is_taken_fits_by_itself(limit: int) -> None:
 
 
 def test_what_is_said_to_be_enough_has_room_for_headers() -> None:
-    (problem,) = limit_problems(plan_of(facts_of(1, 5, 5, largest=1_500_000)), LENIENT, NOW_MS, BOOTSTRAP)
+    (problem,) = limit_problems(plan_of(facts_of(1, 5, 5, largest=1_500_000)), LENIENT, NOW_MS, CLUSTER)
     enough = int(problem.partition("--add-config max.message.bytes=")[2].partition("`")[0])
     assert 1_510_000 < enough < 1_600_000
 
@@ -204,4 +201,4 @@ def test_what_brokers_pack_anew_may_grow(limit: int) -> None:
     most = most_unpacked_bytes(configs) or 0
     assert most + 61 + 64 + most // 1000 < limit
     for largest, problems in ((most - 20, 0), (most, 1)):
-        assert len(limit_problems(plan_of(facts_of(1, 5, 5, largest=largest)), configs, NOW_MS, BOOTSTRAP)) == problems
+        assert len(limit_problems(plan_of(facts_of(1, 5, 5, largest=largest)), configs, NOW_MS, CLUSTER)) == problems
