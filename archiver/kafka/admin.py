@@ -124,14 +124,17 @@ class KafkaAdmin:
         for error in (await self.alter_configs_of_topics({name: changes})).values():
             raise error
 
-    async def alter_configs_of_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, Refusal]:
+    async def alter_configs_of_topics(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> dict[str, Refusal]:
         """Set configs of topics, None: back to the cluster's; the rest stay. All or nothing for each topic.
 
-        Returns the topics that were refused, and why.
+        Returns the topics that were refused, and why. `validate_only`: that alone, and nothing is changed.
         """
         refused: dict[str, Refusal] = {}
         for names in _portions({name: len(wanted) for name, wanted in changes.items() if wanted}):
-            answers = self._admin.incremental_alter_configs([_resource(name, changes[name]) for name in names])
+            resources = [_resource(name, changes[name]) for name in names]
+            answers = self._admin.incremental_alter_configs(resources, validate_only=validate_only)
             by_name = {resource.name: future for resource, future in answers.items()}
             refused |= await self._refused(by_name, "configs of topic {} could not be set", "AlterConfigs on topic {}")
         return refused

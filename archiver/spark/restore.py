@@ -27,7 +27,8 @@ from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
 from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
-from archiver.spark.targets import Finish, Target, Targets
+from archiver.spark.target_configs import Finish
+from archiver.spark.targets import Target, Targets
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
 from archiver.spelling import spell_count

@@ -7,41 +7,30 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError, TopicGoneError, UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, TargetError, TopicGoneError, UsageError
 from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
 from archiver.kafka.codes import Code
-from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
+from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
+from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.joint_claim import JointClaim
+from archiver.spark.target_configs import FIRST_CONFIGS, Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
-from archiver.target_limits import (
-    Count,
-    batch_limits,
-    expiring_records,
-    limit_problems,
-    oversized_partitions,
-)
+from archiver.target_limits import batch_limits, limit_problems
 
 log = logging.getLogger(__name__)
 
-# What a topic is created with. Names that the broker may not have come later, once it has told which it has.
-_FIRST_CONFIGS = ("cleanup.policy", *RETENTION_KEYS)
-_LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
-_TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 _ROUNDS = 5
 _LOOKS = 300  # for half a minute
 _PAUSE_S = 0.1
 
 Claims = Mapping[str, Mapping[int, Claim]]  # topic -> partition -> claim
-Configs = Mapping[str, str]
-Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +41,6 @@ class Target:
     topic_id: str
     limits: BatchLimits
     first_offsets: Mapping[int, int] = field(default_factory=dict)  # where others' records end
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """What became of a topic's configs in the end."""
-
-    left_out: tuple[str, ...] = ()  # that the brokers do not have
-    retention: str = ""  # that holds again, if it was to be set
-    expiring: Count | None = None  # records that the brokers delete for it
-    oversized: int = 0  # partitions of which they may delete the oldest records
-    refusal: ArchiverError | None = None  # of some of its configs, or of all: then those of the filling still hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +106,7 @@ class Targets:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._admin = KafkaAdmin(kafka)
+        self._configs = TargetConfigs(self._admin, clock_ms=clock_ms)
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
@@ -184,7 +163,7 @@ class Targets:
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
         found, look = await self._stand(client, names)
-        await self._set_fill_configs(
+        await self._configs.set_for_filling(
             client,
             {name: found[name] for name, plan in look.plans.items() if not plan.appends and not look.is_verified(name)},
         )
@@ -204,59 +183,16 @@ class Targets:
         """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
         finished = self._notes.finished(topic_ids)
         unfinished = {name: topic_id for name, topic_id in topic_ids.items() if name not in finished}
-        ours = [name for name in unfinished if not self._topics[name].appends]
-        known = await _known_configs(client, ours)
-        changes = {name: _final_configs(self._topics[name], known, self._request.retention) for name in ours}
-        refused = await self._set_configs(changes)
+        ours = {name: self._topics[name] for name in unfinished if not self._topics[name].appends}
+        finishes = await self._configs.set_archived(client, ours, self._request.retention)
         reach("finished.configured")
-        done = [name for name in ours if _is_done(changes[name], refused.get(name, {}))]
-        self._notes.note_finished({name: unfinished[name] for name in unfinished if name in done or name not in ours})
-        finishes = {
-            name: Finish(
-                left_out=tuple(sorted(self._topics[name].final_configs.keys() - known)) if name in done else (),
-                refusal=_one_of(refused.get(name, {})),
-            )
-            for name in ours
-        }
+        left = {name for name, finish in finishes.items() if not finish.is_done}
+        self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
         if self._request.retention is Retention.UNLIMITED:
             return finishes
-        holding = await self._configs_that_hold(
-            client, {name: _without(changes[name], refused.get(name, ())) for name in done}
+        return finishes | await self._configs.with_retention(
+            client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
         )
-        return finishes | {name: self._finish_with_retention(name, finishes[name], holding[name]) for name in done}
-
-    async def _set_configs(self, changes: Mapping[str, Changes]) -> dict[str, dict[str, ArchiverError]]:
-        """Set configs, and tell which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
-        refused: dict[str, dict[str, ArchiverError]] = {}
-        one_by_one: dict[str, Changes] = {}
-        for name, error in (await self._admin.alter_configs_of_topics(changes)).items():
-            refused[name] = {} if isinstance(error, KafkaError) else dict.fromkeys(changes[name], error)
-            if isinstance(error, KafkaError):
-                one_by_one[name] = changes[name]
-        for config in sorted({config for wanted in one_by_one.values() for config in wanted}):
-            some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
-            for name, error in (await self._admin.alter_configs_of_topics(some)).items():
-                refused[name][config] = error
-        left = {name: dict.fromkeys(_TAKEN_BACK & refused[name].keys()) for name in one_by_one}
-        await self._admin.alter_configs_of_topics(left)  # of those, too, nothing may stay as it was for the filling
-        return refused
-
-    def _finish_with_retention(self, name: str, finish: Finish, configs: Configs) -> Finish:
-        return replace(
-            finish,
-            retention=",".join(f"{key}={configs[key]}" for key in RETENTION_KEYS if key in configs),
-            expiring=expiring_records(self._topics[name], configs, self._clock_ms()),
-            oversized=oversized_partitions(self._topics[name], configs),
-        )
-
-    async def _configs_that_hold(self, client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
-        if not changes:
-            return {}
-        await until_told(client, changes, _leaders(await client.describe_topics(changes)))
-        found, refused = await topic_configs_known(client, changes)
-        for error in refused.values():
-            raise error
-        return {name: configs.effective for name, configs in found.items()}
 
     # --- what is there already
 
@@ -315,9 +251,10 @@ class Targets:
             up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
             return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
         problems = [*own, *await self._refused_creations(_partitions_of(plans))]
-        if (
-            purged and not problems
-        ):  # their names are taken: under another one the cluster tells whether it has brokers enough
+        refused = await self._admin.alter_configs_of_topics(dict.fromkeys(purged, FIRST_CONFIGS), validate_only=True)
+        problems += [f"target topic {name} is not purged: {error}" for name, error in refused.items()]
+        if purged and not problems:
+            # Their names are taken: under another one the cluster tells whether it has brokers enough.
             creation = self._creation({f"archiver-{self._notes.restore_id}": 1})
             refused = await self._admin.refused_topics(**creation, only=Code.INVALID_REPLICATION_FACTOR)
             problems = [f"target topic {min(purged)} is not purged: {error}" for error in refused.values()]
@@ -334,7 +271,7 @@ class Targets:
         return _Creation(
             partitions=partitions,
             replication_factor=self._request.replication_factor or BROKER_DEFAULT,
-            configs={name: FILL_CONFIGS[name] for name in _FIRST_CONFIGS},
+            configs=FIRST_CONFIGS,
         )
 
     # --- what is made
@@ -398,33 +335,9 @@ class Targets:
             await asyncio.sleep(_PAUSE_S)
         raise refused.get(left[0]) or KafkaTemporaryError(f"topic {left[0]} was created, but no broker names it")
 
-    async def _set_fill_configs(self, client: KafkaClient, found: Mapping[str, TopicDescription]) -> None:
-        """Return when the leaders' logs have them.
-
-        A broker tells of a change a moment before its logs follow it, and takes one change after the other: when it
-        tells of the last one, which was asked for when it had told of the others, the logs follow those.
-        """
-        known = await _known_configs(client, found)
-        changes: dict[str, dict[str, str | None]] = {name: dict(_known_of(FILL_CONFIGS, known)) for name in found}
-        last = max(found, default=None)
-        if last is None:
-            return
-        one_more = {last: {_LAST_CONFIG: changes[last].pop(_LAST_CONFIG)}}
-        leaders = _leaders(found)
-        everywhere = {last: {node for nodes in leaders.values() for node in nodes}}
-        for some, nodes in ((changes, leaders), (one_more, everywhere)):
-            for error in (await self._admin.alter_configs_of_topics(some)).values():
-                raise error
-            reach("fill.configured")
-            await until_told(client, some, nodes)
-
 
 def _ids(found: Mapping[str, TopicDescription]) -> dict[str, str]:
     return {name: described.topic_id for name, described in found.items()}
-
-
-def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
-    return {name: set(described.leaders.values()) for name, described in found.items()}
 
 
 async def _offsets(
@@ -435,11 +348,6 @@ async def _offsets(
     for (name, number), offsets in sorted((await client.offsets(partitions)).items()):
         by_topic[name][number] = offsets
     return by_topic
-
-
-async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
-    """Ask which configs the brokers have; one topic tells for all."""
-    return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
 
 
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) -> Target:
@@ -453,24 +361,6 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
         limits,
         first_offsets={**look.ends[plan.target], **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
     )
-
-
-def _without(changes: Changes, names: Collection[str]) -> Changes:
-    return {name: value for name, value in changes.items() if name not in names}
-
-
-def _is_done(changes: Changes, refused: Mapping[str, ArchiverError]) -> bool:
-    """Tell whether all is set that will ever be: a value that was refused once is refused again."""
-    later = any(isinstance(error, KafkaTemporaryError) for error in refused.values())
-    return not refused or (len(refused) < len(changes) and not later)
-
-
-def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
-    """Tell of all that was refused in one error."""
-    errors = {str(error): error for error in refused.values()}
-    if len(errors) < 2 or any(error.retriable for error in errors.values()):
-        return max(errors.values(), key=lambda error: error.retriable, default=None)
-    return KafkaError("; ".join(errors))
 
 
 def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
@@ -532,15 +422,3 @@ def _open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[s
                 f"target topic {name} has an open transaction in partition {number}, from offset {one.last_stable} on;"
                 " let its producer end it, or abort it with kafka-transactions.sh"
             )
-
-
-def _known_of(configs: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
-    return {name: value for name, value in configs.items() if name in known}
-
-
-def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
-    """Set what was archived, and take back what only the fill needed; retention stays unlimited, unless it is to be set, too."""
-    kept = RETENTION_KEYS if retention is Retention.UNLIMITED else ()
-    taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
-    retained = topic.archived_retention if retention is Retention.ARCHIVED else {}
-    return {**taken_back, **_known_of(topic.final_configs, known), **_known_of(retained, known)}

@@ -17,14 +17,14 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 from archiver.cli import main
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.control import read_topic
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
 from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
-from archiver.restore_request import RestoreRequest
+from archiver.restore_request import Existing, RestoreRequest
 from archiver.sandbox import fetch_kafka, free_ports
 from archiver.store import open_store
 from archiver.verify import Level
@@ -257,6 +257,9 @@ def writing(topic: str) -> list[Right]:
     return [(Kind.TOPIC, topic, one) for one in rights]
 
 
+ALL_BUT_CONFIGS = (Op.DESCRIBE, Op.READ, Op.CREATE, Op.WRITE, Op.DELETE, Op.DESCRIBE_CONFIGS)
+
+
 def config_of(site: ArchiveSite, secure: SecureBroker, topic: str) -> ArchiverConfig:
     return ArchiverConfig.model_validate(site.config("", [topic]) | {"kafka": way_in("scram-256", secure)})
 
@@ -266,11 +269,11 @@ def errors_of_backup(site: ArchiveSite, secure: SecureBroker, topic: str) -> lis
     return [*map(str, report.problems), *(str(one.error) for one in report.partitions if one.error is not None)]
 
 
-def restored(site: ArchiveSite, secure: SecureBroker, topic: str) -> RestoreResult:
+def restored(site: ArchiveSite, secure: SecureBroker, topic: str, existing: Existing = Existing.EMPTY) -> RestoreResult:
     return run_restore_job(
         config_of(site, secure, topic).storage,
         TargetConfig(kafka=way_in("scram-256", secure)),
-        RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}),
+        RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, existing=existing),
         restore_id=None,
         notice=lambda _: None,
     )
@@ -314,6 +317,22 @@ def test_the_command_of_the_report_comes_in_too(
     assert (done.returncode, "Completed updating config for topic" in done.stdout) == (0, True), done.stderr
     configs = with_client(secure.bootstrap, lambda client: topic_configs(client, f"{filled}.back"))
     assert not configs.own.keys() & {"retention.ms", "retention.bytes"}
+
+
+@pytest.mark.s3
+def test_nothing_is_purged_that_could_then_not_be_configured(
+    filled: str, secure: SecureBroker, site: ArchiveSite
+) -> None:
+    target = f"{filled}.back"
+    secure.grant(*reading(filled), *((Kind.TOPIC, target, one) for one in ALL_BUT_CONFIGS))
+    assert errors_of_backup(site, secure, filled) == []
+    create_topic(secure.bootstrap, target)
+    produce_values(secure.bootstrap, target, [b"theirs"])
+    with pytest.raises(TargetError, match=f"{target} is not purged: .*grant this user AlterConfigs on topic {target}"):
+        restored(site, secure, filled, Existing.PURGE)
+    secure.grant(*((Kind.TOPIC, target, one) for one in (*ALL_BUT_CONFIGS, Op.ALTER_CONFIGS)))
+    (back,) = restored(site, secure, filled, Existing.PURGE).topics
+    assert (back.records, back.errors, back.is_finished) == (2, (), True)
 
 
 @pytest.mark.s3
