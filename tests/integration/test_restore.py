@@ -372,10 +372,12 @@ def test_configs_that_may_be_taken_later_are_set_by_the_same_command(
     settle_configs(broker_41, topic, site, {"segment.bytes": "1000", "segment.ms": "5000"})
     alter = KafkaAdmin.alter_configs_of_topics
 
-    async def refuse_one(admin: KafkaAdmin, changes: Mapping[str, Mapping[str, str | None]]) -> dict[str, Refusal]:
+    async def refuse_one(
+        admin: KafkaAdmin, changes: Mapping[str, Mapping[str, str | None]], **asked: bool
+    ) -> dict[str, Refusal]:
         if {"segment.ms": "5000"} in changes.values():
             return {name: KafkaTemporaryError("the controller moves") for name in changes}
-        return await alter(admin, changes)
+        return await alter(admin, changes, **asked)
 
     with monkeypatch.context() as patch:
         patch.setattr(KafkaAdmin, "alter_configs_of_topics", refuse_one)
