@@ -253,7 +253,11 @@ def _add_query(group: "_Group") -> None:
         "sql", metavar="SQL", help='such as "SELECT partition, count(*) FROM `my-topic` GROUP BY partition"'
     )
     _add_life(query)
-    query.add_argument("--instance", metavar="NAME", help="read its copies of compacted topics")
+    query.add_argument(
+        "--instance",
+        metavar="NAME",
+        help="read what this instance has copied of compacted topics (no version writes copies yet)",
+    )
     query.add_argument("--partitions", metavar="LIST", help="read these only, of each topic (0,3-5)")
     _add_times(query)
     query.add_argument(

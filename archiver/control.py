@@ -111,6 +111,11 @@ def decode_fact(content: bytes, key: str) -> Fact:
         raise CorruptSegmentError(f"{key}: not a control fact: nested too deep") from error
 
 
+def has_digest(content: bytes) -> bool:
+    """Tell of a fact that can be read whether it is held against a digest of its own."""
+    return _DIGEST in json.loads(content)
+
+
 def _decoded(content: bytes, key: str) -> Fact:
     try:
         fact = json.loads(content)

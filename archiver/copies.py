@@ -97,7 +97,7 @@ def _streams_of(store: ObjectStore, layout: Layout, instance: str, name: str) ->
 def _who_has(store: ObjectStore, layout: Layout, name: str) -> str:
     instances = sorted(store.list_directories(layout.control_prefix(COPIES)))
     having = [instance for instance in instances if _streams_of(store, layout, instance, name)]
-    return f"these instances have: {', '.join(having)}" if having else "no instance has"
+    return f"these instances have: {', '.join(having)}" if having else "no instance has, and this version writes none"
 
 
 def _shape(store: ObjectStore, layout: Layout, name: str, life: int, tell: Tell) -> TopicFact | None:

@@ -246,7 +246,8 @@ def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
     store, prefix = open_store(config.storage)
     found = store.get(key)
     if found is None:
-        raise UsageError(f"s3://{config.storage.bucket}/{key}: there is no such object")
+        whole = f"; keys of this archive begin with {prefix}/" if prefix and not key.startswith(f"{prefix}/") else ""
+        raise UsageError(f"s3://{config.storage.bucket}/{key}: there is no such object{whole}")
     layout = Layout(prefix)
     if not prefix and not key.startswith(layout.control_root):  # an address alone does not tell where the prefix ends
         layout = Layout(key.partition("/control/")[0].strip("/"))
@@ -380,6 +381,9 @@ def _tell_of(what: str, notice: Callable[[str], None]) -> Callable[[int, int], N
     return tell
 
 
+_NOT_LOOKED_AT = "--where is not tried before the restore itself: a predicate that cannot be run is refused only then"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePreview:
     """What a restore would do, and why it could not."""
@@ -390,7 +394,7 @@ class RestorePreview:
     existing: Collection[str]  # targets that are there
     policy: Existing  # what becomes of those
     refused: Sequence[str]
-    notes: Sequence[str]  # what was perhaps mistyped
+    notes: Sequence[str]  # what was perhaps mistyped, and what is not known before the restore
     doubts: Sequence[str]  # what may be refused, by what --where or --latest-per-key choose
     effort: Effort
 
@@ -440,7 +444,7 @@ def preview_restore(
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
                 refused=verdict.problems,
-                notes=request.notes(wave),
+                notes=[*request.notes(wave), *([_NOT_LOOKED_AT] if request.where else [])],
                 doubts=verdict.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, verdict.limits),
             )

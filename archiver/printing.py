@@ -177,6 +177,8 @@ def inspection_row(found: "Inspection") -> dict[str, Any]:
 def inspection_lines(found: "Inspection") -> Iterator[str]:
     if found.schema:
         yield f"{_size(found.size)}, {found.schema}, {found.codec}"
+    elif any(check.what == "control" for check in found.checks):
+        yield f"{_size(found.size)}, an object beside the records"
     else:
         yield f"{_size(found.size)}, not an object of records that can be read"
     yield from _shortened([_cut(line) for line in found.text.splitlines()], "line")
@@ -309,7 +311,7 @@ def preview_lines(preview: "RestorePreview") -> Iterator[str]:
     yield "nothing was changed"
 
 
-_THERE = {"empty": "there already", "append": "there already, and kept", "purge": "there already, and purged"}
+_THERE = {"empty": "there already", "append": "there already, and kept", "purge": "there already, and would be purged"}
 
 
 def _state(preview: "RestorePreview", target: str) -> str:
@@ -400,8 +402,9 @@ def _configs_lines(topic: "TopicReport") -> Iterator[str]:
         yield f"{topic.target}: retention is unlimited, so that nothing restored expires. To set what was archived:"
         yield f"  {topic.retention_command}"
     if topic.expiring is not None:
+        holds = "holds: it had none of its own" if topic.inherits_retention else "is set, as was archived"
         older = f"the brokers delete {topic.expiring} of the restored records, which are older"
-        yield f"{topic.target}: {topic.retention} is set, as was archived; {older if topic.expiring else 'no restored record is older'}"
+        yield f"{topic.target}: {topic.retention} {holds}; {older if topic.expiring else 'no restored record is older'}"
     if topic.oversized:
         larger = spell_count(topic.oversized, "partition")
         yield f"{topic.target}: {larger} may be larger than that; the brokers then delete the oldest records there"

@@ -196,6 +196,8 @@ def _plain(value: object) -> object:
 
 
 def _check_pattern(option: str, pattern: str | None) -> None:
+    if pattern == "":  # as a script writes it whose variable is not set
+        raise UsageError(f"{option}: is empty; give a regular expression, or leave it out")
     try:
         re.compile(pattern or "")
     except re.error as error:

@@ -21,6 +21,7 @@ from archiver.control import (
     TopicFact,
     decode_fact,
     encode_fact,
+    has_digest,
     read_cluster,
     topic_stream,
 )
@@ -287,11 +288,18 @@ def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping
     if layout.is_chosen(key):
         decode_chosen(content, metadata.get(CHOSEN_DIGEST), key)
     elif layout.is_fact(key):
-        same = encode_fact(decode_fact(content, key)) == content
-        return "" if same else f"{key}: is not as it was written; bring its older version back"
+        return _problem_of_fact(content, key)
     else:
         return f"{key}: is not one of ours"
     return ""
+
+
+def _problem_of_fact(content: bytes, key: str) -> str:
+    if encode_fact(decode_fact(content, key)) == content:
+        return ""
+    if not has_digest(content):
+        return f"{key}: has no sha256, and nothing tells whether it is as it was written; bring its older version back"
+    return f"{key}: is not as it was written; bring its older version back"
 
 
 def _without_digest(metadata: Mapping[str, str], key: str) -> str:

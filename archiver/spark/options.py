@@ -127,7 +127,9 @@ def _topic(options: Mapping[str, str]) -> str:
 
 def _parse_instance(text: str) -> str:
     if not is_instance(text):
-        raise ValueError(f"{text!r} is not the name of an instance: 1 to 64 of a-z A-Z 0-9 . _ -, the first no sign")
+        raise ValueError(
+            f"{text!r} is not the name of an instance: 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or a digit"
+        )
     return text
 
 

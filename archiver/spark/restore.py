@@ -68,6 +68,7 @@ class TopicReport:
     appends: bool = False  # behind records that were there; its configs are its own
     retention: str = ""  # that was set as archived, if that was asked for
     expiring: Count | None = None  # records that the brokers delete for it
+    inherits_retention: bool = False  # it is the cluster's own: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records
     repartition: int | None = None  # into so many partitions; None: each into its own
     target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
@@ -116,6 +117,7 @@ class _Restore:
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace()
+        self._is_started = False  # Spark
 
     def run(
         self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
@@ -129,8 +131,7 @@ class _Restore:
             raise UsageError(
                 "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
             )
-        self._notice("starting Spark")
-        spark = start_spark()
+        spark = self._wait_for(start_spark)
         started_s = time.monotonic()
         reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
@@ -149,6 +150,13 @@ class _Restore:
 
         return asyncio.run(run())
 
+    def _wait_for(self, start_spark: Callable[[], SparkContext]) -> SparkContext:
+        if not self._is_started:
+            self._notice("starting Spark")
+        spark = start_spark()
+        self._is_started = True
+        return spark
+
     def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
         begun, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
@@ -162,7 +170,7 @@ class _Restore:
         if not job.request.is_chosen:
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
-        spark = start_spark()
+        spark = self._wait_for(start_spark)
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
         from archiver.spark.choose import choose  # noqa: PLC0415 - Spark SQL, which takes seconds
 
@@ -286,6 +294,7 @@ class _Restore:
                 appends=topic.appends,
                 retention=finish.retention,
                 expiring=finish.expiring,
+                inherits_retention=finish.inherits_retention,
                 oversized=finish.oversized,
                 repartition=topic.repartition,
                 target_partitions=tuple(read_back[topic.target]),

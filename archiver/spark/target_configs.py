@@ -32,6 +32,7 @@ class Finish:
     left_out: tuple[str, ...] = ()  # that the brokers do not have
     refusal: ArchiverError | None = None  # of some of its configs, or, when it is not done, of all
     retention: str = ""  # that holds again, if it was to be set
+    inherits_retention: bool = False  # it is the cluster's own: the topic had none
     expiring: Count | None = None  # records that the brokers delete for it
     oversized: int = 0  # partitions of which they may delete the oldest records
 
@@ -83,6 +84,7 @@ class TargetConfigs:
             name: replace(
                 finish,
                 retention=",".join(f"{key}={holding[name][key]}" for key in RETENTION_KEYS if key in holding[name]),
+                inherits_retention=not topic.archived_retention,
                 expiring=expiring_records(topic, holding[name], now_ms),
                 oversized=oversized_partitions(topic, holding[name]),
             )

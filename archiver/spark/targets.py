@@ -256,8 +256,12 @@ class Targets:
         if purged and not problems:
             # Their names are taken: under another one the cluster tells whether it has brokers enough.
             creation = self._creation({f"archiver-{self._notes.restore_id}": 1})
-            refused = await self._admin.refused_topics(**creation, only=Code.INVALID_REPLICATION_FACTOR)
-            problems = [f"target topic {min(purged)} is not purged: {error}" for error in refused.values()]
+            if await self._admin.refused_topics(**creation, only=Code.INVALID_REPLICATION_FACTOR):
+                few = "fewer brokers are up than a new topic has replicas by the cluster's default"
+                problems = [
+                    f"target topic {name} is not purged: {few}; give --replication-factor, or bring the brokers back"
+                    for name in sorted(purged)
+                ]
         return problems
 
     async def _refused_creations(self, partitions: Mapping[str, int]) -> list[str]:
@@ -390,7 +394,7 @@ def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -
         )
     elif used and not topic.appends and not look.is_claimed(name):
         yield (
-            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))});"
+            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))}{', ...' if len(used) > 5 else ''});"
             f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
             " in its place with --purge-target, which deletes it"
         )

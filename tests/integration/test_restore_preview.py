@@ -59,7 +59,7 @@ def test_a_dry_run_tells_all_and_changes_nothing(
 
     for option, state in (
         ("--into-existing", "there already, and kept"),
-        ("--purge-target", "there already, and purged"),
+        ("--purge-target", "there already, and would be purged"),
     ):
         done = site.run(*command, "--topics", names[1], option, "--format", "json")
         assert (done.returncode, json.loads(done.stdout)["topics"][0]["state"]) == (0, state), done.stderr

@@ -1,5 +1,6 @@
 """Copies of compacted topics, laid into a bucket by the words of docs/format.md §11, with none of our own code."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 
@@ -33,8 +34,13 @@ def complete(
     other: Mapping[str, object] | None = None,
 ) -> str:
     """Write down that a copy is complete. Returns the key of the fact."""
-    said = {"format": 1, "instance": instance, "topic": topic, "life": life, "partition": partition}
+    said: dict[str, object] = {"format": 1, "instance": instance, "topic": topic, "life": life, "partition": partition}
     said |= {"generation": generation, "next": until, **(other or {})}
     key = f"control/copies/{instance}/{topic}/{life}/{partition}/{number:06}.json"
-    s3_client(archive).put_object(Bucket=archive.name, Key=key, Body=json.dumps(said).encode())
+    said["sha256"] = hashlib.sha256(_spelled(said)).hexdigest()
+    s3_client(archive).put_object(Bucket=archive.name, Key=key, Body=_spelled(said))
     return key
+
+
+def _spelled(said: Mapping[str, object]) -> bytes:
+    return json.dumps(said, indent=1, sort_keys=True).encode()

@@ -144,3 +144,15 @@ def test_metrics_page_is_made_of_the_declarations() -> None:
 def test_alarms_name_metrics_that_exist() -> None:
     named = set(re.findall(r"archiver_[a-z_]+", text_of("docs/metrics.md")))
     assert named == {metric.name for metric in METRICS}
+
+
+def test_the_architecture_names_every_module_and_no_other() -> None:
+    package = REPOSITORY / "archiver"
+    there = {path.stem for path in (*package.glob("*.py"), *package.glob("spark/*.py"))} - {"__init__", "__main__"}
+    there.add("demo")  # a package, as are codec/, kafka/ and spark/, which are named with what is in them
+    table = text_of("docs/architecture.md").partition("| module | owns |")[2].partition("\n\n")[0]
+    first, of_spark = zip(*(row.split(" | ", 1) for row in table.splitlines() if row.startswith("| `")), strict=True)
+    named = set(re.findall(r"`([a-z_0-9]+)`", "".join(first)))
+    named |= set(re.findall(r"`([a-z_0-9]+)`", next(text for text in of_spark if "the restore as a job" in text)))
+    assert sorted(there - named) == []
+    assert sorted(named - there) == []

@@ -24,6 +24,7 @@ def test_topics_are_chosen_by_full_match_and_renamed() -> None:
     [
         ("nothing", [], "no archived topic matches nothing"),
         ("(", [], "not a regular expression"),
+        ("", [], "--topics: is empty; give a regular expression, or leave it out"),
         ("orders", ["payments=p"], "--rename of payments: not among"),
         (None, ["orders=payments"], "two topics would be restored into payments"),
         (None, ["orders"], "must be OLD=NEW"),

@@ -551,6 +551,13 @@ def test_an_index_without_its_digest_is_told(store: MemoryStore) -> None:
     assert check_control(store, LAYOUT) == [f"{key}: has no archiver-sha256 metadata; copy it again, with its metadata"]
 
 
+def test_a_fact_without_its_digest_is_told(store: MemoryStore) -> None:
+    key = LAYOUT.fact_key("copies/blue/orders/0/0", 0)
+    store.put_if_absent(key, b'{"format": 1, "generation": 0, "next": 0}', {})
+    (problem,) = check_control(store, LAYOUT)
+    assert problem.startswith(f"{key}: has no sha256, and nothing tells whether it is as it was written")
+
+
 @pytest.mark.parametrize("offsets", [b"", b"1234567", bytes(16 << 20)])
 def test_a_choice_of_a_restore_is_no_bomb(offsets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archiver.chosen._MOST_BYTES", 1 << 20)
