@@ -21,6 +21,7 @@ import pytest
 
 import archiver.kafka.connection
 import archiver.spark.claim
+import archiver.spark.target_configs
 import archiver.spark.targets
 import archiver.spark.task
 from archiver.errors import ArchiverError, TemporaryError
@@ -58,7 +59,13 @@ BATCH = 100
 KEYS = 97
 BATCH_BYTES = 4096
 LONG_S = 3600
-MODULES = (archiver.kafka.connection, archiver.spark.claim, archiver.spark.targets, archiver.spark.task)
+MODULES = (
+    archiver.kafka.connection,
+    archiver.spark.claim,
+    archiver.spark.target_configs,
+    archiver.spark.targets,
+    archiver.spark.task,
+)
 SKIPPED = "skipped.noted"  # of a damaged object
 
 
