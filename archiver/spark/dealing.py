@@ -38,6 +38,7 @@ from archiver.store import ObjectStore
 from archiver.tally import Tally
 
 _SENDS_AT_ONCE = 4
+_SILENT_S = 60.0  # after which another attempt may have gone on, and brokers may have forgotten us
 _QUESTIONS_AT_ONCE = 16
 
 
@@ -85,6 +86,8 @@ async def _deal(task: DealTask) -> Dealt:
                 return await _deal_from(there, skipped, client, store, task)
             except (Behind, StoreTemporaryError):
                 await asyncio.sleep(PAUSE_S)
+            except _ForgottenError as error:
+                raise KafkaTemporaryError(str(error)) from error
     raise KafkaTemporaryError(f"another run of restore {source.restore_id} keeps getting ahead; let it finish")
 
 
@@ -104,7 +107,7 @@ def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
 async def _look(client: KafkaClient, task: DealTask, there: list[int]) -> None:
     """Raise the counts to what the brokers remember of our producer id, in each target partition.
 
-    Where they remember nothing, nothing was added since the counts were made: a producer that writes is remembered.
+    Where they remember nothing, the counts hold: what was sent since and then forgotten is not repeated (_refuse_forgotten).
     """
     turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
@@ -121,6 +124,20 @@ def _count_after(at_least: int, last_sequence: int) -> int:
     """Return how many records a producer has written. Sequence numbers begin again; a new leader may be behind a moment."""
     ahead = (last_sequence + 1 - at_least) % SEQUENCES
     return at_least + ahead if ahead < SEQUENCES // 2 else at_least
+
+
+class _ForgottenError(Exception):
+    """Nobody but the log tells any more what of ours is in it, and only a new run counts that."""
+
+
+async def _refuse_forgotten(client: KafkaClient, task: DealTask, target: int) -> None:
+    """Let nothing be repeated that brokers would not know again: they forget who sent old records (archiver.spark.task.send)."""
+    name = task.source.target_topic
+    if await client.last_sequence(name, target, task.identity.producer_id) is None:
+        raise _ForgottenError(
+            f"{name}-{target}: the broker does not know any more what was sent of {task.source.source_topic}-{task.source.partition};"
+            " run the same command again, it counts what is there"
+        )
 
 
 # --- what is not
@@ -146,8 +163,17 @@ async def _deal_from(
     pace = Pace(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
 
+    heard_s = started_s
+
     async def deliver(target: int, batch: EncodedBatch) -> None:
-        await send(client, source, target, batch, f"records for partition {target}")
+        nonlocal heard_s
+        was_silent = there[target] > 0 and loop.time() - heard_s > _SILENT_S
+
+        async def known() -> None:
+            await _refuse_forgotten(client, task, target)
+
+        await send(client, source, target, batch, f"records for partition {target}", known, looks_first=was_silent)
+        heard_s = loop.time()
         there[target] += batch.records
 
     # Closed here, as in archiver.spark.task.

@@ -44,6 +44,7 @@ _PRODUCE_TIMEOUT_MS = 30_000
 ATTEMPTS = 60
 PAUSE_S = 0.5
 _CREDIT_S = 1.0
+_SILENT_S = 5.0  # after which another attempt may have gone on, and brokers may have forgotten us
 CREATE_TIME = 0
 
 
@@ -336,6 +337,7 @@ async def _send_from(
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
     batches = _encode(frames, claim.identity, index, totals, task)
     pace = Pace(task.rate_bytes)
+    heard_s = loop.time()
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
         ahead = loop.run_in_executor(pool, next, batches, None)
@@ -343,7 +345,9 @@ async def _send_from(
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
                 await pace.wait_for(len(batch.content))
-                await _send(client, task, batch, claim.start_offset + index)
+                was_silent = loop.time() - heard_s > _SILENT_S
+                await _send(client, task, batch, claim.identity, claim.start_offset + index, looks_first=was_silent)
+                heard_s = loop.time()
             except BaseException:
                 await asyncio.wait([ahead])
                 with suppress(Exception):
@@ -429,8 +433,20 @@ def _encode(
         yield encoder.flush()
 
 
-async def _send(client: KafkaClient, task: RestoreTask, batch: EncodedBatch, expected_offset: int) -> None:
-    offset = await send(client, task, task.partition, batch, f"records from offset {expected_offset} on")
+async def _send(
+    client: KafkaClient,
+    task: RestoreTask,
+    batch: EncodedBatch,
+    identity: ProducerIdentity,
+    expected_offset: int,
+    *,
+    looks_first: bool,
+) -> None:
+    async def standing() -> int | None:
+        return await _standing(client, task, batch, identity, expected_offset)
+
+    what = f"records from offset {expected_offset} on"
+    offset = await send(client, task, task.partition, batch, what, standing, looks_first=looks_first)
     if offset != expected_offset:
         raise StrangerError(
             f"records landed at offset {offset} instead of {expected_offset}: someone else wrote to the target during the"
@@ -438,15 +454,46 @@ async def _send(client: KafkaClient, task: RestoreTask, batch: EncodedBatch, exp
         )
 
 
-async def send(client: KafkaClient, task: RestoreTask, partition: int, batch: EncodedBatch, what: str) -> int:
-    """Send until the broker answers: repeating a batch is safe, it has a producer id and a sequence number.
+async def _standing(
+    client: KafkaClient, task: RestoreTask, batch: EncodedBatch, identity: ProducerIdentity, offset: int
+) -> int | None:
+    """Return the offset of a batch of which no answer came, if it is the last in the log. Raises Behind when more is there."""
+    offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+    if offsets.high_watermark <= offset:
+        return None
+    where = LogRange(
+        topic=task.target_topic, topic_id=task.target_topic_id, partition=task.partition, start=offset, end=offset + 1
+    )
+    if offsets.high_watermark != offset + batch.records or await producer_at(client, where) != identity.producer_id:
+        raise Behind
+    return offset
 
-    Returns the offset where it stands; `what` it is messages tell. Raises Behind.
+
+async def send(
+    client: KafkaClient,
+    task: RestoreTask,
+    partition: int,
+    batch: EncodedBatch,
+    what: str,
+    standing: Callable[[], Awaitable[int | None]],
+    *,
+    looks_first: bool,
+) -> int:
+    """Send until the broker answers. Returns the offset where it stands; `what` it is messages tell. Raises Behind.
+
+    Repeating a batch is safe as long as the broker remembers its producer id and sequence number. For how long it does
+    goes by the timestamps of the records: when those are old, a broker that starts again has forgotten, and one that
+    runs forgets every ten minutes. So before a batch is repeated `standing` looks whether it is there; with
+    `looks_first`, before it is sent at all.
     """
     for _ in range(ATTEMPTS):
         try:
+            offset = await standing() if looks_first else None
+            if offset is not None:
+                return offset
             answer = await produce(client, task.target_topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
         except KafkaTemporaryError:
+            looks_first = True
             await asyncio.sleep(PAUSE_S)
             continue
         match answer.outcome:
@@ -458,6 +505,7 @@ async def send(client: KafkaClient, task: RestoreTask, partition: int, batch: En
             case Outcome.FATAL:
                 raise KafkaError(f"the broker refuses {what}: {answer.message}")
             case Outcome.TEMPORARY:
+                looks_first = True
                 await asyncio.sleep(PAUSE_S)
     raise KafkaTemporaryError(f"no broker took {what}; run the same command again")
 

@@ -32,7 +32,7 @@ from archiver.restore_request import Retention
 from archiver.selection import TopicSelection
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.store import open_store
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, StartBroker
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -52,6 +52,7 @@ from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
 Partitions = dict[int, list[Rec]]
+DAY_MS = 86_400_000
 
 
 def fill(broker: Broker, topic: str, sizes: Sequence[int], configs: Mapping[str, str] = KEEP_ALL) -> Partitions:
@@ -451,6 +452,87 @@ def test_two_runs_at_once_restore_each_record_once(
         assert list(pool.map(run, range(2))) == [[], []]
     assert len(meeting.senders) == 2
     assert on_target(java_oracle, broker, f"{topic}.back") == written
+
+
+@pytest.mark.parametrize("repartition", [None, 2])
+def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
+    new_broker: StartBroker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    monkeypatch: pytest.MonkeyPatch,
+    repartition: int | None,
+) -> None:
+    """It goes by their timestamps. The answers to two batches are lost, each with the broker that had taken it."""
+    broker = new_broker()
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    written = [Rec(at, NOW_MS - 400 * DAY_MS + at, 0, b"k%d" % at, b"%d" % at) for at in range(300)]
+    produce_records(broker.bootstrap, topic, written, size=50)
+    site.back_up(broker.bootstrap, topic, records=100)
+    sent = 0
+
+    async def lose_answers(
+        client: KafkaClient, name: str, partition: int, batch: bytes | memoryview, timeout_ms: int
+    ) -> ProduceAnswer:
+        nonlocal sent
+        answer = await produce(client, name, partition, batch, timeout_ms)
+        sent += answer.outcome is Outcome.DONE
+        if sent in {2, 4}:
+            sent += 1
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+            raise KafkaTemporaryError("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(archiver.spark.task, "produce", lose_answers)
+    asked: dict[str, Any] = {"batch_bytes": 1000, "rename": [f"{topic}={topic}.back"], "repartition": repartition}
+    (restored,) = site.restore(broker.bootstrap, **asked).topics
+    if repartition is None:
+        assert restored.errors == ()
+    for _ in range(3):  # there a new run has to count
+        assert {one.exit_code for one in restored.errors} <= {4}, restored.errors
+        (restored,) = site.restore(broker.bootstrap, **asked).topics
+    assert restored.errors == ()
+    assert sent > 6
+    assert values_of(on_target(java_oracle, broker, f"{topic}.back")) == values_of({0: written})
+
+
+@pytest.mark.parametrize("starts_again", [True, False])
+def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
+    new_broker: StartBroker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    monkeypatch: pytest.MonkeyPatch,
+    starts_again: bool,
+) -> None:
+    """While it sleeps before a batch, another run ends the restore, and the broker starts again, or lets ids expire."""
+    broker = new_broker(**{"producer.id.expiration.check.interval.ms": "600000" if starts_again else "200"})
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    written = [Rec(at, NOW_MS - 400 * DAY_MS + at, 0, b"k%d" % at, b"%d" % at) for at in range(300)]
+    produce_records(broker.bootstrap, topic, written, size=50)
+    site.back_up(broker.bootstrap, topic, records=100)
+    rename = [f"{topic}={topic}.back"]
+    waits = 0
+    wait_for = archiver.spark.task.Pace.wait_for
+
+    async def sleep(pace: archiver.spark.task.Pace, size: int) -> None:
+        nonlocal waits
+        await wait_for(pace, size)
+        waits += 1
+        if waits == 3:
+            await asyncio.to_thread(site.restore, broker.bootstrap, batch_bytes=1000, rename=rename)
+            if starts_again:
+                await asyncio.to_thread(broker.kill)
+                await asyncio.to_thread(broker.start)
+            await asyncio.sleep(1.5)
+
+    monkeypatch.setattr(archiver.spark.task.Pace, "wait_for", sleep)
+    monkeypatch.setattr(archiver.spark.task, "_SILENT_S", 1.0)
+    (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
+    assert restored.errors == ()
+    assert waits > 3
+    assert on_target(java_oracle, broker, f"{topic}.back") == {0: written}
 
 
 @pytest.mark.parametrize("repartition", [None, 2])
