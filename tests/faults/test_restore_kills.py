@@ -419,6 +419,7 @@ def _until_done(restore: Callable[[], RestoreResult]) -> int:
             result = restore()
         except TemporaryError as error:
             print(f"{number}: {error}")
+            time.sleep(0.5)  # it is refused at once while the broker is away
             continue
         errors = [one for found in result.topics for one in found.errors]
         assert {one.exit_code for one in errors} <= {TemporaryError.exit_code}, errors
