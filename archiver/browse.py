@@ -12,6 +12,7 @@ from archiver.control import (
     list_topics_known,
     read_topic_history,
     read_topics_known,
+    shape_in,
 )
 from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import Inventory, PartitionInventory, read_inventory
@@ -90,8 +91,7 @@ def _archived(
         raise UsageError(
             f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
         )
-    # What the topic was in that life, not what became of its name later.
-    fact = next((fact for fact in reversed(history) if fact.current.life == life), None)
+    fact = shape_in(history, life)
     partitions, damaged = _join_lives(inventory, topic, life, fact)
     joined = {reading.segment.key.life for found in partitions.values() for reading in found.readable}
     return ArchivedTopic(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
@@ -317,6 +317,11 @@ def read_topic_history(store: ObjectStore, layout: Layout, topic: str) -> list[T
     """Return what was known of a topic, oldest first."""
     numbered = enumerate(facts(store, layout, topic_stream(topic)))  # they are numbered from 0 without gaps
     return [_topic_fact(fact, topic, layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
+
+
+def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
+    """Return what a topic was in a life, not what became of its name later."""
+    return next((fact for fact in reversed(history) if fact.current.life == life), None)
 
 
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from archiver.archived import ArchivedTopic
-from archiver.control import Fact, TopicFact, newest_numbers, read_fact, read_topic_history
+from archiver.control import Fact, TopicFact, newest_numbers, read_fact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
-from archiver.inventory import PartitionInventory, Segment, arrange, learn
+from archiver.inventory import EMPTY, arrange_all, learn
 from archiver.layout import MOST_OFFSET, CopyKey, Layout
 from archiver.listing import ListedSegment
 from archiver.store import ObjectStore
@@ -61,15 +61,11 @@ def find_copy(
     segments, damage = learn(store, _list_copies(store, layout, copies))
     for one in damage:
         damaged[one.key.partition].append(one.message)
-    grouped: defaultdict[int, list[Segment]] = defaultdict(list)
-    for segment in segments:
-        grouped[segment.key.partition].append(segment)
-    partitions: dict[int, PartitionInventory] = {}
+    partitions = arrange_all(segments).get((name, life), {})
     for copy in copies:
         number = copy.key.partition
-        found = arrange(grouped[number])
-        # Where a damaged object ends is not known.
-        partitions[number] = found if number in damaged else found.reaching(copy.next)
+        if number not in damaged:  # else where it ends is not known
+            partitions[number] = partitions.get(number, EMPTY).reaching(copy.next)
     return ArchivedTopic(
         topic=name,
         life=life,
@@ -107,7 +103,7 @@ def _shape(store: ObjectStore, layout: Layout, name: str, life: int, tell: Tell)
     except NotWholeError as error:
         tell(str(error))
         return None
-    return next((fact for fact in reversed(history) if fact.current.life == life), None)
+    return shape_in(history, life)
 
 
 def _newest_copies(

@@ -290,7 +290,7 @@ def read_inventory(
     ]
     if len(entries) >= _MANY and not asks_all:
         share(store, layout, entries)
-    partitions = _arrange_all([*known, *learned])
+    partitions = arrange_all([*known, *learned])
     _add_lost_ends(partitions, index, damaged)
     return Inventory(partitions=partitions, strangers=tuple(sorted(listing.strangers)), damaged=damaged)
 
@@ -323,7 +323,8 @@ def _look_up(index: Index, listed: Sequence[ListedSegment]) -> tuple[list[Segmen
     return known, unknown
 
 
-def _arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
+def arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
+    """Apply the read rule to segments of any partitions: (topic, life) -> partition -> inventory."""
     grouped: dict[tuple[str, int], dict[int, list[Segment]]] = {}
     for segment in segments:
         by_partition = grouped.setdefault((segment.key.topic, segment.key.life), {})

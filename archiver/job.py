@@ -309,7 +309,7 @@ def run_verify(
         # It starts beside the listing.
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
-            start_spark = stack.enter_context(_spark("verify"))
+            start_spark = stack.enter_context(_spark("verify", notice))
         listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice))
         if listing.is_empty and kafka is None:
             raise _nothing(storage, topics)
@@ -320,7 +320,7 @@ def run_verify(
             segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
             if since_ms is not None and not segments:
                 unread = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
-            spark = _wait_for(start_spark, notice)
+            spark = start_spark()
             tell = _tell_of(f"reading {spell_count(len(segments), 'object')}", notice)
             checks = check_on_spark(spark, storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
@@ -337,7 +337,7 @@ def run_verify(
             else:
                 if listing.is_empty and not (plan.problems or plan.errors):
                     raise _nothing(storage, topics)
-                spark = _wait_for(start_spark, notice)
+                spark = start_spark()
                 tell = _tell_of(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
                 compared = compare_on_spark(spark, plan.tasks, tell)
                 comparisons = [*plan.errors, *compared]
@@ -481,7 +481,7 @@ def run_restore_job(
     targets = request.targets(topic_names(store, layout))
     for note in request.notes(targets):
         log.warning("%s", note)
-    with _spark("restore") as start_spark:
+    with _spark("restore", notice) as start_spark:
         from archiver.spark.restore import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
 
         notice("looking at the target")
@@ -500,15 +500,9 @@ def run_restore_job(
     )
 
 
-def _wait_for(start_spark: Callable[[], Any], notice: Callable[[str], None]) -> Any:  # noqa: ANN401 - pyspark's, an extra
-    """Say what is waited for: on a machine that is busy Spark takes half a minute to start."""
-    notice("starting Spark")
-    return start_spark()
-
-
 @contextmanager
-def _spark(command: str, *, with_sql: bool = False) -> Iterator[Callable[[], Any]]:
-    """Start Spark beside what the block does first."""
+def _spark(command: str, notice: Callable[[str], None], *, with_sql: bool = False) -> Iterator[Callable[[], Any]]:
+    """Start Spark beside what the block does first. What it gets waits for that, and says so the first time."""
     try:
         from archiver.spark.session import open_context, open_session  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -516,7 +510,16 @@ def _spark(command: str, *, with_sql: bool = False) -> Iterator[Callable[[], Any
             f"{command} needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
         ) from error
     with (open_session if with_sql else open_context)(f"archiver {command}") as start_spark:
-        yield start_spark
+        is_told = False
+
+        def wait_for_spark() -> Any:  # noqa: ANN401 - pyspark's, an extra
+            nonlocal is_told
+            if not is_told:  # on a machine that is busy it takes half a minute
+                notice("starting Spark")
+            is_told = True
+            return start_spark()
+
+        yield wait_for_spark
 
 
 def _tell_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
@@ -544,11 +547,11 @@ def run_query(
     skips_damage: bool = False,
 ) -> "Iterator[Answer]":
     """Run one SQL query over topics; its rows come for as long as the block lasts. `options` are those of the data source."""
-    with _spark("query", with_sql=True) as start_spark:
+    with _spark("query", notice, with_sql=True) as start_spark:
         from archiver.spark.query import ask  # noqa: PLC0415 - an extra that a backup does not need
 
         store, prefix = open_store(storage)
         topics = topic_names(store, Layout(prefix))
-        spark = _wait_for(start_spark, notice)
+        spark = start_spark()
         notice("looking for damage" if skips_damage else "planning")
         yield ask(spark, storage, topics, sql, options, skips_damage=skips_damage)

@@ -185,12 +185,9 @@ class Layout:
     def copies_root(self) -> str:
         return self._under("compacted/")
 
-    def copied_topics_prefix(self, instance: str) -> str:
-        return f"{self.copies_root}{instance}/topics/"
-
     def copy_prefix(self, copy: CopyKey) -> str:
         directory = f"{_directory(copy.topic, copy.life)}/partition={copy.partition}"
-        return f"{self.copied_topics_prefix(copy.instance)}{directory}/generation={copy.generation}/"
+        return f"{self.copies_root}{copy.instance}/topics/{directory}/generation={copy.generation}/"
 
     def parse_copied_segment(self, copy: CopyKey, key: str) -> SegmentKey | None:
         """Parse the key of a segment of a copy; None for anything else."""

@@ -166,9 +166,8 @@ def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool])
     each = [_Span(f"{prefix}{name}/", "", "") for name in chosen]
     if len(each) <= _FEW_DIRECTORIES or _are_large(store, each):
         return each
-    bounds = {
-        name: f"{prefix}{name}.{_LAST}" for name in names
-    }  # what sorts right before a directory, and what is in it
+    # Each sorts right before a directory, and before the key of the directory itself.
+    bounds = {name: f"{prefix}{name}.{_LAST}" for name in names}
     following = dict(zip(names, [bounds[name] for name in names[1:]], strict=False))
     spans: list[_Span] = []
     for chunk in _chunks(names):

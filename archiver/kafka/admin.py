@@ -89,13 +89,14 @@ class KafkaAdmin:
 
         `only`: what else would be a reason is none.
         """
+        counts = Code.TOPIC_ALREADY_EXISTS.__ne__ if only is None else only.__eq__
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(partitions, replication_factor, configs or {}):
-            refused |= await self._refused_to_create(topics, validate_only=True, only=only)
+            refused |= await self._refused_to_create(topics, validate_only=True, counts=counts)
         return refused
 
     async def _refused_to_create(
-        self, topics: list[NewTopic], *, validate_only: bool = False, only: Code | None = None
+        self, topics: list[NewTopic], *, validate_only: bool = False, counts: Callable[[int], bool] = lambda _: True
     ) -> dict[str, Refusal]:
         """Brokers do what is asked, and then hold the connection back for as long as a quota of changes wants: give it one of its own."""
         admin = AdminClient(self._properties)
@@ -103,8 +104,7 @@ class KafkaAdmin:
             admin.create_topics(topics, validate_only=validate_only),
             "topic {} could not be created",
             "Create on topic {}, or on the cluster",
-            spared=Code.TOPIC_ALREADY_EXISTS if validate_only else Code.NONE,
-            only=only,
+            counts,
         )
 
     async def delete_topic(self, name: str) -> None:
@@ -189,18 +189,14 @@ class KafkaAdmin:
         futures: "Mapping[str, Future[Value]]",
         what: str,
         right: str,
-        *,
-        spared: Code = Code.NONE,
-        only: Code | None = None,
+        counts: Callable[[int], bool] = lambda _: True,
     ) -> dict[str, Refusal]:
-        """Wait for the answers about topics. `what` and `right` have a place for the topic's name."""
+        """Wait for the answers about topics. `what` and `right` have a place for the topic's name; `counts` tells of a code."""
         answers = await _gather(futures)
         return {
             name: _error(answer, what.format(name), right.format(name))
             for name, answer in answers.items()
-            if isinstance(answer, KafkaException)
-            and answer.args[0].code() != spared
-            and only in {None, answer.args[0].code()}
+            if isinstance(answer, KafkaException) and counts(answer.args[0].code())
         }
 
 

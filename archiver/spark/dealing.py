@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
@@ -36,6 +37,7 @@ from archiver.spark.task import (
 )
 from archiver.store import ObjectStore
 from archiver.tally import Tally
+from archiver.vigil import Vigil
 
 _SENDS_AT_ONCE = 4
 _SILENT_S = 60.0  # after which another attempt may have gone on, and brokers may have forgotten us
@@ -162,18 +164,14 @@ async def _deal_from(
     batches = _encode(frames, task, already_there, shares)
     pace = Pace(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
-
-    heard_s = started_s
+    vigil, noted = Vigil(_SILENT_S), 0
 
     async def deliver(target: int, batch: EncodedBatch) -> None:
-        nonlocal heard_s
-        was_silent = there[target] > 0 and loop.time() - heard_s > _SILENT_S
-
-        async def known() -> None:
-            await _refuse_forgotten(client, task, target)
-
+        nonlocal noted
+        was_silent = vigil.silences > noted and there[target] > 0
+        known = partial(_refuse_forgotten, client, task, target)
         await send(client, source, target, batch, f"records for partition {target}", known, looks_first=was_silent)
-        heard_s = loop.time()
+        noted = vigil.silences
         there[target] += batch.records
 
     # Closed here, as in archiver.spark.task.

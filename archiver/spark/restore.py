@@ -117,7 +117,6 @@ class _Restore:
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace()
-        self._is_started = False  # Spark
 
     def run(
         self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
@@ -131,7 +130,7 @@ class _Restore:
             raise UsageError(
                 "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
             )
-        spark = self._wait_for(start_spark)
+        spark = start_spark()
         started_s = time.monotonic()
         reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
@@ -150,13 +149,6 @@ class _Restore:
 
         return asyncio.run(run())
 
-    def _wait_for(self, start_spark: Callable[[], SparkContext]) -> SparkContext:
-        if not self._is_started:
-            self._notice("starting Spark")
-        spark = start_spark()
-        self._is_started = True
-        return spark
-
     def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
         begun, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
@@ -170,7 +162,7 @@ class _Restore:
         if not job.request.is_chosen:
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
-        spark = self._wait_for(start_spark)
+        spark = start_spark()
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
         from archiver.spark.choose import choose  # noqa: PLC0415 - Spark SQL, which takes seconds
 

@@ -1,6 +1,5 @@
 """The configs of target topics: while they are filled, and in the end those that were archived."""
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -40,7 +39,7 @@ class Finish:
 class TargetConfigs:
     """Sets them, with a few requests for all topics together."""
 
-    def __init__(self, admin: KafkaAdmin, *, clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(self, admin: KafkaAdmin, clock_ms: Callable[[], int]) -> None:
         self._admin = admin
         self._clock_ms = clock_ms
 

@@ -106,7 +106,7 @@ class Targets:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._admin = KafkaAdmin(kafka)
-        self._configs = TargetConfigs(self._admin, clock_ms=clock_ms)
+        self._configs = TargetConfigs(self._admin, clock_ms)
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes

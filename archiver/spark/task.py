@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
@@ -35,6 +36,7 @@ from archiver.spark.stores import store_of
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
+from archiver.vigil import Vigil
 
 log = logging.getLogger(__name__)
 
@@ -337,7 +339,7 @@ async def _send_from(
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
     batches = _encode(frames, claim.identity, index, totals, task)
     pace = Pace(task.rate_bytes)
-    heard_s = loop.time()
+    vigil, noted = Vigil(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
         ahead = loop.run_in_executor(pool, next, batches, None)
@@ -345,9 +347,9 @@ async def _send_from(
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
                 await pace.wait_for(len(batch.content))
-                was_silent = loop.time() - heard_s > _SILENT_S
+                was_silent = vigil.silences > noted
                 await _send(client, task, batch, claim.identity, claim.start_offset + index, looks_first=was_silent)
-                heard_s = loop.time()
+                noted = vigil.silences
             except BaseException:
                 await asyncio.wait([ahead])
                 with suppress(Exception):
@@ -442,9 +444,7 @@ async def _send(
     *,
     looks_first: bool,
 ) -> None:
-    async def standing() -> int | None:
-        return await _standing(client, task, batch, identity, expected_offset)
-
+    standing = partial(_standing, client, task, batch, identity, expected_offset)
     what = f"records from offset {expected_offset} on"
     offset = await send(client, task, task.partition, batch, what, standing, looks_first=looks_first)
     if offset != expected_offset:

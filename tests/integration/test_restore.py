@@ -52,22 +52,26 @@ from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
 Partitions = dict[int, list[Rec]]
-DAY_MS = 86_400_000
+LONG_AGO_MS = NOW_MS - 400 * 86_400_000  # older than brokers remember producers
 
 
-def fill(broker: Broker, topic: str, sizes: Sequence[int], configs: Mapping[str, str] = KEEP_ALL) -> Partitions:
+def fill(
+    broker: Broker, topic: str, sizes: Sequence[int], configs: Mapping[str, str] = KEEP_ALL, first_ms: int = NOW_MS
+) -> Partitions:
     """A topic with so many records in each partition; timestamps and values tell them apart."""
     create_topic(broker.bootstrap, topic, len(sizes), configs)
     written: Partitions = {}
     for partition, size in enumerate(sizes):
-        rows = [Rec(at, NOW_MS + at, 0, b"k%d" % at, b"%d of %d" % (at, partition)) for at in range(size)]
+        rows = [Rec(at, first_ms + at, 0, b"k%d" % at, b"%d of %d" % (at, partition)) for at in range(size)]
         produce_records(broker.bootstrap, topic, rows, size=50, partition=partition)
         written[partition] = rows
     return written
 
 
-def archived(broker: Broker, topic: str, site: ArchiveSite, sizes: Sequence[int], records: int = 100) -> Partitions:
-    written = fill(broker, topic, sizes)
+def archived(
+    broker: Broker, topic: str, site: ArchiveSite, sizes: Sequence[int], records: int = 100, first_ms: int = NOW_MS
+) -> Partitions:
+    written = fill(broker, topic, sizes, first_ms=first_ms)
     site.back_up(broker.bootstrap, topic, records=records)
     return written
 
@@ -465,10 +469,7 @@ def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
 ) -> None:
     """It goes by their timestamps. The answers to some batches are lost, each with the broker that had taken it."""
     broker = new_broker()
-    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
-    written = [Rec(at, NOW_MS - 400 * DAY_MS + at, 0, b"k%d" % at, b"%d" % at) for at in range(300)]
-    produce_records(broker.bootstrap, topic, written, size=50)
-    site.back_up(broker.bootstrap, topic, records=100)
+    written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
     sent, lost = 0, {2} if repartition else {2, 4}  # there several batches are on their way at once
 
     async def lose_answers(
@@ -494,7 +495,7 @@ def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
         (restored,) = site.restore(broker.bootstrap, **asked).topics
     assert restored.errors == ()
     assert sent > max(lost) + 1
-    assert values_of(on_target(java_oracle, broker, f"{topic}.back")) == values_of({0: written})
+    assert values_of(on_target(java_oracle, broker, f"{topic}.back")) == values_of(written)
 
 
 @pytest.mark.parametrize("starts_again", [True, False])
@@ -508,10 +509,7 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
 ) -> None:
     """While it sleeps before a batch, another run ends the restore, and the broker starts again, or lets ids expire."""
     broker = new_broker(**{"producer.id.expiration.check.interval.ms": "600000" if starts_again else "200"})
-    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
-    written = [Rec(at, NOW_MS - 400 * DAY_MS + at, 0, b"k%d" % at, b"%d" % at) for at in range(300)]
-    produce_records(broker.bootstrap, topic, written, size=50)
-    site.back_up(broker.bootstrap, topic, records=100)
+    written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
     rename = [f"{topic}={topic}.back"]
     waits = 0
     wait_for = archiver.spark.task.Pace.wait_for
@@ -532,7 +530,7 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
     (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
     assert restored.errors == ()
     assert waits > 3
-    assert on_target(java_oracle, broker, f"{topic}.back") == {0: written}
+    assert on_target(java_oracle, broker, f"{topic}.back") == written
 
 
 @pytest.mark.parametrize("repartition", [None, 2])
