@@ -1,0 +1,56 @@
+"""What a cycle does to the brokers of its world as anyone would: librdkafka's admin client, and none of our own code."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.raw_produce import produce_records
+from tests.support.records import Rec
+from tests.support.service import eventually
+from tests.worlds.world import Kafka
+
+_REQUEST_S = 30.0
+_PERIOD_S = 0.2
+
+
+class Brokers:
+    """Of one world."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+
+    def create(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Returns when all partitions are led, and all brokers know it."""
+        new = NewTopic(topic, partitions, self._kafka.replicas, config={**self._kafka.keep_all, **configs})
+        eventually(lambda: topic not in self._names(), f"{topic} is still being deleted")
+        self._admin.create_topics([new])[topic].result(_REQUEST_S)
+        eventually(lambda: len(self._leaders(topic)) == partitions, f"{topic} is not led")
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Returns when they are gone."""
+        wanted = set(topics)
+        for done in self._admin.delete_topics(sorted(wanted)).values():
+            done.result(_REQUEST_S)
+        eventually(lambda: not wanted & self._names(), "the topics are not deleted", every_s=_PERIOD_S)
+
+    def write(self, topic: str, records: Sequence[Rec], codec: str, partition: int) -> None:
+        """Any records at all: also what no client writes."""
+        produce_records(self._leaders(topic)[partition], topic, records, codec, partition=partition)
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """Its own: what somebody has set."""
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        found = self._admin.describe_configs([asked])[asked].result(_REQUEST_S)
+        return {name: entry.value for name, entry in found.items() if not entry.is_default}
+
+    def _leaders(self, topic: str) -> dict[int, str]:
+        """Address of the leader of each partition that has one."""
+        found = self._admin.list_topics(topic, timeout=_REQUEST_S)
+        addresses = {node: f"{broker.host}:{broker.port}" for node, broker in found.brokers.items()}
+        partitions = found.topics[topic].partitions.items()
+        return {number: addresses[one.leader] for number, one in partitions if one.leader in addresses}
+
+    def _names(self) -> set[str]:
+        return set(self._admin.list_topics(timeout=_REQUEST_S).topics)
