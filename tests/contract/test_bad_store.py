@@ -14,7 +14,7 @@ from archiver.store import probe_put_if_absent
 from tests.contract.conftest import FaultyStore, new_bucket, open_bucket
 from tests.support.bad_input import STORE
 from tests.support.brokers import S3, Bucket
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 
 pytestmark = pytest.mark.s3
 
@@ -128,7 +128,6 @@ def test_a_clock_is_wrong(run: Run, minio_bucket: Bucket, monkeypatch: pytest.Mo
 
 
 def test_a_store_overwrites(run: Run, moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint) as proxy:
-        probe_put_if_absent(open_bucket(moto_bucket), Layout())
-        with proxy.failing(Fault.OVERWRITE, "PUT"):
-            check("a store that overwrites", run(moto_bucket.url, proxy.endpoint, "backup", "--until-end"))
+    probe_put_if_absent(open_bucket(moto_bucket), Layout())
+    with FaultyS3(moto_bucket.s3.endpoint, Quirk.OVERWRITES) as proxy:
+        check("a store that overwrites", run(moto_bucket.url, proxy.endpoint, "backup", "--until-end"))

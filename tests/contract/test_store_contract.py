@@ -17,7 +17,7 @@ from archiver.segment import MOST_HOLES
 from archiver.store import ObjectStore, Room, S3Store, open_store, probe_put_if_absent
 from tests.contract.conftest import open_bucket
 from tests.support.brokers import Bucket
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.foreign_reader import open_client
 from tests.support.memory_store import MemoryStore
 
@@ -220,7 +220,7 @@ def test_the_probe_refuses_a_store_that_overwrites(earlier_probes: int) -> None:
 
 
 def test_the_probe_refuses_an_s3_that_overwrites(moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint) as proxy, proxy.failing(Fault.OVERWRITE, "PUT"):
+    with FaultyS3(moto_bucket.s3.endpoint, Quirk.OVERWRITES) as proxy:
         store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
         with pytest.raises(StoreError, match="does not honour If-None-Match"):
             probe_put_if_absent(store, LAYOUT)
