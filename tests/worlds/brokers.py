@@ -1,8 +1,11 @@
 """What a cycle does to the brokers of its world as anyone would: librdkafka's admin client, and none of our own code."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.raw_produce import produce_records
@@ -24,9 +27,18 @@ class Brokers:
     def create(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Returns when all partitions are led, and all brokers know it."""
         new = NewTopic(topic, partitions, self._kafka.replicas, config={**self._kafka.keep_all, **configs})
-        eventually(lambda: topic not in self._names(), f"{topic} is still being deleted")
-        self._admin.create_topics([new])[topic].result(_REQUEST_S)
+        eventually(lambda: self._creates(new), f"{topic} is still being deleted", every_s=_PERIOD_S)
         eventually(lambda: len(self._leaders(topic)) == partitions, f"{topic} is not led")
+
+    def _creates(self, new: NewTopic) -> bool:
+        """Brokers with ZooKeeper still delete a topic that they no longer show."""
+        try:
+            self._admin.create_topics([new])[new.topic].result(_REQUEST_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise
+        return True
 
     def delete(self, topics: Iterable[str]) -> None:
         """Returns when they are gone."""

@@ -4,7 +4,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +21,8 @@ from tests.support.records import NOW_MS, Rec, classes_of, generate, missing_cla
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually, running, service_config, until_archived
 from tests.worlds.brokers import Brokers
+from tests.worlds.clusters import GROUP
+from tests.worlds.commands import Commands
 from tests.worlds.tally import Partitions, Tally
 from tests.worlds.world import Kafka, Step
 
@@ -29,20 +31,10 @@ TOPICS: Final = (ORDERS, CLOCK, DEALS, ACCOUNTS)
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 COPY: Final = "copy."
 FIRST_LIFE: Final = "first-life."
-GROUP: Final = "worlds"
 
-_BIG_BYTES = 3_000_000
+_BIG_BYTES, _LARGE_BYTES = 3_000_000, 300_000
 _RATE = 120  # records a second of each producer under load
 _KILLS = ("", "segment.put:2", "commit.sent")  # at random, and at places between two effects
-_COMMAND_S = 240.0
-
-
-class CommandError(Exception):
-    """A command ended otherwise than it must."""
-
-    def __init__(self, step: Step, exit_code: int, said: str) -> None:
-        super().__init__(f"{step} ended with {exit_code}:\n{said}")
-        self.step, self.exit_code, self.said = step, exit_code, said
 
 
 class Cycle:
@@ -51,7 +43,7 @@ class Cycle:
     def __init__(self, kafka: Kafka, site: ArchiveSite, oracle: JavaOracle, seed: int) -> None:
         self.tally = Tally()
         self._kafka, self._brokers = kafka, Brokers(kafka)
-        self._site = site
+        self._site, self._commands = site, Commands(site)
         self._oracle = oracle
         self._rng = random.Random(seed)
         self._source: dict[str, Partitions] = {}  # of the first life, as the consumer saw it
@@ -74,9 +66,10 @@ class Cycle:
     # --- records of every class
 
     def _fill(self) -> None:
-        self._brokers.create(ORDERS, 4, {})  # the last one stays empty
-        self._brokers.create(CLOCK, 2, {"message.timestamp.type": "LogAppendTime"})
-        self._brokers.create(DEALS, 2, {})
+        of_logs = self._kafka.of_logs
+        self._brokers.create(ORDERS, 4, of_logs)  # the last one stays empty
+        self._brokers.create(CLOCK, 2, {**of_logs, "message.timestamp.type": "LogAppendTime"})
+        self._brokers.create(DEALS, 2, of_logs)
         self._brokers.create(ACCOUNTS, 1, EAGER_CLEANER)
         for number, codec in enumerate(CODECS):
             records = generate(self._rng.getrandbits(32), 400, big_bytes=_BIG_BYTES)
@@ -90,6 +83,7 @@ class Cycle:
         self._source = {topic: self._consume(topic) for topic in TOPICS}
         seen = [record for records in self._source[ORDERS].values() for record in records]
         assert missing_classes(classes_of(seen)) == []
+        self._kafka.settle([ORDERS, DEALS])
         self._configs = {topic: self._brokers.configs(topic) for topic in TOPICS}
 
     def _fill_accounts(self) -> None:
@@ -107,7 +101,7 @@ class Cycle:
         eventually(is_compacted, "the broker does not compact", every_s=0.5)
 
     def _records(self, count: int) -> list[Rec]:
-        return generate(self._rng.getrandbits(32), count, raw=False, big_bytes=_BIG_BYTES)
+        return generate(self._rng.getrandbits(32), count, raw=False, big_bytes=_LARGE_BYTES, big_every=25)
 
     def _produce(self, topic: str, records: Mapping[int, Sequence[Rec]], **properties: str) -> None:
         self._oracle.produce(self._kafka.bootstrap, topic, records, **properties)
@@ -121,7 +115,8 @@ class Cycle:
         refused = self._kafka.refused_topic
         self._kafka.let_back_up([*TOPICS, *([refused.name] if refused else [])])
         self._write_configs()
-        begun = self._archive_all()
+        with self._kafka.while_reading():
+            begun = self._archive_all()
         assert begun == sum(len(rows) for topic in self._source.values() for rows in topic.values())
         for topic in TOPICS:
             self.tally.compare(topic, self._source[topic], read_partitions(self._site.bucket, topic))
@@ -131,7 +126,7 @@ class Cycle:
         """The records that were archived. What is refused is named."""
         refused = self._kafka.refused_topic
         expected = refused.exit_code if refused else 0
-        done = self._run(Step.UNTIL_END, "backup", "--until-end", "--format", "json", expected=expected)
+        done = self._commands.run(Step.UNTIL_END, "backup", "--until-end", "--format", "json", expected=expected)
         if refused:
             assert re.search(refused.says, done.said), done.said
         return sum(int(row["records"]) for row in done.json["partitions"])
@@ -154,9 +149,7 @@ class Cycle:
         styles = {ORDERS: (Style.PLAIN, 3), CLOCK: (Style.IDEMPOTENT, 2), DEALS: (Style.TRANSACTIONAL, 2)}
         topics = [Topic(name, style, partitions, _RATE) for name, (style, partitions) in styles.items()]
         seeds = [str(self._rng.getrandbits(32)) for _ in topics]
-        voices = [
-            Voice(self._kafka.bootstrap, topic, seed, Sent()) for topic, seed in zip(topics, seeds, strict=True)
-        ]
+        voices = [Voice(self._kafka.bootstrap, topic, seed, Sent()) for topic, seed in zip(topics, seeds, strict=True)]
         config = self._config(self._included())
         with speaking(voices):
             for number, failpoint in enumerate(_KILLS):
@@ -186,13 +179,15 @@ class Cycle:
 
     def _verify(self) -> None:
         for topic in TOPICS:
-            found = self._run(Step.VERIFY, "ls", topic, "--format", "json").json["holdings"]
+            found = self._commands.run_here(Step.VERIFY, "ls", topic, "--format", "json").json["holdings"]
             counted = {row["partition"]: row["records"] for row in found if row["records"]}
             expected = {number: len(rows) for number, rows in self._source[topic].items() if rows}
             self.tally.compare_values(f"ls {topic}", expected, counted)
-        self._run(Step.VERIFY, "verify")
-        self._run(Step.VERIFY, "verify", "--level", "counts")
-        done = self._run(Step.VERIFY, "verify", "--level", "records", "--against-kafka", "--format", "json")
+        for level in ("listing", "counts"):
+            self._commands.run_here(Step.VERIFY, "verify", "-c", "sound.yaml", "--level", level)
+        all_of_it = ("--level", "records", "--against-kafka", "--format", "json")
+        with self._kafka.while_reading():
+            done = self._commands.run(Step.VERIFY, "verify", "-c", "sound.yaml", *all_of_it)
         self.tally.compare_values("verify", (True, self.tally.records), (done.json["whole"], done.json["compared"]))
 
     # --- and back
@@ -200,22 +195,24 @@ class Cycle:
     def _lose_and_restore(self) -> None:
         self._brokers.delete(TOPICS)
         self._kafka.let_restore(TOPICS)
-        done = self._run(Step.RESTORE, "restore", "--target", "target.yaml", "--format", "json")
+        done = self._commands.run(Step.RESTORE, "restore", "--target", "target.yaml", "--format", "json")
         assert filled(done.json) == self.tally.records
         for topic in TOPICS:
             self.tally.compare(f"restored {topic}", as_restored(self._source[topic]), self._without_offsets(topic))
-            self.tally.compare_values(f"configs of {topic}", kept(self._configs[topic]), kept(self._brokers.configs(topic)))
+            self.tally.compare_values(
+                f"configs of {topic}", kept(self._configs[topic]), kept(self._brokers.configs(topic))
+            )
 
     def _restore_again(self) -> None:
         """With the same id nothing happens; with another one, under other names, all of it comes once more."""
         before = {topic: self._consume(topic) for topic in TOPICS}
-        done = self._run(Step.RESTORE_AGAIN, "restore", "--target", "target.yaml", "--format", "json")
+        done = self._commands.run_here(Step.RESTORE_AGAIN, "restore", "--target", "target.yaml", "--format", "json")
         assert filled(done.json) == 0
         for topic in TOPICS:
             self.tally.compare(f"{topic} again", before[topic], self._consume(topic))
         self._kafka.let_restore([f"{COPY}{topic}" for topic in TOPICS])
         renamed = ("--id", "other", "--rename-regex", rf"(.*)={COPY}\1")
-        self._run(Step.RESTORE_AGAIN, "restore", "--target", "target.yaml", *renamed)
+        self._commands.run_here(Step.RESTORE_AGAIN, "restore", "--target", "target.yaml", *renamed)
         for topic in TOPICS:
             found = self._without_offsets(f"{COPY}{topic}")
             self.tally.compare(f"copy of {topic}", as_restored(self._source[topic]), found)
@@ -228,11 +225,12 @@ class Cycle:
     def _begin_new_lives(self) -> None:
         """One topic is another one now, longer in one partition and shorter in the next; the others are what was restored."""
         self._brokers.delete([ORDERS])
-        self._brokers.create(ORDERS, 4, {})
+        self._brokers.create(ORDERS, 4, self._kafka.of_logs)
         for partition, count in ((0, len(self._source[ORDERS][0]) + 50), (1, 20)):
-            self._brokers.write(ORDERS, self._records(count), "zstd", partition)
+            others = generate(self._rng.getrandbits(32), count)
+            self._brokers.write(ORDERS, others, "zstd", partition)
         self._kafka.let_back_up(TOPICS)
-        self._run(Step.NEW_LIFE, "backup", "--until-end", "-c", "sound.yaml")
+        self._commands.run(Step.NEW_LIFE, "backup", "--until-end", "-c", "sound.yaml")
         for topic in TOPICS:
             life = self._newest_life(topic)
             now = self._consume(topic)
@@ -240,18 +238,18 @@ class Cycle:
             self.tally.compare(f"{topic} as it was", self._source[topic], read_partitions(self._site.bucket, topic))
             self.tally.records += sum(map(len, now.values()))
         self._read_lives()
-        self._run(Step.NEW_LIFE, "verify", "-c", "sound.yaml")
+        self._commands.run_here(Step.NEW_LIFE, "verify", "-c", "sound.yaml")
 
     def _read_lives(self) -> None:
         lives = {"0": self._source[ORDERS], self._newest_life(ORDERS): self._consume(ORDERS)}
         for life, expected in lives.items():
-            said = self._run(Step.NEW_LIFE, "cat", ORDERS, "--life", life).out
+            said = self._commands.run_here(Step.NEW_LIFE, "cat", ORDERS, "--life", life).out
             wanted = [tell(row, number) for number in sorted(expected) for row in expected[number]]
             self.tally.compare_values(f"cat --life {life}", wanted, [json.loads(line) for line in said.splitlines()])
         target = f"{FIRST_LIFE}{ORDERS}"
         self._kafka.let_restore([target])
         chosen = ("--topics", ORDERS, "--life", "0", "--rename", f"{ORDERS}={target}")
-        self._run(Step.NEW_LIFE, "restore", "--target", "target.yaml", *chosen)
+        self._commands.run_here(Step.NEW_LIFE, "restore", "--target", "target.yaml", *chosen)
         self.tally.compare(target, as_restored(self._source[ORDERS]), self._without_offsets(target))
 
     def _newest_life(self, topic: str) -> str:
@@ -260,27 +258,9 @@ class Cycle:
         assert lives, f"{topic}: no new life was begun"
         return str(max(lives))
 
-    def _run(self, step: Step, *arguments: str, expected: int = 0) -> "Done":
-        done = self._site.run(*arguments, timeout_s=_COMMAND_S)
-        assert "Traceback" not in done.stderr, done.stderr
-        if done.returncode != expected:
-            raise CommandError(step, done.returncode, done.stdout[-3000:] + done.stderr[-3000:])
-        return Done(done.stdout, done.stderr)
-
-
-class Done:
-    """What a command has printed."""
-
-    def __init__(self, out: str, said: str) -> None:
-        self.out, self.said = out, said
-
-    @property
-    def json(self) -> Any:  # noqa: ANN401 - JSON
-        return json.loads(self.out)
-
 
 @contextmanager
-def speaking(voices):
+def speaking(voices: Sequence[Voice]) -> Iterator[None]:
     for voice in voices:
         voice.start()
     try:

@@ -1,20 +1,16 @@
 """A world: the brokers and the store that one cycle runs in, and what must come of it there."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from tests.support.brokers import S3
-from tests.support.round_trip import ALL_OF_LONG
-
-# Topics of brokers from 3.6 on, which bound timestamps by default. Older brokers know no such config, and no such bound.
-ANY_TIMESTAMP = {"message.timestamp.after.max.ms": ALL_OF_LONG, "message.timestamp.before.max.ms": ALL_OF_LONG}
 
 
 class Step(StrEnum):
-    """Of a cycle, in this order. The value says what it is in a table."""
+    """Of a cycle, in this order. The value is how a table calls it."""
 
     UNTIL_END = "backup --until-end"
     UNDER_LOAD = "continuous backup"
@@ -26,7 +22,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The command that is known to refuse this world: the cycle ends there. `says` is a regular expression for its messages."""
+    """The command that is known to refuse a world: its cycle ends there. `says` is a regular expression for its messages."""
 
     step: Step
     exit_code: int
@@ -46,6 +42,10 @@ def grant_nothing(_topics: Sequence[str]) -> None:
     """Everyone may do everything."""
 
 
+def settle_nothing(_topics: Sequence[str]) -> None:
+    """What is written is where it stays."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
     """Running brokers. Tests come in by `bootstrap`, and may do everything there; the program by `settings`."""
@@ -54,11 +54,14 @@ class Kafka:
     bootstrap: str
     settings: Mapping[str, str]  # the section `kafka:` of archive.yaml and target.yaml
     keep_all: Mapping[str, str]  # configs of a topic that keeps whatever is written to it
+    of_logs: Mapping[str, str] = field(default_factory=dict)  # more of them, of topics that are not compacted
     replicas: int = 1
     refused_topic: RefusedTopic | None = None
     let_back_up: Callable[[Sequence[str]], None] = grant_nothing
     let_restore: Callable[[Sequence[str]], None] = grant_nothing
-    evidence: Callable[[], str] = str  # what the brokers tell of it afterwards; raises where it was another world
+    settle: Callable[[Sequence[str]], None] = settle_nothing  # after the topics were filled
+    while_reading: Callable[[], AbstractContextManager[None]] = nullcontext  # around a command that reads the brokers
+    evidence: Callable[[], str] = str  # what they tell of it afterwards; fails where the world was another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,6 @@ class Store:
 
     name: str  # with its version
     s3: S3
-    evidence: Callable[[], str] = str
 
 
 StartKafka = Callable[[Path], AbstractContextManager[Kafka]]
@@ -83,5 +85,3 @@ class World:
     store: StartStore
     refusal: Refusal | None = None
     is_quick: bool = False  # one of the selection that every `make test` runs
-    timeout_s: float = 300.0
-    settings: Mapping[str, str] = field(default_factory=dict)
