@@ -2,6 +2,7 @@
 
 import http.client
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -407,6 +408,22 @@ def test_a_hanging_transaction_is_named(
         producer.commit_transaction(30)
         eventually(lambda: ages() == {})
         until_archived(site, java_oracle, broker_41.bootstrap, topic)
+
+
+def test_a_spool_that_somebody_deletes_is_made_again(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """As cleaners of temporary files do: what was in it comes again from Kafka."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(10))
+    with running(site, config_of(site, broker_41, topic, segment={"age": "3s"})) as instance:
+        for number in range(2):
+            produce_values(broker_41.bootstrap, topic, values(10), number)
+            eventually(lambda: any(site.folder.glob("spool/*/*.blocks")))
+            shutil.rmtree(site.folder / "spool")
+            until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        assert instance.stop() == 0
+    assert not list((site.folder / "spool").iterdir())
 
 
 # --- giving back, and ending
