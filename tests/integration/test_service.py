@@ -449,7 +449,9 @@ def test_a_start_after_a_kill_says_what_it_waits_for(
     with running(site, config, "two") as two:
         begin = datetime.now(UTC)
         longest = "15 s (backup.session-timeout)" if protocol == "classic" else "the session timeout of the brokers"
-        waiting = f"group {topic} has no partition for this instance yet; one that ended without leaving the group holds its"
+        waiting = (
+            f"group {topic} has no partition for this instance yet; one that ended without leaving the group holds its"
+        )
         eventually(lambda: said(two, f"{waiting} partitions for up to {longest}") is not None, timeout_s=12)
         told = said(two, waiting)
         assert told is not None
@@ -461,8 +463,6 @@ def test_a_start_after_a_kill_says_what_it_waits_for(
             with running(site, config, "four") as four:
                 spare = "has let this instance in; other instances have all partitions"
                 eventually(lambda: protocol != "classic" or said(four, spare) is not None)
-
-
 
 
 def test_what_a_member_held_is_put_before_its_partitions_go(
