@@ -30,13 +30,14 @@ from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger, Pace
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
+from archiver.probe import probe_store
 from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.spelling import spell_count
 from archiver.spool import Spool, open_spool
-from archiver.store import open_store, probe_put_if_absent
+from archiver.store import open_store
 from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
@@ -151,7 +152,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     store, prefix = await pool.call(open_store, config.storage)  # who gives the credentials may be slow
     layout = Layout(prefix)
-    await pool.call(probe_put_if_absent, store, layout)
+    await pool.call(probe_store, store, layout)
     gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
     backup = config.backup
     return BackupRequest(

@@ -31,7 +31,7 @@ from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
 from archiver.store import Body, S3Store
 from archiver.writer import Fetch, PartitionWriter
-from tests.support.bad_input import MACHINE
+from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.examples import EAGER_CLEANER, until_stable
 from tests.support.faulty_s3 import Fault, FaultyS3
@@ -360,7 +360,7 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     send(broker_41, topic, 5)
     shaky.back_up(broker_41.bootstrap, topic)
     send(broker_41, topic, 35)
-    monkeypatch.setattr(archiver.job, "probe_put_if_absent", lambda *_: None)  # the fault is for the segments
+    monkeypatch.setattr(archiver.job, "probe_store", lambda *_: None)  # the fault is for the segments
     with proxy.failing(fault, "PUT", times=4):
         (report,) = shaky.back_up(broker_41.bootstrap, topic, records=10).values()
     assert (report.error, report.position) == (None, 40)
@@ -408,6 +408,28 @@ def test_a_broken_batch_stops_only_its_partition(
     assert f"{topic}-1" in done.stderr
     assert f"offset {broken_at}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_the_store_does_not_take_stops_its_partition_alone(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """MinIO takes 255 bytes between two slashes. Also one that holds nothing is told: it could never be archived."""
+    topic = topic[-60:]
+    at_limit, beyond = topic + "x" * (227 - len(topic)), topic + "y" * (249 - len(topic))
+    create(broker_41, at_limit, 11)
+    create(broker_41, beyond, 1)
+    for partition in range(11):
+        send(broker_41, at_limit, 20, partition)
+    before = java_oracle.consume(broker_41.bootstrap, at_limit).records
+    site.write_config(broker_41.bootstrap, f"{topic}.*")
+    for _ in range(2):
+        done = site.run("backup", "--until-end", "--quiet")
+        assert done.returncode == STORE["a topic whose objects' names the store does not take"].exit_code
+        told = sorted(line.removeprefix("archiver: ") for line in done.stderr.splitlines())
+        assert [line.partition(": ")[0] for line in told] == [f"{at_limit}-10", f"{beyond}-0"]
+        assert STORE["a topic whose objects' names the store does not take"].says in told[0]
+        assert "leave the topic out (topics.exclude)" in told[1]
+    assert read_partitions(site.bucket, at_limit) == {number: before[number] for number in range(10)}
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["answered", "connection lost"])

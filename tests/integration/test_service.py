@@ -20,11 +20,12 @@ from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import broker_cluster, corrupt_log
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3
 from tests.support.foreign_reader import keys_as_they_came, keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, produce_values, producer_of
 from tests.support.processes import standing_still
+from tests.support.rotated import Rotated
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
 
@@ -291,6 +292,48 @@ def test_a_topic_whose_requests_hang_holds_up_no_other(
                 assert instance.value("archiver_rpo_seconds", topic=stuck) > 10
             eventually(lambda: instance.value("archiver_records_total", topic=stuck) == 80)
             eventually(lambda: instance.value("archiver_partitions_failing", topic=stuck) == 0)
+            assert instance.stop() == 0
+
+
+def test_a_name_that_the_store_does_not_take_stops_its_topic_alone(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    long = topic[:50] + "x" * 199
+    for name in (topic, long):
+        create_topic(broker_41.bootstrap, name, 1, KEEP_ALL)
+        produce_values(broker_41.bootstrap, name, values(100))
+    config = config_of(site, broker_41, topic)
+    config["topics"]["include"] = [topic, long]
+    with running(site, config) as instance:
+        eventually(lambda: f"{long}-0: the store takes no objects with names of 277 bytes" in instance.log)
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        eventually(lambda: instance.value("archiver_partitions_failing", topic=long) == 1)
+        assert instance.value("archiver_partitions_failing", topic=topic) == 0
+        assert instance.stop() == 0
+
+
+def test_credentials_that_were_replaced_are_read_again(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """The old ones expire once there are new ones, and the next time before."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(100))
+    rotated = Rotated(site.bucket.s3, site.folder / "credentials")
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic)
+        config["storage"]["endpoint"] = store.endpoint
+        with running(site, config, **rotated.environment) as instance:
+            until_archived(site, java_oracle, broker_41.bootstrap, topic)
+            for is_late in (False, True):
+                if is_late:
+                    store.refused_keys[rotated.access_key] = EXPIRED_TOKEN
+                    produce_values(broker_41.bootstrap, topic, values(100), 1)
+                    eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
+                store.refused_keys[rotated.rotate()] = UNKNOWN_KEY
+                produce_values(broker_41.bootstrap, topic, values(100))
+                until_archived(site, java_oracle, broker_41.bootstrap, topic)
+            eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 0)
+            assert instance.log.count("credentials were replaced") == 2
             assert instance.stop() == 0
 
 
