@@ -15,6 +15,7 @@ from archiver.errors import ArchiverError
 from archiver.sandbox import check_java, fetch_kafka, keep_classes
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
 from tests.support.compiled import compile_java
+from tests.support.zookeeper import KAFKA_28
 
 _JARS = CACHE / "spark-jars"
 _FETCH_S = 180
@@ -69,6 +70,7 @@ def fetch_quick_kafka(version: str) -> Path:
 def main() -> None:
     """What cannot be had is told, and its tests are skipped, or fail where a skip counts."""
     parts: list[Callable[[], object]] = [
+        partial(fetch_kafka, KAFKA_28, CACHE),
         partial(fetch_quick_kafka, KAFKA_39),
         lambda: compile_java("Oracle", fetch_quick_kafka(KAFKA_41), CACHE),
         fetch_spark_avro,

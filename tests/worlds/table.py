@@ -13,7 +13,7 @@ NEWEST: Final = "4.4.0"  # that Maven has
 
 WORLDS: Final = (
     World(name="with ZooKeeper", kafka=clusters.zookeeper, store=stores.minio),
-    World(name="without topic ids", kafka=clusters.without_topic_ids, store=stores.minio),
+    World(name="without topic ids", kafka=clusters.without_topic_ids, store=stores.minio, is_quick=True),
     World(name="a topic in the message format of 0.10", kafka=clusters.old_messages, store=stores.minio),
     World(name="3.3", kafka=vanilla("3.3.2"), store=stores.minio),
     World(name="3.9", kafka=vanilla(KAFKA_39), store=stores.minio),
@@ -26,12 +26,32 @@ WORLDS: Final = (
         name="tiered storage, all of it local, too", kafka=clusters.tiered(1500, stays_local=True), store=stores.minio
     ),
     World(name="three racks, followers read from", kafka=clusters.racks, store=stores.minio),
-    World(name="policies of a managed cluster", kafka=clusters.managed, store=stores.minio),
+    World(
+        name="policies of a managed cluster",
+        kafka=clusters.managed,
+        store=stores.minio,
+        refusal=Refusal(
+            Step.RESTORE,
+            2,
+            r"topic orders could not be created: POLICY_VIOLATION \(44\), retention.ms -1 is not in",
+            "topics are filled without limits, and a policy forbids that",
+        ),
+    ),
     World(name="ACLs with least rights", kafka=clusters.least_rights, store=stores.minio),
     World(name="quotas", kafka=clusters.quotas, store=stores.minio),
     World(name="versitygw", kafka=vanilla(KAFKA_41), store=stores.versitygw),
     World(name="s3proxy", kafka=vanilla(KAFKA_41), store=stores.s3proxy),
-    World(name="S3Mock, which drops empty metadata", kafka=vanilla(KAFKA_41), store=stores.s3mock),
+    World(
+        name="S3Mock, which drops empty metadata",
+        kafka=vanilla(KAFKA_41),
+        store=stores.s3mock,
+        refusal=Refusal(
+            Step.UNTIL_END,
+            1,
+            r"the store does not give back metadata as it was put \(.*archiver-topic-id",
+            "what has lost its metadata cannot be read",
+        ),
+    ),
     World(name="moto", kafka=vanilla(KAFKA_39), store=stores.moto, is_quick=True),
     World(
         name="a store that wants a checksum with each put",
@@ -43,6 +63,11 @@ WORLDS: Final = (
         name="a store that overwrites",
         kafka=vanilla(KAFKA_41),
         store=stores.quirky(stores.moto, Quirk.OVERWRITES),
-        refusal=Refusal(Step.UNTIL_END, 1, r"the store does not honour If-None-Match: \* on put"),
+        refusal=Refusal(
+            Step.UNTIL_END,
+            1,
+            r"the store does not honour If-None-Match: \* on put",
+            "a second writer could destroy an archive there",
+        ),
     ),
 )

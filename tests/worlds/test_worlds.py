@@ -67,7 +67,7 @@ def run_cycle(
         except CommandError as error:
             if world.refusal is None or not error.is_of(world.refusal):
                 raise
-            return cycle, f"refused by {world.refusal.step}"
+            return cycle, f"{world.refusal.step} is refused: {world.refusal.why}"
     assert world.refusal is None, f"the cycle was to be refused: {world.refusal}"
     refused = "" if kafka.refused_topic is None else "; the topic is refused"
     return cycle, f"{figures.WHOLE}{refused}"

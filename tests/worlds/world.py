@@ -27,6 +27,7 @@ class Refusal:
     step: Step
     exit_code: int
     says: str
+    why: str  # in a table
 
 
 @dataclass(frozen=True, slots=True)
