@@ -35,7 +35,7 @@ def _belongs_to(layout: Layout, key: str) -> str:
     """Tell what something that is written beside the records, and stays, belongs to; empty for anything else."""
     root = _root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
-    is_ours = is_of_restore or layout.is_fact(key) or key == layout.probe_key
+    is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
     return root if is_ours and root not in {TOPICS, CLUSTER} else ""
 
 

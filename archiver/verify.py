@@ -33,9 +33,10 @@ from archiver.inventory import Inventory, Segment
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_beside
 from archiver.offset_map import HOW_TO_MEND, check_offset_map
+from archiver.probe import probe_problem
 from archiver.segment import check_header, read_segment
 from archiver.spelling import spell_count
-from archiver.store import PROBE, ObjectStore
+from archiver.store import ObjectStore
 from archiver.tally import Tally
 
 _READS_AT_ONCE = 16
@@ -283,8 +284,9 @@ def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping
         return _problem_in(
             lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
         ) or _without_digest(metadata, key)
-    if key == layout.probe_key:
-        return "" if content == PROBE else f"{key}: is not what a writer puts there; delete it"
+    problem = probe_problem(layout, key, content, metadata)
+    if problem is not None:
+        return problem
     if layout.is_chosen(key):
         decode_chosen(content, metadata.get(CHOSEN_DIGEST), key)
     elif layout.is_fact(key):

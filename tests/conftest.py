@@ -24,6 +24,7 @@ from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket,
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.minio import minio_or_skip
+from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBroker
 
 REQUIRE_REAL = os.environ.get("ARCHIVER_REQUIRE_REAL") == "1"
 FIXED_SEED = 20261122
@@ -171,6 +172,19 @@ def new_broker() -> Iterator[StartBroker]:
 def new_module_broker() -> Iterator[StartBroker]:
     """The same for brokers that all tests of a module share."""
     with _starting_brokers() as start:
+        yield start
+
+
+@pytest.fixture
+def new_zookeeper_broker() -> Iterator[StartZooKeeperBroker]:
+    """For tests of clusters as they were before KRaft: `new_zookeeper_broker(**WITHOUT_TOPIC_IDS)`."""
+    with ExitStack() as stack:
+
+        def start(version: str = KAFKA_28, **properties: str) -> ZooKeeperBroker:
+            folder = tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True)
+            made = ZooKeeperBroker(kafka_jars(version), Path(stack.enter_context(folder)), properties=properties)
+            return stack.enter_context(made)
+
         yield start
 
 

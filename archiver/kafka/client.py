@@ -148,6 +148,11 @@ class KafkaClient:
             raise error
         return found
 
+    async def topic_ids(self, node_id: int, names: Iterable[str]) -> dict[str, str]:
+        """Topic ids by name, as one broker has them; topics that it does not know, or that have no id there, are left out."""
+        metadata = await self.send(node_id, calls.MetadataCall(sorted(names)))
+        return {topic.name: topic.topic_id for topic in metadata.topics if topic.topic_id and not topic.error_code}
+
     async def describe_known(
         self, names: Iterable[str] | None
     ) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:

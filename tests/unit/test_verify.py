@@ -31,7 +31,8 @@ from archiver.inspection import MOST_BLOCKS, Inspection, take_apart, take_contro
 from archiver.layout import Layout, OffsetMapKey, SegmentKey
 from archiver.listing import list_beside
 from archiver.printing import inspection_lines
-from archiver.store import ListedObject, probe_put_if_absent
+from archiver.probe import probe_key, probe_store
+from archiver.store import ListedObject
 from archiver.verify import Level, check_content, check_control, check_listing, check_object, control_problem
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -362,7 +363,7 @@ def beside_of(store: MemoryStore) -> list[str]:
     }
     for stream, fact in facts.items():
         store.put_if_absent(LAYOUT.fact_key(stream, 0), encode_fact(fact), {})
-    others = [chosen, LAYOUT.offset_map_key(offset_map), LAYOUT.probe_key]
+    others = [chosen, LAYOUT.offset_map_key(offset_map), probe_key(LAYOUT)]
     for key in others:
         store.put_if_absent(key, b"probe", {})
     return [*(LAYOUT.fact_key(stream, 0) for stream in facts), *others]
@@ -530,7 +531,7 @@ def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> No
         settle_branch(
             store, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, partition=partition, parent=0, branch=branch
         )
-    probe_put_if_absent(store, LAYOUT)
+    probe_store(store, LAYOUT)
     assert check_control(store, LAYOUT) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]
     assert len(keys) == 7
