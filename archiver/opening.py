@@ -160,6 +160,8 @@ class Opener:
         if ends is not None and source.topic in ends.topics and ends.silences == self._archive.vigil.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
+        if end.key:
+            self._archive.fresh.note_found((source.topic, source.life), partition, end.next)
         writer = PartitionWriter(source, end, self._archive, written=written)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._starts.first(source))
