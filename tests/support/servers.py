@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from archiver.sandbox import WATCHED_EXEC
+from archiver.children import start_child
 
 _START_S = 60.0
 _STOP_S = 10.0
@@ -21,14 +21,7 @@ def serving(
 ) -> Iterator[int]:
     """Run a command until the end of the block; its process id. It is ready when something listens at the port."""
     with log.open("wb") as said:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", WATCHED_EXEC, "sh", *command],
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+        process = start_child(command, stdout=said, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})})
     try:
         _wait_until_ready(process, port, log)
         yield process.pid
@@ -58,5 +51,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    with suppress(OSError):  # the watching shell goes home
-        process.communicate(b"\n")
