@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from archiver.sandbox import free_ports
+from archiver.sandbox import JAVA_OPTIONS, check_java, free_ports
 from tests.support.brokers import CACHE, REPOSITORY, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.minio import minio_or_skip
@@ -61,7 +60,7 @@ def s3proxy(folder: Path) -> Iterator[Store]:
     }
     path = folder / "s3proxy.properties"
     path.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
-    java = java_of(fetch_program("org.gaul", "s3proxy", S3PROXY), "org.gaul.s3proxy.Main")
+    java = java_of(fetch_program("org.gaul", "s3proxy", S3PROXY), "org.gaul.s3proxy.Main", folder)
     with serving([*java, "--properties", str(path)], port, folder / "log"):
         yield store_at(port, f"s3proxy {S3PROXY}")
 
@@ -71,9 +70,10 @@ def s3mock(folder: Path) -> Iterator[Store]:
     """Adobe's."""
     folder.mkdir(parents=True)
     (port,) = free_ports(1)
-    java = java_of(fetch_program("com.adobe.testing", "s3mock", S3MOCK), "com.adobe.testing.s3mock.S3MockApplication")
+    jars = fetch_program("com.adobe.testing", "s3mock", S3MOCK)
+    java = java_of(jars, "com.adobe.testing.s3mock.S3MockApplication", folder)
     settings = [f"--server.port={free_ports(1)[0]}", f"--http.port={port}"]
-    with serving([*java, *settings], port, folder / "log", {"TMPDIR": str(folder)}):
+    with serving([*java, *settings], port, folder / "log"):
         yield store_at(port, f"S3Mock {S3MOCK}")
 
 
@@ -102,9 +102,10 @@ def store_at(port: int, name: str) -> Store:
     return Store(name=name, s3=GivenS3(f"http://127.0.0.1:{port}", _ACCESS_KEY, _SECRET_KEY))
 
 
-def java_of(jars: Path, main: str) -> Sequence[str]:
-    java = shutil.which("java") or "java"
-    return [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", main]
+def java_of(jars: Path, main: str, folder: Path) -> Sequence[str]:
+    """What it writes for a while goes to the folder, too."""
+    options = (*JAVA_OPTIONS, f"-Djava.io.tmpdir={folder}")
+    return [check_java(), *options, "-cp", f"{jars}/*", main]
 
 
 def built_version(program: str) -> str:
