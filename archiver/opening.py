@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from archiver.branch import find_branch
@@ -25,7 +25,6 @@ from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
 
 log = logging.getLogger(__name__)
 
-_CONFIRM_S = 60.0
 # What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
 OPENERS = 8
 _LOOK_UP_S = 20.0
@@ -163,8 +162,7 @@ class Opener:
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         if end.key:
             self._archive.fresh.note_found((source.topic, source.life), partition, end.next)
-        confirm = self._confirmation(source, asyncio.get_running_loop())
-        writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
+        writer = PartitionWriter(source, end, self._archive, written=written)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._starts.first(source))
         reach("position.read")
@@ -275,21 +273,11 @@ class Opener:
 
     # --- inside
 
-    def _confirmation(self, source: PartitionSource, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """A check for the writer's thread: that the topic of this name still is the one that the source is."""
-
-        def confirm() -> None:
-            asyncio.run_coroutine_threadsafe(self._refuse_another(source), loop).result(_CONFIRM_S)
-
-        return confirm
-
     async def _refuse_another(self, source: PartitionSource) -> None:
         """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
         found = (await self._client.describe_topics([source.topic])).get(source.topic)
         if found is None or found.topic_id != source.topic_id:
-            raise TopicGoneError(
-                f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
-            )
+            raise TopicGoneError(f"{source}: the topic was deleted, or created again; what is archived is kept")
 
 
 def _shape(topic: TopicDescription, configs: Mapping[str, str] | None) -> object:

@@ -2,6 +2,7 @@
 
 import http.client
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -452,7 +453,59 @@ def test_a_hanging_transaction_is_named(
         until_archived(site, java_oracle, broker_41.bootstrap, topic)
 
 
-# --- giving back, and ending
+def test_a_spool_that_somebody_deletes_is_made_again(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """As cleaners of temporary files do: what was in it comes again from Kafka."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(10))
+    with running(site, config_of(site, broker_41, topic, segment={"age": "3s"})) as instance:
+        for number in range(2):
+            produce_values(broker_41.bootstrap, topic, values(10), number)
+            eventually(lambda: any(site.folder.glob("spool/*/*.blocks")))
+            shutil.rmtree(site.folder / "spool")
+            until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        assert instance.stop() == 0
+    assert not list((site.folder / "spool").iterdir())
+
+
+# --- coming, giving back, and ending
+
+
+def said(instance: Instance, text: str) -> datetime | None:
+    """When it said so on its log."""
+    line = next((line for line in instance.log.splitlines() if text in line), None)
+    return None if line is None else datetime.fromisoformat(line.split()[0])
+
+
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.long)])
+def test_a_start_after_a_kill_says_what_it_waits_for(
+    broker_41: Broker, site: ArchiveSite, topic: str, protocol: str
+) -> None:
+    """The dead instance is in the group until its session times out."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    config = config_of(site, broker_41, topic, **{"session-timeout": "15s", "group-protocol": protocol})
+    with running(site, config) as one:
+        eventually(lambda: one.value("archiver_partitions", topic=topic) == 2)
+        assert said(one, "no partition for this instance yet") is None
+        one.kill()
+    with running(site, config, "two") as two:
+        begin = datetime.now(UTC)
+        longest = "15 s (backup.session-timeout)" if protocol == "classic" else "the session timeout of the brokers"
+        waiting = (
+            f"group {topic} has no partition for this instance yet; one that ended without leaving the group holds its"
+        )
+        eventually(lambda: said(two, f"{waiting} partitions for up to {longest}") is not None, timeout_s=12)
+        told = said(two, waiting)
+        assert told is not None
+        assert (told - begin).total_seconds() < 10
+        eventually(lambda: said(two, "archiving 2 partitions of 1 topic into") is not None, timeout_s=60)
+        assert two.log.count(waiting) == 1
+        with running(site, config, "three") as three:
+            eventually(lambda: three.value("archiver_partitions", topic=topic) == 1)
+            with running(site, config, "four") as four:
+                spare = "has let this instance in; other instances have all partitions"
+                eventually(lambda: protocol != "classic" or said(four, spare) is not None)
 
 
 def test_what_a_member_held_is_put_before_its_partitions_go(
