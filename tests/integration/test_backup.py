@@ -34,7 +34,7 @@ from archiver.writer import Fetch, PartitionWriter
 from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.examples import EAGER_CLEANER, until_stable
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 from tests.support.foreign_reader import Segment, keys_in, read_partitions, read_segments, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
@@ -368,6 +368,24 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     segments = read_segments(bucket, topic)
     assert_contiguous(segments)
     assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(40))
+
+
+def test_a_bucket_with_object_lock_takes_an_archive(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    """As AWS does, the store refuses each put that has no checksum: of segments, facts, positions and the index."""
+    create(broker_41, topic)
+    with FaultyS3(bucket.s3.endpoint, Quirk.WANTS_CHECKSUM) as proxy:
+        s3 = GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key)
+        with archive_site(Bucket(s3, bucket.name), tmp_path) as site:
+            for _ in range(2):
+                send(broker_41, topic, 30)
+                site.write_config(broker_41.bootstrap, topic, records=10)
+                done = site.run("backup", "--until-end", "--quiet")
+                assert (done.returncode, done.stderr) == (0, "")
+    assert_contiguous(read_segments(bucket, topic))
+    assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(60))
+    assert {key.split("/")[1] for key in keys_in(bucket, "control/")} >= {"index", "cluster", "topics", "probe"}
 
 
 # --- bad input
