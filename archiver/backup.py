@@ -60,6 +60,10 @@ class BackupReport:
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
 
+    @property
+    def errors(self) -> Sequence[ArchiverError]:
+        return [*self.problems, *(one.error for one in self.partitions if one.error is not None)]
+
 
 Notice = Callable[[Sequence[PartitionReport]], None]
 
