@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archiver.archived import ArchivedTopic
-from archiver.backup import BackupReport, BackupRequest, back_up_until_end
+from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
@@ -66,11 +66,21 @@ def run_backup(
 
     async def run() -> BackupReport:
         stop = stop_on_signals()
-        with _workers() as pool, _spool(config) as spool:
-            request = await unless_stopped(stop, _request(config, spool, NO_LEDGER, pool))
-            return await back_up_until_end(request, pool, stop, notice)
+        with ExitStack() as stack:
+            ledger, attend = _observed(config, stack)
+            pool, spool = stack.enter_context(_workers()), stack.enter_context(_spool(config))
+            request = await unless_stopped(stop, _request(config, spool, ledger, pool))
+            return await back_up_until_end(request, pool, stop, notice, attend)
 
     return asyncio.run(run()), time.monotonic() - started_s
+
+
+def _observed(config: ArchiverConfig, stack: ExitStack) -> tuple[Ledger, Attend]:
+    if config.metrics.listen is None:
+        return NO_LEDGER, attend_nothing
+    from archiver.run_endpoint import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
+
+    return stack.enter_context(serve_run(config.metrics.listen))
 
 
 def run_service(
