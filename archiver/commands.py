@@ -68,7 +68,7 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
     from archiver.job import run_backup
     from archiver.observe import Pace, Progress
 
-    progress, pace = Progress("backup", quiet=options.quiet), Pace()
+    progress, pace = Progress("backup", quiet=options.quiet), Pace("offsets")
 
     def notice(reports: Sequence["PartitionReport"]) -> None:
         records = sum(report.written.records for report in reports)

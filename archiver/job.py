@@ -318,7 +318,7 @@ def run_verify(
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
             start_spark = stack.enter_context(_spark("verify", notice))
-        listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice))
+        listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
             raise _nothing(storage, topics)
         control = check_control(store, layout) if level is Level.RECORDS else []
@@ -379,9 +379,10 @@ def _nothing(storage: StorageConfig, topics: str | None) -> UsageError:
     return UsageError(f"--topics {topics}: no topic of the archive matches; `archiver ls` shows what there is")
 
 
-def _tell_of(what: str, notice: Callable[[str], None]) -> Callable[[int, int], None]:
+def _tell_of(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
+    """Without a unit what is told is shares of Spark's work, of which nobody knows the size."""
     notice(what)
-    pace = Pace()
+    pace = Pace(unit)
 
     def tell(done: int, total: int) -> None:
         notice(f"{what}: {pace.tell(done, total)}")
