@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import random
@@ -283,6 +284,64 @@ def test_a_stop_covers_nothing_that_it_drops(
     assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(7))
 
 
+def told_by(site: ArchiveSite, *options: str) -> list[list[str]]:
+    """Words of the lines, without what differs from run to run."""
+    done = site.run("backup", "--until-end", *options)
+    assert done.returncode == 0, done.stderr
+    return [line.split(" in ")[0].split() + line.split(";")[1:] for line in done.stdout.splitlines()]
+
+
+def test_it_tells_of_what_changed(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    busy, idle = f"{topic}.busy", f"{topic}.idle"
+    create(broker_41, busy, 3)
+    create(broker_41, idle, 2)
+    for partition in (0, 2):
+        send(broker_41, busy, 20, partition)
+    site.write_config(broker_41.bootstrap, f"{topic}[.].*", records=10)
+
+    head = ["topic", "partitions", "records", "segments", "stored"]
+    said, row, total = told_by(site)
+    assert said == head
+    assert row[:-2] == [busy, "2", "of", "3", "40", "4"]
+    assert total == ["40", "records", "archived", " 1 topic had nothing new"]
+
+    send(broker_41, busy, 10, 1)
+    said, row, total = told_by(site, "--partitions")
+    assert said == ["topic", "partition", "offsets", *head[2:]]
+    assert row[:-2] == [busy, "1", "0..10", "10", "1"]
+    assert total == ["10", "records", "archived", " 1 topic had nothing new"]
+
+    assert told_by(site) == told_by(site, "--partitions") == [["0", "records", "archived", " 2 topics had nothing new"]]
+
+
+def test_as_json_it_tells_of_everything_and_a_sum(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create(broker_41, f"{topic}.busy", 2)
+    create(broker_41, f"{topic}.idle")
+    send(broker_41, f"{topic}.busy", 20, 1)
+    site.write_config(broker_41.bootstrap, f"{topic}[.].*", records=10)
+    told = json.loads(site.run("backup", "--until-end", "--format", "json").stdout)
+    partitions = [(row["topic"], row["partition"], row["records"], row["position"]) for row in told["partitions"]]
+    assert partitions == [(f"{topic}.busy", 0, 0, 0), (f"{topic}.busy", 1, 20, 20), (f"{topic}.idle", 0, 0, 0)]
+    stored = sum(
+        len(s3_client(site.bucket).get_object(Bucket=site.bucket.name, Key=key)["Body"].read())
+        for key in keys_in(site.bucket, "topics/")
+    )
+    assert told["summary"] == {
+        "topics": 2,
+        "topics_changed": 1,
+        "partitions": 3,
+        "partitions_changed": 1,
+        "partitions_failed": 0,
+        "records": 20,
+        "bytes": told["partitions"][1]["bytes"],
+        "stored_bytes": stored,
+        "segments": 2,
+        "holes": 0,
+        "open_transactions": 0,
+        "errors": [],
+    }
+
+
 # --- two writers, and puts of unknown outcome
 
 
@@ -423,6 +482,9 @@ def test_a_broken_batch_stops_only_its_partition(
     site.write_config(broker.bootstrap, topic)
     done = site.run("backup", "--until-end")
     assert done.returncode == 3
+    assert [line.split()[:4] + line.split()[-2:] for line in done.stdout.splitlines() if "FAILED" in line] == [
+        [topic, "1", "of", "3", "1", "FAILED"]
+    ]
     assert f"{topic}-1" in done.stderr
     assert f"offset {broken_at}" in done.stderr
     assert "Traceback" not in done.stderr
