@@ -20,10 +20,13 @@ check: .venv/.set-up-test ## lint, format, types, architecture
 	$(BIN)/lint-imports
 	@if command -v shellcheck >/dev/null; then shellcheck infra/*.sh .ci/run; fi
 
+# The verdict depends on the code alone: the same seeds in each run (tests/conftest.py), and sets in the same order.
+test: export PYTHONHASHSEED := 0
 test: .venv/.set-up-test ## every test, small counts; needs Python and a JDK; ARGS="-k name" for pytest
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(ARGS)
 
-test-long: .venv/.set-up-test ## the full counts too
+test-long: export PYTHONHASHSEED ?= $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
+test-long: .venv/.set-up-test ## the full counts too, with seeds that are drawn
 	$(BIN)/pytest --long $(ARGS)
 
 docs: .venv/.set-up-test ## the generated pages, written anew

@@ -18,7 +18,6 @@ from archiver.spelling import spell_count
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
     from archiver.feed import Feed, PartitionReport
-    from archiver.kafka.cluster import TopicPartition
     from archiver.restore_request import RestoreRequest
     from archiver.selection import Selection
 
@@ -50,18 +49,13 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
 
-    def joined(partitions: Collection["TopicPartition"]) -> None:
-        topics = {topic for topic, _ in partitions}
-        what = f"{spell_count(len(partitions), 'partition')} of {spell_count(len(topics), 'topic')}"
-        progress.say(f"archiving {what} into {config.storage.url}, as a member of group {config.backup.group}")
-
     def notice(records: int, feeds: Collection["Feed"]) -> None:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
         durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
         progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
 
     with closing(progress):
-        records = run_service(config, notice, joined)
+        records = run_service(config, notice, progress.say)
     print_line(f"{spell_count(records, 'record')} archived; what was held is durable, the rest is in Kafka")
     return 0
 

@@ -306,9 +306,7 @@ class Fetching:
             return
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[: len(whole)]
-        feed.queue.append(
-            Fetch(position=position, records=records, aborted=answer.aborted, by_topic_id=answer.by_topic_id)
-        )
+        feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
         self._held_bytes += len(whole)
         self._ledger.fetched(feed.key[0], len(whole))
         if self._rate_bytes:

@@ -23,7 +23,6 @@ from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
 from archiver.inspection import Inspection, take_apart, take_control_apart
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
@@ -31,19 +30,21 @@ from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger, Pace
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
+from archiver.probe import probe_store
 from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.spelling import spell_count
 from archiver.spool import Spool, open_spool
-from archiver.store import open_store, probe_put_if_absent
+from archiver.store import open_store
 from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
 from archiver.writer import Archive
 
 if TYPE_CHECKING:
+    from archiver.arrival import Arrival
     from archiver.metrics import Metrics
     from archiver.service import Service
     from archiver.spark.compare import ComparePlan
@@ -75,13 +76,13 @@ def run_backup(
 def run_service(
     config: ArchiverConfig,
     notice: Callable[[int, Collection[Feed]], None],
-    joined: Callable[[Collection[TopicPartition]], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable: how many records.
 
-    `notice` is told now and then how many records became durable, and what is being worked on; `joined` once, which
-    partitions the group has given first.
+    `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
     """
+    from archiver.arrival import Arrival  # noqa: PLC0415 - with the service
     from archiver.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
     from archiver.metrics_server import MetricsServer  # noqa: PLC0415
     from archiver.service import Service  # noqa: PLC0415 - as above, with librdkafka
@@ -107,7 +108,7 @@ def run_service(
             vitals.attend(service)
             await service.run(
                 stop,
-                lambda client: [_tell(service, metrics, notice, joined), *vitals.watch(client)],
+                lambda client: [_tell(service, metrics, notice, Arrival(config, say)), *vitals.watch(client)],
             )
 
     with suppress(StoppedError):
@@ -119,13 +120,10 @@ async def _tell(
     service: "Service",
     metrics: "Metrics",
     notice: Callable[[int, Collection[Feed]], None],
-    joined: Callable[[Collection[TopicPartition]], None],
+    arrival: "Arrival",
 ) -> None:
-    has_joined = False
     while True:
-        if service.held and not has_joined:
-            joined(list(service.held))
-            has_joined = True
+        arrival.look(service)
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
 
@@ -154,7 +152,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     store, prefix = await pool.call(open_store, config.storage)  # who gives the credentials may be slow
     layout = Layout(prefix)
-    await pool.call(probe_put_if_absent, store, layout)
+    await pool.call(probe_store, store, layout)
     gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
     backup = config.backup
     return BackupRequest(

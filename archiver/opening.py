@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from archiver.branch import find_branch
 from archiver.control import Branch, Life, TopicFact, read_topic, settle_branch, settle_cluster, settle_topic
-from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
+from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
@@ -16,6 +16,7 @@ from archiver.inventory import ArchivedEnd, end_at, position_of
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.configs import TopicConfigs, topic_configs_known
+from archiver.layout import SegmentKey
 from archiver.listing import NOTHING, Newest, list_newest
 from archiver.segment import PartitionSource
 from archiver.starts import EARLIEST, First, Start, Starts
@@ -24,10 +25,10 @@ from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
 
 log = logging.getLogger(__name__)
 
-_CONFIRM_S = 60.0
 # What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
 OPENERS = 8
 _LOOK_UP_S = 20.0
+_TAKEN_BY_ALL = 255  # bytes between two slashes: what file systems take, and stores that keep objects as files
 _MANY = 32  # partitions that are found sooner by one listing of their topics
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
@@ -159,8 +160,9 @@ class Opener:
         if ends is not None and source.topic in ends.topics and ends.silences == self._archive.vigil.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
-        confirm = self._confirmation(source, asyncio.get_running_loop())
-        writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
+        if end.key:
+            self._archive.fresh.note_found((source.topic, source.life), partition, end.next)
+        writer = PartitionWriter(source, end, self._archive, written=written)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._starts.first(source))
         reach("position.read")
@@ -183,8 +185,24 @@ class Opener:
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
             return end
+        self._refuse_long_name(source)
         branch = life.branches.get(source.partition)
         return end if branch is None else ArchivedEnd(next=branch.offset, leader_epoch=branch.leader_epoch)
+
+    def _refuse_long_name(self, source: PartitionSource) -> None:
+        """Ask the store, before anything is fetched, whether it would take an object of a long name."""
+        layout = self._archive.layout
+        key = layout.segment_key(SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=0))
+        length = len(key.rpartition("/")[2])
+        if length <= _TAKEN_BY_ALL:
+            return
+        try:
+            self._archive.store.get_range(key, 0, 1)  # a HEAD is not told why
+        except StoreNameError as error:
+            raise StoreNameError(
+                f"{source}: the store takes no objects with names of {length} bytes, as this partition's would have; leave the"
+                f" topic out (topics.exclude), or archive it into a store that takes them ({error})"
+            ) from error
 
     # --- a log that was cut back
 
@@ -255,21 +273,11 @@ class Opener:
 
     # --- inside
 
-    def _confirmation(self, source: PartitionSource, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """A check for the writer's thread: that the topic of this name still is the one that the source is."""
-
-        def confirm() -> None:
-            asyncio.run_coroutine_threadsafe(self._refuse_another(source), loop).result(_CONFIRM_S)
-
-        return confirm
-
     async def _refuse_another(self, source: PartitionSource) -> None:
         """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
         found = (await self._client.describe_topics([source.topic])).get(source.topic)
         if found is None or found.topic_id != source.topic_id:
-            raise TopicGoneError(
-                f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
-            )
+            raise TopicGoneError(f"{source}: the topic was deleted, or created again; what is archived is kept")
 
 
 def _shape(topic: TopicDescription, configs: Mapping[str, str] | None) -> object:

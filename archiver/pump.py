@@ -253,5 +253,7 @@ class Pump:
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
+        """What was fetched and not taken is fetched again, or by the next run: it must not count as seen."""
         while feed.queue:
             self._fetching.release(feed.queue.popleft())
+        feed.go_on_where_the_writer_is()

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from archiver.children import start_child
 from archiver.class_archive import options_to_read, options_to_write
 from archiver.errors import ArchiverError, TemporaryError
 
@@ -69,10 +70,6 @@ LOGGING_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # 300 lines of settings per start
 )
-
-# The broker must not outlive us, however we die. The background shell reads a pipe that only we write to: a line sends
-# it home, end of file means that we are gone. `exec` keeps the pid, so that the broker's pid is the child's.
-WATCHED_EXEC: Final = 'exec 3<&0; (read -r _ <&3 || kill -KILL $$) & exec "$@" 3<&- </dev/null'
 
 # Below the ephemeral range: no outgoing connection of anyone takes the port while the broker is down for a restart.
 PORTS: Final = range(20000, 32000)
@@ -235,12 +232,9 @@ class KafkaBroker:
         settings = self._write_properties()
         if not (self.data_dir / "log" / "meta.properties").exists():
             self._format(java, settings)
-        command = ["/bin/sh", "-c", WATCHED_EXEC, "sh", *self._java(java), "kafka.Kafka", str(settings)]
+        command = [*self._java(java), "kafka.Kafka", str(settings)]
         with self.log_path.open("ab") as log:
-            # Its own session: a Ctrl-C at the terminal reaches us alone, and we stop the broker in our order.
-            process = subprocess.Popen(  # noqa: S603  # our own command
-                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            process = start_child(command, stdout=log, stderr=subprocess.STDOUT)
         self._process = process
         try:
             self._wait_until_ready(process, time.monotonic() + timeout)
@@ -335,12 +329,6 @@ class KafkaBroker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if process.stdin is not None:  # only now: until the broker's end the watcher is of use
-            with suppress(OSError):
-                process.stdin.write(b"\n")
-                process.stdin.flush()
-            with suppress(OSError):
-                process.stdin.close()
 
 
 # By the folder with its jars: the features of a version, which hold for each cluster that begins with it.

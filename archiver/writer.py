@@ -50,7 +50,6 @@ class Fetch:
     position: int
     records: memoryview
     aborted: Aborted = ()
-    by_topic_id: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,8 +125,6 @@ class PartitionWriter:
     """Takes fetches in order and makes segments of them. Not for two threads at once.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
-    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of what a broker
-    served by name, where nothing else tells.
     """
 
     def __init__(
@@ -137,7 +134,6 @@ class PartitionWriter:
         archive: Archive,
         *,
         written: Written | None = None,
-        confirm: Callable[[], None] = lambda: None,
     ) -> None:
         self.source = source
         self.position = end.next
@@ -146,8 +142,6 @@ class PartitionWriter:
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
         self.newest_base = archive.layout.base_of(end.key) if end.key else None
         self._archive = archive
-        self._confirm = confirm
-        self._is_by_name = False
         self._silences = archive.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
@@ -197,7 +191,6 @@ class PartitionWriter:
         """
         if fetch.position != self.position or self._closed is not None:
             return
-        self._is_by_name |= not fetch.by_topic_id
         rest, aborted, broken = fetch.records, fetch.aborted, None
         while len(rest):
             try:
@@ -361,8 +354,6 @@ class PartitionWriter:
 
     def _taken_over(self) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
-        if self._is_by_name:
-            self._confirm()
         silences = self._archive.vigil.silences
         if silences == self._silences:
             return None

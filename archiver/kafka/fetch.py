@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import groupby
 
@@ -56,7 +56,6 @@ class Fetched:
 
     `records` is a slice of the whole answer, and keeps all of it in memory. The last batch may be cut, and the first may
     begin before the wanted offset. `aborted` are (producer id, first offset) of aborted transactions in it.
-    `by_topic_id` False: the broker went by name, and the topic may be another one of this name.
     """
 
     topic: str
@@ -110,7 +109,36 @@ async def fetch(
         by_partition |= {which: _throttled(*which) for which in missing}
     elif missing:
         raise KafkaError(f"broker {node_id} left out {len(missing)} of {len(targets)} partitions, such as {missing[0]}")
-    return [by_partition[target.topic, target.partition] for target in targets]
+    in_order = [by_partition[target.topic, target.partition] for target in targets]
+    return await _refuse_others(client, node_id, targets, in_order)
+
+
+async def _refuse_others(
+    client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], answers: list[Fetched]
+) -> list[Fetched]:
+    """Let no records of a topic pass that had the name of another: a broker that serves by name does not tell them apart.
+
+    Asked for the id after it has answered, the same broker proves whose records they are. It hears of a deletion before it
+    has anything of the next topic of the name, and no id comes back.
+    """
+    names = {
+        target.topic
+        for target, answer in zip(targets, answers, strict=True)
+        if len(answer.records) and target.topic_id and not answer.by_topic_id
+    }
+    if not names:
+        return answers
+    ids = await client.topic_ids(node_id, names)
+    return [
+        _refused(answer, FetchProblem.UNKNOWN_TOPIC_ID)
+        if target.topic in names and ids.get(target.topic) != target.topic_id
+        else answer
+        for target, answer in zip(targets, answers, strict=True)
+    ]
+
+
+def _refused(answer: Fetched, problem: FetchProblem) -> Fetched:
+    return replace(answer, records=memoryview(b""), aborted=(), high_watermark=-1, last_stable_offset=-1, error=problem)
 
 
 def _throttled(topic: str, partition: int) -> Fetched:

@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import logging
+import os
 import random
 import shutil
+import signal
 import threading
 import time
 import tracemalloc
@@ -21,20 +23,21 @@ from confluent_kafka.admin import AdminClient
 
 import archiver.fetching
 import archiver.job
-from archiver.errors import KafkaTemporaryError, NotWholeError, StrangerError, UsageError
+from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
 from archiver.feed import PartitionReport
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
 from archiver.store import Body, S3Store
-from tests.support.bad_input import MACHINE
+from archiver.writer import Fetch, PartitionWriter
+from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.examples import EAGER_CLEANER, until_stable
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import Segment, keys_in, read_partitions, read_segments, s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, settings_of
+from tests.support.kafka_topics import create_topic, produce_values, settings_of
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import Oddities, batch_of, encode, varint
@@ -250,15 +253,57 @@ def test_nothing_but_avro_lies_under_topics(broker_41: Broker, topic: str, site:
     assert list((site.folder / "spool").iterdir()) == []
 
 
+# --- a stop
+
+
+def test_a_stop_covers_nothing_that_it_drops(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is fetched, and only the first of it is in a segment: the rest waits behind it, and is dropped."""
+    create(broker_41, topic)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(1_000_000) for _ in range(7)])
+    real, taken = PartitionWriter.take, []
+
+    def take(writer: PartitionWriter, fetch: Fetch) -> Any:  # noqa: ANN401 - as it is
+        taken.append(fetch.position)
+        if len(taken) == 1:
+            time.sleep(1.0)  # until the rest was fetched
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)
+        return real(writer, fetch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionWriter, "take", take)
+        with pytest.raises(StoppedError):
+            site.back_up(broker_41.bootstrap, topic)
+    (first,) = read_segments(site.bucket, topic)
+    assert 0 < len(first.records) < 7
+    assert first.next == len(first.records)
+    site.back_up(broker_41.bootstrap, topic)
+    assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(7))
+
+
 # --- two writers, and puts of unknown outcome
 
 
 class UnsteadyStore(S3Store):
-    """A put takes long now and then, so that the writer behind catches up and overtakes."""
+    """A put takes long now and then, so that the writer behind catches up and overtakes. One that has created a segment
+    waits until the other one has, too.
+    """
+
+    creators: set[int]
+    both_have: threading.Event
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         time.sleep(0.3 if random.random() < 0.1 else 0.0)
-        return super().put_if_absent(key, body, metadata)
+        if id(self) in self.creators:
+            assert self.both_have.wait(60), "the other one creates nothing"
+        etag = super().put_if_absent(key, body, metadata)
+        if etag is not None and key.startswith("topics/"):
+            self.creators.add(id(self))
+            if len(self.creators) == 2:
+                self.both_have.set()
+        return etag
 
 
 def test_two_backups_at_once_keep_every_offset_once(
@@ -267,6 +312,8 @@ def test_two_backups_at_once_keep_every_offset_once(
     create(broker_41, topic, 3)
     for partition in range(3):
         send(broker_41, topic, 600, partition, per_batch=20)
+    monkeypatch.setattr(UnsteadyStore, "creators", set(), raising=False)
+    monkeypatch.setattr(UnsteadyStore, "both_have", threading.Event(), raising=False)
     monkeypatch.setattr(archiver.job, "open_store", lambda config: (UnsteadyStore(config), config.prefix))
     gate = threading.Barrier(2)
 
@@ -279,7 +326,7 @@ def test_two_backups_at_once_keep_every_offset_once(
     assert [errors_of(reports) for reports in both] == [{}, {}]
     assert {report.position for reports in both for report in reports.values()} == {600}
     wrote = [sum(report.written.records for report in reports.values()) for reports in both]
-    assert min(wrote) > 0, "only one of them ever wrote"
+    assert min(wrote) > 0
     assert sum(wrote) == 1800
     assert_contiguous(read_segments(site.bucket, topic))
     assert read_partitions(site.bucket, topic) == java_oracle.consume(broker_41.bootstrap, topic).records
@@ -313,7 +360,7 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     send(broker_41, topic, 5)
     shaky.back_up(broker_41.bootstrap, topic)
     send(broker_41, topic, 35)
-    monkeypatch.setattr(archiver.job, "probe_put_if_absent", lambda *_: None)  # the fault is for the segments
+    monkeypatch.setattr(archiver.job, "probe_store", lambda *_: None)  # the fault is for the segments
     with proxy.failing(fault, "PUT", times=4):
         (report,) = shaky.back_up(broker_41.bootstrap, topic, records=10).values()
     assert (report.error, report.position) == (None, 40)
@@ -361,6 +408,28 @@ def test_a_broken_batch_stops_only_its_partition(
     assert f"{topic}-1" in done.stderr
     assert f"offset {broken_at}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_the_store_does_not_take_stops_its_partition_alone(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """MinIO takes 255 bytes between two slashes. Also one that holds nothing is told: it could never be archived."""
+    topic = topic[-60:]
+    at_limit, beyond = topic + "x" * (227 - len(topic)), topic + "y" * (249 - len(topic))
+    create(broker_41, at_limit, 11)
+    create(broker_41, beyond, 1)
+    for partition in range(11):
+        send(broker_41, at_limit, 20, partition)
+    before = java_oracle.consume(broker_41.bootstrap, at_limit).records
+    site.write_config(broker_41.bootstrap, f"{topic}.*")
+    for _ in range(2):
+        done = site.run("backup", "--until-end", "--quiet")
+        assert done.returncode == STORE["a topic whose objects' names the store does not take"].exit_code
+        told = sorted(line.removeprefix("archiver: ") for line in done.stderr.splitlines())
+        assert [line.partition(": ")[0] for line in told] == [f"{at_limit}-10", f"{beyond}-0"]
+        assert STORE["a topic whose objects' names the store does not take"].says in told[0]
+        assert "leave the topic out (topics.exclude)" in told[1]
+    assert read_partitions(site.bucket, at_limit) == {number: before[number] for number in range(10)}
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["answered", "connection lost"])

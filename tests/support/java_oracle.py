@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from archiver.children import start_child
 from archiver.sandbox import JAVA_OPTIONS
 from tests.support.compiled import compile_java
 from tests.support.records import Headers, Rec
@@ -59,9 +60,7 @@ class JavaOracle:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         command = ["java", *JAVA_OPTIONS, "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += ["-cp", f"{self._classes}:{jars}/*", "Oracle"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
-        )
+        self._process = start_child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
 
     @property
     def pid(self) -> int:

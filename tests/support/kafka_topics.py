@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from archiver.errors import KafkaError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -40,6 +42,19 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, configs: Mappi
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Returns when it is gone."""
     asyncio.run(KafkaAdmin(settings_of(bootstrap)).delete_topic(topic))
+
+
+def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    """Delete a topic and create another of its name. With ZooKeeper the name is free some time after it is gone."""
+    delete_topic(bootstrap, topic)
+    deadline_s = time.monotonic() + 30
+    while True:
+        try:
+            return create_topic(bootstrap, topic, partitions, configs)
+        except KafkaError as error:
+            if "TOPIC_ALREADY_EXISTS" not in str(error) or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.1)
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from archiver.children import start_child
 from archiver.sandbox import free_ports
 from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
@@ -32,14 +33,12 @@ class Instance:
         self._config = site.folder / f"{name}.yaml"
         self._config.write_text(yaml.safe_dump({**config, "metrics": {"listen": f"127.0.0.1:{self.port}"}}))
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = start_child(
                 [str(COMMAND), "backup", "-c", str(self._config), "--verbose"],
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=site.folder,
                 env={**environment_of(site.bucket), **(environment or {})},
-                start_new_session=True,
             )
 
     @property
