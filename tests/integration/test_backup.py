@@ -529,7 +529,10 @@ def test_a_topic_that_vanishes_leaves_the_others_alone(
         send(broker, name, 20, 1)
 
     async def fetch_after_deletion(
-        client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], **limits: int
+        client: KafkaClient,
+        node_id: int,
+        targets: Sequence[FetchTarget],
+        **limits: Any,  # noqa: ANN401 - of fetch
     ) -> list[Fetched]:
         if names[0] in await client.describe_topics([names[0]]):
             await KafkaAdmin(client.settings).delete_topic(names[0])

@@ -12,7 +12,7 @@ import pyspark
 from archiver.errors import ArchiverError
 from archiver.sandbox import check_java, fetch_kafka, keep_classes
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
-from tests.support.java_oracle import compile_oracle
+from tests.support.compiled import compile_java
 
 _JARS = CACHE / "spark-jars"
 _FETCH_S = 180
@@ -48,7 +48,7 @@ def main() -> None:
     """What cannot be had is told, and its tests are skipped, or fail where a skip counts."""
     parts: list[Callable[[], object]] = [
         partial(fetch_quick_kafka, KAFKA_39),
-        lambda: compile_oracle(fetch_quick_kafka(KAFKA_41), CACHE),
+        lambda: compile_java("Oracle", fetch_quick_kafka(KAFKA_41), CACHE),
         fetch_spark_avro,
     ]
     with ThreadPoolExecutor() as pool:
