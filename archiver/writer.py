@@ -266,11 +266,11 @@ class PartitionWriter:
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
-        elif self._waiting_holes:
+        elif self._waiting_holes and self._waiting_holes[-1].cause is cause:
             # No record came between: one hole, however often the log start moved.
-            self._waiting_holes = [replace(self._waiting_holes[0], last_offset=hole.last_offset)]
+            self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
-            self._waiting_holes = [hole]
+            self._waiting_holes.append(hole)
 
     def _tell_hole(self, hole: Hole) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause

@@ -43,6 +43,7 @@ class Lane(IntEnum):
     CONTROL = 0  # aiokafka's own default group
     FETCH = 2
     PRODUCE = 3
+    FETCH_ALONE = 4  # what may take long, one partition at a time
 
 
 class KafkaClient:

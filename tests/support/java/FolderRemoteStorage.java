@@ -21,9 +21,9 @@ import org.apache.kafka.server.log.remote.storage.RemoteStorageException;
 import org.apache.kafka.server.log.remote.storage.RemoteStorageManager;
 
 /**
- * A remote tier in a folder, which several brokers may share. The file "behaviour" in it is read before each read of
- * records: `<topic or *>=<milliseconds>` reads that late, `<topic or *>=fail` not at all. The file "reads" gets a line
- * for each such read when it is begun, and another one when its records are handed out.
+ * A remote tier in a folder, which several brokers may share. The file "behaviour" in it says how late records are read,
+ * `<topic or *>=<milliseconds>`, or that they are not, `<topic or *>=fail`; also of reads that are under way. The file
+ * "reads" gets a line when such a read is begun, and another one when its records are handed out, or it is cancelled.
  */
 public final class FolderRemoteStorage implements RemoteStorageManager {
     private Path folder;
@@ -109,26 +109,40 @@ public final class FolderRemoteStorage implements RemoteStorageManager {
     }
 
     private void behave(String topic) throws RemoteStorageException {
-        Properties behaviour = new Properties();
-        try (InputStream file = Files.newInputStream(folder.resolve("behaviour"))) {
-            behaviour.load(file);
-        } catch (IOException none) {
-            return;
-        }
-        String order = behaviour.getProperty(topic, behaviour.getProperty("*", "0"));
-        if (order.equals("fail")) {
-            throw new RemoteStorageException("the test wants this read to fail");
-        }
+        long begun = System.nanoTime();
         try {
-            Thread.sleep(Long.parseLong(order));
+            for (String order = order(topic); !isOver(order, begun); order = order(topic)) {
+                Thread.sleep(20);
+            }
         } catch (InterruptedException cancelled) { // the broker gave this read up
+            note("cancelled", topic);
             throw new RemoteStorageException(cancelled);
         }
     }
 
+    private static boolean isOver(String order, long begun) throws RemoteStorageException {
+        if (order.equals("fail")) {
+            throw new RemoteStorageException("the test wants this read to fail");
+        }
+        return System.nanoTime() - begun >= Long.parseLong(order) * 1_000_000;
+    }
+
+    private String order(String topic) {
+        Properties behaviour = new Properties();
+        try (InputStream file = Files.newInputStream(folder.resolve("behaviour"))) {
+            behaviour.load(file);
+        } catch (IOException none) {
+            return "0";
+        }
+        return behaviour.getProperty(topic, behaviour.getProperty("*", "0"));
+    }
+
     private void note(String what, RemoteLogSegmentMetadata segment) {
-        String partition = segment.topicIdPartition().topicPartition().toString();
-        List<String> line = List.of(what + " " + partition + " " + segment.startOffset());
+        note(what, segment.topicIdPartition().topicPartition() + " " + segment.startOffset());
+    }
+
+    private void note(String what, String of) {
+        List<String> line = List.of(what + " " + of);
         try {
             Files.write(folder.resolve("reads"), line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
         } catch (IOException error) {
