@@ -137,6 +137,7 @@ def tiered(read_ms: int | str, *, stays_local: bool = False) -> StartKafka:
 
             yield replace(
                 kafka_of(broker.bootstrap, KAFKA_41),
+                big_bytes=400_000,  # a batch holds some, and must fit into a segment
                 of_logs=TIERED_AND_LOCAL if stays_local else TIERED,
                 settle=settle,
                 while_reading=while_reading,
@@ -182,19 +183,29 @@ def _lines(path: Path) -> int:
 
 @contextmanager
 def racks(folder: Path) -> Iterator[Kafka]:
-    """Three brokers, each with all partitions: who is in the rack of one reads from that one."""
+    """Three brokers, each with all partitions: who is in the rack of one reads from that one, which leads none of them."""
     of_node = {node: {"broker.rack": f"rack-{node}"} for node in (1, 2, 3)}
     selector = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
     shared = {**selector, "default.replication.factor": "3"}
     with broker_cluster(folder, 3, of_node=of_node, log_requests=True, **shared) as cluster:
 
-        def evidence() -> str:
-            served = {node: cluster.bytes_served(node, CLIENT) for node in of_node}
-            assert served[3] > 2 * (served[1] + served[2]), served
-            return f"{served[3]:,} B came from the own rack, {served[1] + served[2]:,} B from others"
+        def served() -> tuple[int, int]:
+            return cluster.bytes_served(3, CLIENT), sum(cluster.bytes_served(node, CLIENT) for node in (1, 2))
 
+        def let_restore(_targets: Sequence[str]) -> None:
+            """Until now the third one led nothing: whatever it has served, it has served as a follower."""
+            before_restore.append(served())
+
+        def evidence() -> str:
+            by_follower, by_leaders = before_restore[0]
+            assert by_follower > by_leaders, before_restore
+            return f"before the restore {by_follower:,} B came from followers, {by_leaders:,} B from leaders"
+
+        before_restore: list[tuple[int, int]] = []
         made = kafka_of(cluster.bootstrap, KAFKA_41)
-        yield replace(made, settings={**made.settings, "client.rack": "rack-3"}, replicas=3, evidence=evidence)
+        settings = {**made.settings, "client.rack": "rack-3"}
+        replicas = ((1, 2, 3), (2, 1, 3))
+        yield replace(made, settings=settings, replicas=replicas, let_restore=let_restore, evidence=evidence)
 
 
 @contextmanager
@@ -209,7 +220,7 @@ def managed(folder: Path) -> Iterator[Kafka]:
     with broker_cluster(folder, 2, jars, of_node={}, log_requests=False, **policies) as cluster:
         made = kafka_of(cluster.bootstrap, KAFKA_41)
         allowed = {"retention.ms": str(_A_HUNDRED_YEARS_MS), "max.message.bytes": str(20 << 20)}
-        yield replace(made, keep_all={**made.keep_all, **allowed}, replicas=2)
+        yield replace(made, keep_all={**made.keep_all, **allowed}, replicas=((1, 2), (2, 1)))
 
 
 def _with_classes(jars: Path, name: str, folder: Path) -> Path:

@@ -32,7 +32,8 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 COPY: Final = "copy."
 FIRST_LIFE: Final = "first-life."
 
-_BIG_BYTES, _LARGE_BYTES = 3_000_000, 300_000
+_ALL_BIG_BYTES = 15_000_000  # of the records that are big in the first topic, together
+_LARGE_BYTES = 300_000
 _RATE = 120  # records a second of each producer under load
 _KILLS = ("", "segment.put:2", "commit.sent")  # at random, and at places between two effects
 
@@ -71,8 +72,10 @@ class Cycle:
         self._brokers.create(CLOCK, 2, {**of_logs, "message.timestamp.type": "LogAppendTime"})
         self._brokers.create(DEALS, 2, of_logs)
         self._brokers.create(ACCOUNTS, 1, EAGER_CLEANER)
+        big_bytes = self._kafka.big_bytes
+        big_every = 400 * len(CODECS) * big_bytes // _ALL_BIG_BYTES
         for number, codec in enumerate(CODECS):
-            records = generate(self._rng.getrandbits(32), 400, big_bytes=_BIG_BYTES)
+            records = generate(self._rng.getrandbits(32), 400, big_bytes=big_bytes, big_every=big_every)
             self._brokers.write(ORDERS, records, codec, number % 3)
         self._produce(CLOCK, {0: self._records(100), 1: self._records(50)}, compression_type="gzip")
         for number, commit in enumerate((True, False, True, False)):

@@ -56,7 +56,10 @@ class Kafka:
     settings: Mapping[str, str]  # the section `kafka:` of archive.yaml and target.yaml
     keep_all: Mapping[str, str]  # configs of a topic that keeps whatever is written to it
     of_logs: Mapping[str, str] = field(default_factory=dict)  # more of them, of topics that are not compacted
-    replicas: int = 1
+    big_bytes: int = 3_000_000  # of the largest records
+    replicas: Sequence[Sequence[int]] = (
+        (1,),
+    )  # nodes of one partition after the other, in turn; its first leader first
     refused_topic: RefusedTopic | None = None
     let_back_up: Callable[[Sequence[str]], None] = grant_nothing
     let_restore: Callable[[Sequence[str]], None] = grant_nothing
