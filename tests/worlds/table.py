@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.support.brokers import KAFKA_39, KAFKA_41
 from tests.support.faulty_s3 import Quirk
-from tests.support.tiered import FAIL
+from tests.support.tiered import FAIL, TIERED_AND_LOCAL
 from tests.worlds import clusters, stores
 from tests.worlds.clusters import vanilla
 from tests.worlds.world import Refusal, Step, World
@@ -18,11 +18,36 @@ WORLDS: Final = (
     World(name="3.9", kafka=vanilla(KAFKA_39), store=stores.minio),
     World(name="4.1", kafka=vanilla(KAFKA_41), store=stores.minio),
     World(name="4.4", kafka=vanilla("4.4.0"), store=stores.minio),
-    World(name="tiered storage, slow reads", kafka=clusters.tiered(1500), store=stores.minio),
-    World(name="tiered storage, very slow reads", kafka=clusters.tiered(5000), store=stores.minio),
-    World(name="tiered storage, reads that fail for a while", kafka=clusters.tiered(FAIL), store=stores.minio),
     World(
-        name="tiered storage, all of it local, too", kafka=clusters.tiered(1500, stays_local=True), store=stores.minio
+        name="tiered storage, slow reads that brokers wait for",
+        kafka=clusters.tiered(clusters.always(1500), **{"remote.fetch.max.wait.ms": "5000"}),
+        store=stores.minio,
+    ),
+    World(
+        name="tiered storage, very slow reads for a while",
+        kafka=clusters.tiered(clusters.at_first(60_000)),
+        store=stores.minio,
+    ),
+    World(
+        name="tiered storage, reads that fail for a while",
+        kafka=clusters.tiered(clusters.at_first(FAIL)),
+        store=stores.minio,
+    ),
+    World(
+        name="tiered storage, all of it on brokers' disks, too",
+        kafka=clusters.tiered(clusters.always(60_000), TIERED_AND_LOCAL),
+        store=stores.minio,
+    ),
+    World(
+        name="tiered storage, reads always slower than brokers wait",
+        kafka=clusters.tiered(clusters.always(1500)),
+        store=stores.minio,
+        refusal=Refusal(
+            Step.UNTIL_END,
+            4,
+            r"nothing comes at offset 0, though the end is \d+; it lies in the remote tier.* remote.fetch.max.wait.ms",
+            "brokers hand out nothing that they do not wait for",
+        ),
     ),
     World(name="three racks, followers read from", kafka=clusters.racks, store=stores.minio),
     World(
