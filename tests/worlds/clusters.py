@@ -115,14 +115,15 @@ def long_name(folder: Path) -> Iterator[Kafka]:
 Behaving = Callable[[RemoteTier], AbstractContextManager[None]]
 
 
-def tiered(behaving: Behaving, configs: Mapping[str, str] = TIERED, **properties: str) -> StartKafka:
+def tiered(behaving: Behaving, configs: Mapping[str, str] = TIERED, brokers_wait_ms: int = 500) -> StartKafka:
     """Most of what is written lies in the remote tier, which behaves so while a command reads it."""
 
     @contextmanager
     def start(folder: Path) -> Iterator[Kafka]:
         jars = fetch_kafka(KAFKA_41, CACHE)
         tier = RemoteTier(folder / "tier", jars)
-        with KafkaBroker(jars, folder / "broker", properties=tier.broker_properties(**properties)) as broker:
+        properties = tier.broker_properties() | {"remote.fetch.max.wait.ms": str(brokers_wait_ms)}
+        with KafkaBroker(jars, folder / "broker", properties=properties) as broker:
             is_local = configs == TIERED_AND_LOCAL
 
             def settle(topics: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ WORLDS: Final = (
     World(name="4.4", kafka=vanilla("4.4.0"), store=stores.minio),
     World(
         name="tiered storage, slow reads that brokers wait for",
-        kafka=clusters.tiered(clusters.always(1500), **{"remote.fetch.max.wait.ms": "5000"}),
+        kafka=clusters.tiered(clusters.always(1500), brokers_wait_ms=5000),
         store=stores.minio,
     ),
     World(
