@@ -19,8 +19,8 @@ import zstandard
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import archiver.fetching
 import archiver.job
-import archiver.pump
 from archiver.errors import KafkaTemporaryError, NotWholeError, StrangerError, UsageError
 from archiver.feed import PartitionReport
 from archiver.kafka.admin import KafkaAdmin
@@ -388,7 +388,7 @@ def test_a_topic_that_vanishes_leaves_the_others_alone(
                 raise KafkaTemporaryError("lost")
         return await fetch(client, node_id, targets, **limits)
 
-    monkeypatch.setattr(archiver.pump, "fetch", fetch_after_deletion)
+    monkeypatch.setattr(archiver.fetching, "fetch", fetch_after_deletion)
     reports = site.back_up(broker.bootstrap, f"{topic}[.].")
     errors = errors_of(reports)
     assert errors.keys() == {(names[0], 0), (names[0], 1)}
@@ -494,7 +494,7 @@ def test_an_end_that_goes_away_under_a_run(
         return later, refused
 
     monkeypatch.setattr(KafkaClient, "offsets_known", offsets_known)
-    monkeypatch.setattr(archiver.pump, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(archiver.fetching, "PATIENCE_S", 1.0)
     (report,) = site.back_up(broker_41.bootstrap, topic).values()
     assert (report.source.life, report.position, report.written.records) == (0, 20, 20)
     if keeps_lying:

@@ -1,0 +1,299 @@
+"""Fetching: which broker each partition is fetched from, and when; one fetch at a time per broker."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Final, Protocol
+
+from archiver.codec.batch import position_after, whole_batches
+from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.feed import TROUBLE_S, Feed
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import AbsentError, TopicPartition
+from archiver.kafka.fetch import Fetched, fetch
+from archiver.observe import Ledger
+from archiver.spelling import spell_count
+from archiver.trouble import Retry, Skip, Verdict, judge, judge_silence
+from archiver.writer import Fetch, epoch_of
+
+log = logging.getLogger(__name__)
+
+# About 4 MB a partition is the best measured size; larger answers were slower.
+PARTITION_BYTES: Final = 4 * 1024 * 1024
+ANSWER_BYTES: Final = 16 * 1024 * 1024
+_LEAST_ANSWER_BYTES = 64 * 1024  # with a rate: an answer of a second, but no crumbs
+_LONGEST_WAIT_MS = 500
+# A request names all its partitions, 3.5 us of CPU each: a trickle over a thousand of them must not ask for each record.
+_SMALL_ANSWER_BYTES = 64 * 1024
+_PAUSE_PER_PARTITION_S = 0.00025
+_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 3.0
+_RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
+_ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
+PATIENCE_S = 300.0  # without any progress of a partition
+
+
+class Work(Protocol):
+    """What is done with feeds beside fetching; one thing at a time for each."""
+
+    def advance(self, feed: Feed) -> None:
+        """Begin what is next for a partition."""
+
+    def spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
+        """Work on a partition that nothing else works on."""
+
+    def begin_loop(self, work: Coroutine[None, None, None]) -> None:
+        """Run what never ends by itself, until everything ends."""
+
+
+class Fetching:
+    """Fetches what the feeds want, and gives it to `work`. Bytes are held from their fetch until `release`."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        feeds: Mapping[TopicPartition, Feed],
+        work: Work,
+        *,
+        memory_bytes: int,
+        rate_bytes: int,
+        clock: Callable[[], float],
+        ledger: Ledger,
+    ) -> None:
+        self._client = client
+        self._feeds = feeds
+        self._work = work
+        self._clock = clock
+        self._ledger = ledger
+        # With what it becomes, decompressed and encoded, a fetch takes a multiple of its size.
+        self._most_held_bytes = max(memory_bytes // 16, ANSWER_BYTES)
+        self._held_bytes = 0
+        self._is_suspended = False
+        self._rate_bytes = rate_bytes
+        self._answer_bytes = min(ANSWER_BYTES, max(rate_bytes, _LEAST_ANSWER_BYTES)) if rate_bytes else ANSWER_BYTES
+        self._fetch_again_at_s = 0.0  # by the rate
+        self._changed = asyncio.Event()
+        self._lead_moved = asyncio.Event()
+        self._served: set[int] = set()  # brokers
+        self._turn = 0
+
+    def stir(self) -> None:
+        """Wake the fetchers: a partition may want more than before."""
+        self._changed.set()
+
+    def look_for_leaders(self) -> None:
+        """Look again which broker each partition is fetched from."""
+        self._lead_moved.set()
+
+    def suspend(self, is_suspended: bool) -> None:
+        """Fetch nothing for as long as that holds."""
+        was_suspended, self._is_suspended = self._is_suspended, is_suspended
+        if was_suspended and not is_suspended:
+            self.stir()
+
+    def release(self, taken: Fetch) -> None:
+        """What was fetched is no longer held."""
+        self._held_bytes -= len(taken.records)
+
+    # --- leaders
+
+    async def lead(self) -> None:
+        """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
+        pause_s = _PAUSE_S
+        while True:
+            for node in {node for feed in self._feeds.values() if (node := self._node_of(feed)) is not None}:
+                if node not in self._served:
+                    self._served.add(node)
+                    self._work.begin_loop(self._serve(node))
+            leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
+            if leaderless and not await self._find_leaders(leaderless):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            elif not leaderless:
+                pause_s = _PAUSE_S
+                self._lead_moved.clear()
+                await self._lead_moved.wait()
+
+    async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
+        """Whether any was found."""
+        try:
+            refused = await self._client.learn_leaders([feed.key for feed in feeds])
+        except KafkaTemporaryError as error:
+            self._note_trouble([(feed, error) for feed in feeds], "leader")
+            return False
+        told = [(feed, why) for feed in feeds if (why := refused.get(feed.key)) is not None]
+        self._note_trouble([(feed, why) for feed, why in told if isinstance(why, KafkaTemporaryError)], "leader")
+        for feed, why in told:
+            if not isinstance(why, KafkaTemporaryError):
+                self._fail(feed, why)
+        self.stir()
+        return len(refused) < len(feeds)
+
+    def _node_of(self, feed: Feed) -> int | None:
+        return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
+
+    # --- fetch
+
+    async def _serve(self, node: int) -> None:
+        """Fetch from one broker, for as long as there is something to fetch."""
+        while True:
+            feeds = self._hungry(node)
+            if feeds:
+                await self._keep_to_the_rate()
+                fetched_bytes = await self._fetch(node, self._in_turn(feeds))
+                if fetched_bytes < _SMALL_ANSWER_BYTES:
+                    await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    def _hungry(self, node: int) -> list[Feed]:
+        if self._held_bytes >= self._most_held_bytes or self._is_suspended:
+            return []
+        now_s = self._clock()
+        return [
+            feed
+            for feed in self._feeds.values()
+            if feed.wants_more and feed.not_before_s <= now_s and self._node_of(feed) == node
+        ]
+
+    async def _keep_to_the_rate(self) -> None:
+        wait_s = self._fetch_again_at_s - self._clock()
+        if self._rate_bytes and wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
+        """Rotate, and put first who got nothing last time: a large batch behind a busy partition would starve."""
+        self._turn += 1
+        start = self._turn % len(feeds)
+        return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
+
+    async def _fetch(self, node: int, feeds: list[Feed]) -> int:
+        """Ask once for all of them. Returns how many bytes came."""
+        targets = [feed.target for feed in feeds]
+        try:
+            answers = await fetch(
+                self._client,
+                node,
+                targets,
+                max_bytes=self._answer_bytes,
+                partition_bytes=min(PARTITION_BYTES, self._answer_bytes),
+                max_wait_ms=_LONGEST_WAIT_MS,
+                min_bytes=1,
+            )
+        except KafkaTemporaryError as error:
+            for feed in feeds:
+                self._look_elsewhere(feed)
+            self._note_trouble([(feed, error) for feed in feeds], "fetch")
+            return 0
+        except KafkaError as error:
+            for feed in feeds:
+                self._fail(feed, error)
+            return 0
+        for place, (feed, target, answer) in enumerate(zip(feeds, targets, answers, strict=True)):
+            if feed.fetch_offset == target.offset and feed.wants_more:
+                self._accept(feed, answer, first=place == 0)
+        return sum(len(answer.records) for answer in answers)
+
+    def _accept(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
+        feed.hear(answer, self._clock())
+        if answer.error is not None:
+            self._look_into(feed, lambda: judge(self._client, feed, answer))
+        elif len(answer.records):
+            feed.starving = False
+            self._enqueue(feed, answer)
+        elif answer.preferred_replica >= 0:
+            feed.replica = answer.preferred_replica
+            self.look_for_leaders()  # that one may have no fetcher yet
+            self.stir()
+        elif first and feed.starving and answer.last_stable_offset >= feed.end_offset:
+            # Served first, twice, and still nothing: compaction left no batch between here and the end.
+            feed.pass_over(feed.end_offset)
+            self._work.advance(feed)
+        else:
+            self._note_emptiness(feed, answer, first=first)
+
+    def _note_emptiness(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
+        if first and feed.starving and feed.has_end:
+            self._look_into(feed, lambda: judge_silence(self._client, feed))
+        feed.starving = feed.has_end or answer.last_stable_offset > feed.fetch_offset
+
+    def _enqueue(self, feed: Feed, answer: Fetched) -> None:
+        position = feed.fetch_offset
+        try:
+            batches, whole = whole_batches(answer.records, position)
+        except CorruptBatchError as error:
+            self._fail(feed, CorruptBatchError(f"{feed.source}: {error}"))
+            return
+        feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
+        records = answer.records[: len(whole)]
+        feed.queue.append(
+            Fetch(position=position, records=records, aborted=answer.aborted, by_topic_id=answer.by_topic_id)
+        )
+        self._held_bytes += len(whole)
+        self._ledger.fetched(feed.key[0], len(whole))
+        if self._rate_bytes:
+            begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
+            self._fetch_again_at_s = begin_s + len(whole) / self._rate_bytes
+        self._work.advance(feed)
+
+    # --- what may be wrong with a partition
+
+    def _look_into(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Verdict]]) -> None:
+        """Find out what is wrong, if nothing else is under way; else the next fetch meets the trouble again."""
+
+        async def obey(feed: Feed) -> None:
+            verdict = await judging()
+            if isinstance(verdict, Retry):
+                if verdict.elsewhere:
+                    self._look_elsewhere(feed)
+                self._note_trouble([(feed, verdict.error)], "fetch")
+            elif isinstance(verdict, Skip):
+                feed.writer.skip(verdict.log_start)
+                feed.go_on_where_the_writer_is()
+            else:
+                feed.error = verdict
+
+        if feed.working or feed.queue:
+            self._wait_a_little(feed)
+        else:
+            self._work.spawn(feed, obey)
+
+    def _look_elsewhere(self, feed: Feed) -> None:
+        if feed.replica is None:
+            self._client.forget_leaders(feed.key[0])
+        feed.replica = None
+        self._lead_moved.set()
+
+    def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
+        """Of troubles that last, one line is logged, however many partitions are in them."""
+        lasting: list[tuple[Feed, KafkaTemporaryError]] = []
+        for cause in {error.cause for _, error in troubled}:
+            self._ledger.retried(effect, cause)
+        for feed, error in troubled:
+            lasted_s = feed.note_trouble(error, self._clock())
+            if lasted_s > TROUBLE_S and not feed.trouble_told:
+                feed.trouble_told = True
+                lasting.append((feed, error))
+            if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
+                self._fail(feed, TopicGoneError(str(error)))
+            elif lasted_s > PATIENCE_S:
+                self._fail(feed, error)
+            else:
+                self._wait_a_little(feed)
+        if lasting:
+            (feed, error), *others = lasting
+            more = f" and {spell_count(len(others), 'more partition')}" if others else ""
+            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, TROUBLE_S)
+
+    def _wait_a_little(self, feed: Feed) -> None:
+        """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""
+        now_s = self._clock()
+        lasted_s = 0.0 if feed.trouble_since_s is None else now_s - feed.trouble_since_s
+        pause_s = min(max(_PAUSE_S, lasted_s / 4), _LONGEST_PAUSE_S)
+        feed.not_before_s = now_s + pause_s
+        asyncio.get_running_loop().call_later(pause_s + 0.001, self.stir)
+
+    def _fail(self, feed: Feed, error: ArchiverError) -> None:
+        feed.error = error
+        self._work.advance(feed)
