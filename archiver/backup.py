@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from archiver.config import Unproven
 from archiver.control import TopicFact
 from archiver.errors import (
     ArchiverError,
@@ -51,6 +52,7 @@ class BackupRequest:
     spool_bytes: int
     rate_bytes: int = 0
     start: Start = EARLIEST
+    unproven: Unproven = Unproven.REFUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ async def back_up_until_end(
     with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
         async with KafkaClient(request.kafka) as client:
             cluster_id = await client.cluster_id()
-            opener = Opener(client, archive=request.archive, pool=openers, cluster_id=cluster_id, start=request.start)
+            opener = opener_of(request, client, openers, cluster_id)
             await unless_stopped(stop, opener.take_possession())
             keeper = keeper_of(request, client, pool, cluster_id)
             topics = await _selected(client, request, keeper)
@@ -88,6 +90,18 @@ async def back_up_until_end(
             await unless_stopped(stop, run.open(topics))
             async with indexer_of(request).attend(stop):
                 return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
+
+
+def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
+    """Who opens partitions for this backup."""
+    return Opener(
+        client,
+        archive=request.archive,
+        pool=pool,
+        cluster_id=cluster_id,
+        start=request.start,
+        unproven=request.unproven,
+    )
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:

@@ -108,7 +108,7 @@ def _join_lives(
     inventory: Inventory, topic: str, life: int, fact: TopicFact | None
 ) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
     """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""
-    family = {life} if fact is None else {one.life for one in fact.lives if one.topic_id == fact.current.topic_id}
+    family = {life} if fact is None else {one.life for one in fact.lives if fact.root(one.life) == fact.root(life)}
     partitions: dict[int, PartitionInventory] = {}
     damaged: dict[int, Sequence[str]] = {}
     for number in sorted(inventory.numbers_of(topic, family)):

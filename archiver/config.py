@@ -240,6 +240,14 @@ class StorageConfig(Section):
         return self
 
 
+class Unproven(StrEnum):
+    """What becomes of a topic of which nothing tells whether it was created again."""
+
+    REFUSE = "refuse"
+    GO_ON = "go-on"
+    NEW_LIFE = "new-life"
+
+
 class TopicsConfig(Section):
     """Which topics."""
 
@@ -249,6 +257,11 @@ class TopicsConfig(Section):
     exclude: tuple[Pattern, ...] = Field(default=(), description="the same; exclude wins")
     refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
         default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
+    )
+    unproven: Unproven = Field(
+        default=Unproven.REFUSE,
+        description="of brokers without topic ids: what becomes of a topic whose log no longer has any archived record, so that"
+        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another one)",
     )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:

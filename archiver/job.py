@@ -177,6 +177,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
         spool_bytes=spool.most_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
+        unproven=config.topics.unproven,
     )
 
 

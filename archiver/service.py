@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
+from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.commits import Commits
 from archiver.control import TopicFact
 from archiver.defects import as_ours
@@ -21,7 +21,7 @@ from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
-from archiver.opening import OPENERS, Ends, LearnedConfigs, Opener
+from archiver.opening import OPENERS, Ends, LearnedConfigs
 from archiver.patience import persist
 from archiver.shutdown import unless_stopped
 from archiver.spelling import spell_count
@@ -100,9 +100,7 @@ class Service:
             self._client = client
             cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
             self._positions = keeper_of(self._request, client, self._pool, cluster_id)
-            self._opener = Opener(
-                client, archive=self._archive, pool=self._openers, cluster_id=cluster_id, start=self._request.start
-            )
+            self._opener = opener_of(self._request, client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("topics", self._look))
             self._pump = await stack.enter_async_context(
@@ -199,10 +197,10 @@ class Service:
             await asyncio.gather(*map(settle_one, changed))
 
     async def _replace_recreated(self) -> None:
-        """Most are noticed by their fetches; one that a broker serves by name is not."""
+        """Most are noticed by their fetches; one that a broker serves by name is not. An id that is missing tells nothing."""
         for feed in list(self._pump.feeds.values()):
             topic = self.topics.get(feed.key[0])
-            if topic is not None and topic.topic_id != feed.source.topic_id:
+            if topic is not None and topic.topic_id not in {"", feed.source.topic_id}:
                 await self._pump.close([feed], RELEASE_S)
                 self._begin([feed.key])
 

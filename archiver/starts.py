@@ -88,7 +88,9 @@ class Starts:
     async def first(self, source: PartitionSource) -> First:
         """Return where a partition begins that has no archive. Not for one in a child life."""
         present = self._present["topics"].get(source.topic)
-        is_old = present is not None and present["topic_id"] == source.topic_id
+        # The first life is of the topic that was noted, unless ids tell otherwise; some brokers tell none.
+        ids = set() if present is None else {present["topic_id"], source.topic_id} - {""}
+        is_old = present is not None and source.life == 0 and len(ids) < 2
         # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
         if self._start == EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
             return BEGINNING

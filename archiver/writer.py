@@ -137,7 +137,7 @@ class PartitionWriter:
         archive: Archive,
         *,
         written: Written | None = None,
-        confirm: Callable[[], None] = lambda: None,
+        confirm: Callable[[FinishedSegment], None] = lambda _: None,
     ) -> None:
         self.source = source
         self.position = end.next
@@ -327,7 +327,7 @@ class PartitionWriter:
         closed = self._close()  # 1. close: the body and its facts are whole
         reach("segment.closed")
         try:
-            end = self._taken_over() or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
+            end = self._taken_over(closed) or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
         except StoreTemporaryError as error:
             raise self._later(error) from error
         closed.recycle()
@@ -359,10 +359,10 @@ class PartitionWriter:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return PutLaterError(error, pause_s)
 
-    def _taken_over(self) -> ArchivedEnd | None:
+    def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
         if self._is_by_name:
-            self._confirm()
+            self._confirm(closed)
         silences = self._archive.vigil.silences
         if silences == self._silences:
             return None

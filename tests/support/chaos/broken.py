@@ -60,13 +60,19 @@ WITHOUT_VIGIL = (Change("job.py", "Vigil(backup.session_timeout_ms / 2000)", "Vi
 def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:
     """Write the changed modules; returns the folder for PYTHONPATH."""
     package = folder / "archiver"
-    package.mkdir(parents=True)
-    beginning = (_PACKAGE / "__init__.py").read_text()
-    (package / "__init__.py").write_text(f"{beginning}\n__path__.append({str(_PACKAGE)!r})\n")
+    _overlay_package(package, _PACKAGE)
     for change in changes:
         target = package / change.module
+        if not target.parent.exists():
+            _overlay_package(target.parent, _PACKAGE / target.parent.relative_to(package))
         text = (target if target.exists() else _PACKAGE / change.module).read_text()
         if text.count(change.old) != 1:
             raise ValueError(f"{change.module}: {text.count(change.old)} times, and not once: {change.old!r}")
         target.write_text(text.replace(change.old, change.new))
     return folder
+
+
+def _overlay_package(package: Path, real: Path) -> None:
+    package.mkdir(parents=True)
+    beginning = (real / "__init__.py").read_text()
+    (package / "__init__.py").write_text(f"{beginning}\n__path__.append({str(real)!r})\n")
