@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from archiver.archived import ArchivedTopic
 from archiver.control import (
-    TOPICS,
     Stretch,
     TopicFact,
     list_topics_known,
     read_topic_history,
     read_topics_known,
     shape_in,
+    topics_known,
 )
 from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import Inventory, PartitionInventory, read_inventory
@@ -57,9 +57,7 @@ def _newest_facts(
 def topic_names(store: ObjectStore, layout: Layout) -> set[str]:
     """List the topics by name alone: two listings of directories, however many objects are in them."""
     parsed = (layout.parse_topic_directory(name) for name in store.list_directories(layout.topics_prefix))
-    return {found[0] for found in parsed if found is not None} | set(
-        store.list_directories(layout.control_prefix(TOPICS))
-    )
+    return {found[0] for found in parsed if found is not None} | topics_known(store, layout)
 
 
 def find_topic(

@@ -348,6 +348,11 @@ def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
     return next((fact for fact in reversed(history) if fact.current.life == life), None)
 
 
+def topics_known(store: ObjectStore, layout: Layout) -> frozenset[str]:
+    """Return the topics that were archived, or were to be: by their names alone."""
+    return frozenset(store.list_directories(layout.control_prefix(TOPICS)))
+
+
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
     """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
     return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(store, layout).items()}
