@@ -167,7 +167,8 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
     backup = config.backup
     return BackupRequest(
         kafka=kafka,
-        select_topics=config.topics.select,
+        topics=config.topics,
+        place_of_include=config.place_of_include,
         archive=Archive(
             store=store,
             layout=layout,
@@ -185,6 +186,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
         spool_bytes=spool.most_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
+        unproven=config.topics.unproven,
     )
 
 
@@ -337,9 +339,7 @@ def run_verify(
             notice("looking at the cluster")
             try:
                 archive = read_archive(store, layout, wanted=wanted)
-                is_asked = wanted or (lambda _: True)
-                group = config.backup.group
-                plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, is_asked, group))
+                plan = asyncio.run(plan_compare(config, kafka, archive, wanted))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")
             else:
