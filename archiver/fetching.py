@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
+from archiver.budget import ByteBudget
 from archiver.codec.batch import position_after, whole_batches
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.feed import TROUBLE_S, Feed
@@ -21,7 +22,8 @@ log = logging.getLogger(__name__)
 # About 4 MB a partition is the best measured size; larger answers were slower.
 PARTITION_BYTES: Final = 4 * 1024 * 1024
 ANSWER_BYTES: Final = 16 * 1024 * 1024
-_LEAST_ANSWER_BYTES = 64 * 1024  # with a rate: an answer of a second, but no crumbs
+_LEAST_ANSWER_BYTES = 64 * 1024  # no crumbs: with a rate, with many brokers, and of one that had little the last time
+_FETCHED_SHARE: Final = 8  # of the memory, for what was asked for or has come, and is not taken yet
 _LONGEST_WAIT_MS = 500
 # A request names all its partitions, 3.5 us of CPU each: a trickle over a thousand of them must not ask for each record.
 _SMALL_ANSWER_BYTES = 64 * 1024
@@ -65,16 +67,16 @@ class Fetching:
         self._work = work
         self._clock = clock
         self._ledger = ledger
-        # With what it becomes, decompressed and encoded, a fetch takes a multiple of its size.
-        self._most_held_bytes = max(memory_bytes // 16, ANSWER_BYTES)
-        self._held_bytes = 0
+        # The rest is for what it becomes: decompressed, in tables, and encoded.
+        self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
+        self._granted = 0
         self._is_suspended = False
         self._rate_bytes = rate_bytes
-        self._answer_bytes = min(ANSWER_BYTES, max(rate_bytes, _LEAST_ANSWER_BYTES)) if rate_bytes else ANSWER_BYTES
         self._fetch_again_at_s = 0.0  # by the rate
         self._changed = asyncio.Event()
         self._lead_moved = asyncio.Event()
         self._served: set[int] = set()  # brokers
+        self._quiet: set[int] = set()  # those that had little the last time
         self._turn = 0
 
     def stir(self) -> None:
@@ -91,9 +93,14 @@ class Fetching:
         if was_suspended and not is_suspended:
             self.stir()
 
-    def release(self, taken: Fetch) -> None:
-        """What was fetched is no longer held."""
-        self._held_bytes -= len(taken.records)
+    def release(self, taken_bytes: int) -> None:
+        """So much of what was fetched is no longer held."""
+        self._memory.free(taken_bytes)
+
+    def is_stuck(self) -> bool:
+        """Whether somebody waits for memory, and nobody got any since this was asked before."""
+        granted, self._granted = self._granted, self._memory.granted
+        return self._memory.is_short and granted == self._granted
 
     # --- leaders
 
@@ -137,18 +144,36 @@ class Fetching:
     async def _serve(self, node: int) -> None:
         """Fetch from one broker, for as long as there is something to fetch."""
         while True:
-            feeds = self._hungry(node)
-            if feeds:
+            if self._hungry(node):
                 await self._keep_to_the_rate()
-                fetched_bytes = await self._fetch(node, self._in_turn(feeds))
-                if fetched_bytes < _SMALL_ANSWER_BYTES:
-                    await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
+                asked = await self._fetch_in_turn(node)
+                if node in self._quiet:
+                    await asyncio.sleep(min(asked * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
             else:
                 self._changed.clear()
                 await self._changed.wait()
 
+    async def _fetch_in_turn(self, node: int) -> int:
+        """Ask once, for no more than there is memory for. Returns for how many partitions."""
+        answer_bytes = self._answer_bytes(node)
+        await self._memory.reserve(answer_bytes)
+        try:
+            feeds = self._hungry(node)  # some may want nothing any more
+            fetched_bytes = await self._fetch(node, self._in_turn(feeds), answer_bytes) if feeds else 0
+        finally:
+            self._memory.free(answer_bytes)
+        (self._quiet.add if fetched_bytes < _SMALL_ANSWER_BYTES else self._quiet.discard)(node)
+        return len(feeds)
+
+    def _answer_bytes(self, node: int) -> int:
+        """How much to ask a broker for: all may be asked at once, while as much again is worked on."""
+        if node in self._quiet:
+            return _LEAST_ANSWER_BYTES
+        share = self._memory.most_bytes // (1 + len(self._served))
+        return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
+
     def _hungry(self, node: int) -> list[Feed]:
-        if self._held_bytes >= self._most_held_bytes or self._is_suspended:
+        if self._is_suspended:
             return []
         now_s = self._clock()
         return [
@@ -168,7 +193,7 @@ class Fetching:
         start = self._turn % len(feeds)
         return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
 
-    async def _fetch(self, node: int, feeds: list[Feed]) -> int:
+    async def _fetch(self, node: int, feeds: list[Feed], answer_bytes: int) -> int:
         """Ask once for all of them. Returns how many bytes came."""
         targets = [feed.target for feed in feeds]
         try:
@@ -176,8 +201,8 @@ class Fetching:
                 self._client,
                 node,
                 targets,
-                max_bytes=self._answer_bytes,
-                partition_bytes=min(PARTITION_BYTES, self._answer_bytes),
+                max_bytes=answer_bytes,
+                partition_bytes=min(PARTITION_BYTES, answer_bytes),
                 max_wait_ms=_LONGEST_WAIT_MS,
                 min_bytes=1,
             )
@@ -228,7 +253,7 @@ class Fetching:
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[: len(whole)]
         feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
-        self._held_bytes += len(whole)
+        self._memory.add(len(whole))
         self._ledger.fetched(feed.key[0], len(whole))
         if self._rate_bytes:
             begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
@@ -252,7 +277,7 @@ class Fetching:
             else:
                 feed.error = verdict
 
-        if feed.working or feed.queue:
+        if feed.is_busy:
             self._wait_a_little(feed)
         else:
             self._work.spawn(feed, obey)

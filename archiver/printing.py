@@ -45,6 +45,7 @@ def backup_row(report: "PartitionReport") -> dict[str, Any]:
             {"producer_id": one.producer_id, "transactional_id": one.transactional_id, "start_offset": one.start_offset}
             for one in report.open_transactions
         ],
+        "dropped_records": report.dropped_records,
         "error": None if report.error is None else str(report.error),
     }
 
