@@ -1,6 +1,8 @@
 """Bytes that may be in memory at once, of what is asked for and of what has come."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 
 class ByteBudget:
@@ -26,6 +28,15 @@ class ByteBudget:
                 await self._freed.wait()
             self._used += size
             self.granted += 1
+
+    @asynccontextmanager
+    async def reserved(self, size: int) -> AsyncIterator[None]:
+        """The same for a block."""
+        await self.reserve(size)
+        try:
+            yield
+        finally:
+            self.free(size)
 
     def add(self, size: int) -> None:
         """Count bytes that are there already."""

@@ -239,9 +239,7 @@ class Pump:
             feed.go_on_where_the_writer_is()
 
     def _finish(self, feed: Feed) -> None:
-        """Put what is held; before that, take over the position where compaction left nothing up to the end."""
-        if feed.is_at_end and feed.error is None:
-            feed.writer.pass_over(feed.fetch_offset)
+        """Put what is held."""
         if feed.writer.holds_records:
             self._wait_for_put(feed)
         elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:

@@ -127,6 +127,8 @@ class PartitionWriter:
     """Takes fetches in order and makes segments of them. Not for two threads at once.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
+    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of a topic without
+    an id, where nothing else tells.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class PartitionWriter:
         archive: Archive,
         *,
         written: Written | None = None,
+        confirm: Callable[[FinishedSegment], None] | None = None,
     ) -> None:
         self.source = source
         self.position = end.next
@@ -144,6 +147,7 @@ class PartitionWriter:
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
         self.newest_base = archive.layout.base_of(end.key) if end.key else None
         self._archive = archive
+        self._confirm = confirm
         self._silences = archive.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
@@ -278,11 +282,11 @@ class PartitionWriter:
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
-        elif self._waiting_holes:
+        elif self._waiting_holes and self._waiting_holes[-1].cause is cause:
             # No record came between: one hole, however often the log start moved.
-            self._waiting_holes = [replace(self._waiting_holes[0], last_offset=hole.last_offset)]
+            self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
-            self._waiting_holes = [hole]
+            self._waiting_holes.append(hole)
 
     def _tell_hole(self, hole: Hole) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
@@ -338,7 +342,7 @@ class PartitionWriter:
         closed = self._close()  # 1. close: the body and its facts are whole
         reach("segment.closed")
         try:
-            end = self._taken_over() or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
+            end = self._taken_over(closed) or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
         except StoreTemporaryError as error:
             raise self._later(error) from error
         closed.recycle()
@@ -370,8 +374,10 @@ class PartitionWriter:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return PutLaterError(error, pause_s)
 
-    def _taken_over(self) -> ArchivedEnd | None:
+    def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
+        if self._confirm is not None:
+            self._confirm(closed)
         silences = self._archive.vigil.silences
         if silences == self._silences:
             return None

@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from contextlib import ExitStack
@@ -22,11 +23,12 @@ from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import broker_cluster, corrupt_log
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3
 from tests.support.foreign_reader import keys_as_they_came, keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, produce_values, producer_of
 from tests.support.processes import standing_still
+from tests.support.rotated import Rotated
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
 
@@ -327,6 +329,48 @@ def until_durable(instance: Instance, topic: str, records: int, timeout_s: float
     eventually(lambda: instance.value("archiver_records_total", topic=topic) == records, timeout_s=timeout_s)
 
 
+def test_a_name_that_the_store_does_not_take_stops_its_topic_alone(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    long = topic[:50] + "x" * 199
+    for name in (topic, long):
+        create_topic(broker_41.bootstrap, name, 1, KEEP_ALL)
+        produce_values(broker_41.bootstrap, name, values(100))
+    config = config_of(site, broker_41, topic)
+    config["topics"]["include"] = [topic, long]
+    with running(site, config) as instance:
+        eventually(lambda: f"{long}-0: the store takes no objects with names of 277 bytes" in instance.log)
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        eventually(lambda: instance.value("archiver_partitions_failing", topic=long) == 1)
+        assert instance.value("archiver_partitions_failing", topic=topic) == 0
+        assert instance.stop() == 0
+
+
+def test_credentials_that_were_replaced_are_read_again(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """The old ones expire once there are new ones, and the next time before."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(100))
+    rotated = Rotated(site.bucket.s3, site.folder / "credentials")
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic)
+        config["storage"]["endpoint"] = store.endpoint
+        with running(site, config, **rotated.environment) as instance:
+            until_archived(site, java_oracle, broker_41.bootstrap, topic)
+            for is_late in (False, True):
+                if is_late:
+                    store.refused_keys[rotated.access_key] = EXPIRED_TOKEN
+                    produce_values(broker_41.bootstrap, topic, values(100), 1)
+                    eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
+                store.refused_keys[rotated.rotate()] = UNKNOWN_KEY
+                produce_values(broker_41.bootstrap, topic, values(100))
+                until_archived(site, java_oracle, broker_41.bootstrap, topic)
+            eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 0)
+            assert instance.log.count("credentials were replaced") == 2
+            assert instance.stop() == 0
+
+
 def test_a_corrupt_batch_stops_its_partition_alone_and_heals(
     new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
@@ -615,7 +659,7 @@ def test_what_is_held_at_a_stop_and_not_put_is_told(
         config = config_of(site, broker_41, topic, segment={"age": "1h"})
         config["storage"]["endpoint"] = store.endpoint
         faults = {"denied": Fault.DENIED, "hangs": Fault.HANG, "busy": Fault.SLOW_DOWN}
-        with running(site, config, "one", "--format", "json") as instance:
+        with running(site, config, arguments=["--format", "json"]) as instance:
             eventually(lambda: instance.value("archiver_partitions", topic=topic) == 2)
             produce_values(broker_41.bootstrap, topic, values(50), 1, linger_ms=200)
             eventually(lambda: any(site.folder.glob("spool/*/1-0-*.blocks")))
@@ -681,3 +725,37 @@ def test_a_signal_ends_a_bounded_backup_in_time_while_the_store_hangs(
             assert process.wait(STOP_S + 5) == 4
             assert time.monotonic() - begin_s < STOP_S
         process.communicate()
+
+
+# --- the endpoint of a run that ends
+
+
+def test_a_run_up_to_the_end_of_now_has_the_endpoint_while_it_lasts(
+    broker_41: Broker, site: ArchiveSite, topic: str
+) -> None:
+    create_topic(broker_41.bootstrap, topic, partitions=2)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(100_000) for _ in range(20)])
+    produce_values(broker_41.bootstrap, topic, values(5), 1)
+    config = service_config(site, broker_41.bootstrap, topic, rate="300kB")
+    config["backup"]["segment"] = {"records": 5}
+    with running(site, config, arguments=("--until-end",)) as instance:
+        eventually(lambda: instance.total("archiver_records_total", topic=topic) >= 10)
+        assert instance.value("archiver_partitions", topic=topic) == 1  # the other one is at its end
+        assert instance.value("archiver_lag_offsets", topic=topic) > 0
+        assert [status(instance, page)[0] for page in ("/healthz", "/readyz")] == [200, 200]
+        assert instance.process.wait(30) == 0
+    assert instance.metrics_text() == ""
+    assert "25 records archived" in instance.log
+
+
+def test_a_run_whose_address_is_taken_says_so_and_goes_on(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    create_topic(broker_41.bootstrap, topic)
+    produce_values(broker_41.bootstrap, topic, values(10))
+    path = site.write_config(broker_41.bootstrap, topic)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        path.write_text(f"{path.read_text()}metrics: {{listen: '{address}'}}\n")
+        done = site.run("backup", "--until-end")
+    assert (done.returncode, "10 records archived" in done.stdout) == (0, True)
+    assert f"metrics.listen: cannot listen on {address}: " in done.stderr
+    assert "this run goes on without an endpoint" in done.stderr

@@ -44,10 +44,8 @@ BROKEN: Mapping[str, Sequence[Change]] = {
         Change("writer.py", "return self._base if self.holds_records else self.position\n", "return self.position\n"),
     ),
     "overwrite instead of put-if-absent": (
-        Change("store.py", '                    IfNoneMatch="*",\n', ""),
-        Change(
-            "store.py", "    if created is not None or (found", "    if False and (found"
-        ),  # the probe would refuse to run
+        Change("store.py", ', IfNoneMatch="*"', ""),
+        Change("probe.py", "    if overwrites:\n", "    if False:\n"),  # the probe would refuse to run
     ),
     "position from the commit alone": _POSITION_FROM_THE_COMMIT,
 }
