@@ -357,7 +357,9 @@ class BackupConfig(Section):
         default=None, validation_alias="codec.level", description="zstandard 1 to 22, deflate 1 to 9; absent: 1 and 6"
     )
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
-        default=256 * MEBIBYTE, validation_alias="memory", description="for fetched and decompressed records"
+        default=256 * MEBIBYTE,
+        validation_alias="memory",
+        description="for records that are asked for, fetched and decompressed",
     )
     spool: SpoolConfig = SpoolConfig()
 

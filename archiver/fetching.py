@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import count
 from typing import Final, Protocol
 
+from archiver.budget import ByteBudget
 from archiver.codec.batch import position_after, whole_batches
 from archiver.defects import as_ours
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 # About 4 MB a partition is the best measured size; larger answers were slower.
 PARTITION_BYTES: Final = 4 * 1024 * 1024
 ANSWER_BYTES: Final = 16 * 1024 * 1024
-_LEAST_ANSWER_BYTES = 64 * 1024  # with a rate: an answer of a second, but no crumbs
+_LEAST_ANSWER_BYTES = 64 * 1024  # no crumbs: with a rate, with many brokers, and of one that had little the last time
+_FETCHED_SHARE: Final = 8  # of the memory, for what was asked for or has come, and is not taken yet
 _LONGEST_WAIT_MS = 500
 # What nothing came of is asked for alone, and longer each time: a broker may have to read it from far away.
 _FIRST_ALONE_MS = 2_000
@@ -71,16 +73,16 @@ class Fetching:
         self._work = work
         self._clock = clock
         self._ledger = ledger
-        # With what it becomes, decompressed and encoded, a fetch takes a multiple of its size.
-        self._most_held_bytes = max(memory_bytes // 16, ANSWER_BYTES)
-        self._held_bytes = 0
+        # The rest is for what it becomes: decompressed, in tables, and encoded.
+        self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
+        self._granted = 0
         self._is_suspended = False
         self._rate_bytes = rate_bytes
-        self._answer_bytes = min(ANSWER_BYTES, max(rate_bytes, _LEAST_ANSWER_BYTES)) if rate_bytes else ANSWER_BYTES
         self._fetch_again_at_s = 0.0  # by the rate
         self._changed = asyncio.Event()
         self._lead_moved = asyncio.Event()
         self._served: set[tuple[int, bool]] = set()  # brokers, and whether for what is asked for alone
+        self._quiet: set[int] = set()  # brokers that had little the last time
         self._leaders_only_until_s = 0.0
         self._turn = 0
 
@@ -98,9 +100,14 @@ class Fetching:
         if was_suspended and not is_suspended:
             self.stir()
 
-    def release(self, taken: Fetch) -> None:
-        """What was fetched is no longer held."""
-        self._held_bytes -= len(taken.records)
+    def release(self, taken_bytes: int) -> None:
+        """So much of what was fetched is no longer held."""
+        self._memory.free(taken_bytes)
+
+    def is_stuck(self) -> bool:
+        """Whether somebody waits for memory, and nobody got any since this was asked before."""
+        granted, self._granted = self._granted, self._memory.granted
+        return self._memory.is_short and granted == self._granted
 
     # --- leaders
 
@@ -176,34 +183,50 @@ class Fetching:
     async def _serve(self, node: int) -> None:
         """Fetch from one broker, for as long as there is something to fetch."""
         while True:
-            feeds = self._hungry(node)
-            if feeds:
+            if self._hungry(node):
                 await self._keep_to_the_rate()
-                is_any_follower_fine = self._clock() >= self._leaders_only_until_s
-                rack = self._client.settings.client_rack if is_any_follower_fine else ""
-                fetched_bytes = await self._fetch(node, self._in_turn(feeds), max_wait_ms=_LONGEST_WAIT_MS, rack=rack)
+                answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet else self._share
+                async with self._memory.reserved(answer_bytes):
+                    feeds = self._in_turn(self._hungry(node))  # some may want nothing any more
+                    is_any_follower_fine = self._clock() >= self._leaders_only_until_s
+                    rack = self._client.settings.client_rack if is_any_follower_fine else ""
+                    fetched_bytes = await self._fetch(
+                        node, feeds, answer_bytes, max_wait_ms=_LONGEST_WAIT_MS, rack=rack
+                    )
                 if fetched_bytes < _SMALL_ANSWER_BYTES:
+                    self._quiet.add(node)
                     await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
+                else:
+                    self._quiet.discard(node)
             else:
                 await self._until_changed()
 
     async def _serve_alone(self, node: int) -> None:
         """The same for what does not come with the others, one partition at a time, and on a connection of its own."""
         for turn in count():
-            feeds = self._hungry(node, alone=True)
-            if feeds:
-                feed = feeds[turn % len(feeds)]
+            if self._hungry(node, alone=True):
                 await self._keep_to_the_rate()
-                await self._fetch(node, [feed], max_wait_ms=feed.alone_ms, lane=Lane.FETCH_ALONE)
+                answer_bytes = self._share
+                async with self._memory.reserved(answer_bytes):
+                    feeds = self._hungry(node, alone=True)
+                    if feeds:
+                        feed = feeds[turn % len(feeds)]
+                        await self._fetch(node, [feed], answer_bytes, max_wait_ms=feed.alone_ms, lane=Lane.FETCH_ALONE)
             else:
                 await self._until_changed()
+
+    @property
+    def _share(self) -> int:
+        """How much to ask a broker for: all may be asked at once, while as much again is worked on."""
+        share = self._memory.most_bytes // (1 + len(self._served))
+        return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
 
     async def _until_changed(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
     def _hungry(self, node: int, *, alone: bool = False) -> list[Feed]:
-        if self._held_bytes >= self._most_held_bytes or self._is_suspended:
+        if self._is_suspended:
             return []
         now_s = self._clock()
         return [
@@ -223,13 +246,22 @@ class Fetching:
     def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
         """Rotate, and put first who got nothing last time: a large batch behind a busy partition would starve."""
         self._turn += 1
-        start = self._turn % len(feeds)
+        start = self._turn % (len(feeds) or 1)
         return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
 
     async def _fetch(
-        self, node: int, feeds: list[Feed], *, max_wait_ms: int, rack: str = "", lane: Lane = Lane.FETCH
+        self,
+        node: int,
+        feeds: list[Feed],
+        answer_bytes: int,
+        *,
+        max_wait_ms: int,
+        rack: str = "",
+        lane: Lane = Lane.FETCH,
     ) -> int:
         """Ask once for all of them. Returns how many bytes came."""
+        if not feeds:
+            return 0
         targets = [feed.target for feed in feeds]
         begun_s = self._clock()
         try:
@@ -237,8 +269,8 @@ class Fetching:
                 self._client,
                 node,
                 targets,
-                max_bytes=self._answer_bytes,
-                partition_bytes=min(PARTITION_BYTES, self._answer_bytes),
+                max_bytes=answer_bytes,
+                partition_bytes=min(PARTITION_BYTES, answer_bytes),
                 max_wait_ms=max_wait_ms,
                 min_bytes=1,
                 rack=rack,
@@ -310,7 +342,7 @@ class Fetching:
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[: len(whole)]
         feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
-        self._held_bytes += len(whole)
+        self._memory.add(len(whole))
         self._ledger.fetched(feed.key[0], len(whole))
         if self._rate_bytes:
             begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
@@ -336,7 +368,7 @@ class Fetching:
                 case ArchiverError() as error:
                     feed.error = error
 
-        if feed.working or feed.queue:
+        if feed.is_busy:
             self._wait_a_little(feed)
         else:
             self._work.spawn(feed, obey)

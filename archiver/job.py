@@ -18,7 +18,7 @@ from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing,
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
-from archiver.errors import NotWholeError, StoppedError, UsageError
+from archiver.errors import DroppedError, NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
 from archiver.inspection import Inspection, take_apart, take_control_apart
@@ -54,8 +54,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST_WORKERS = 24  # when a store hangs
 _DECODE_SHARE = 16  # of the memory, for one thread's records; a table of as much may come on top
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceResult:
+    """What a backup has done that was stopped."""
+
+    records: int
+    dropped: Sequence[DroppedError]  # what it held at the end, and could not put in time
 
 
 def run_backup(
@@ -87,8 +94,8 @@ def run_service(
     config: ArchiverConfig,
     notice: Callable[[int, Collection[Feed]], None],
     say: Callable[[str], None] = lambda _: None,
-) -> int:
-    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable: how many records.
+) -> ServiceResult:
+    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
 
     `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
     """
@@ -103,7 +110,7 @@ def run_service(
         vitals.states, vitals.clock_ms, rebalances=vitals.rebalances, commit_failures=vitals.commit_failures
     )
 
-    async def run() -> None:
+    async def run() -> Sequence[DroppedError]:
         stop = stop_on_signals()
         with ExitStack() as stack:
             if config.metrics.listen is not None:
@@ -116,14 +123,17 @@ def run_service(
             )
             service = Service(request, _group(config), pool)
             vitals.attend(service)
-            await service.run(
-                stop,
-                lambda client: [_tell(service, metrics, notice, Arrival(config, say)), *vitals.watch(client)],
-            )
+            with suppress(StoppedError):
+                await service.run(
+                    stop,
+                    lambda client: [_tell(service, metrics, notice, Arrival(config, say)), *vitals.watch(client)],
+                )
+            return service.dropped
 
-    with suppress(StoppedError):
-        asyncio.run(run())
-    return metrics.records
+    dropped: Sequence[DroppedError] = ()
+    with suppress(StoppedError):  # before there was a service
+        dropped = asyncio.run(run())
+    return ServiceResult(records=metrics.records, dropped=dropped)
 
 
 async def _tell(
@@ -148,7 +158,7 @@ def _group(config: ArchiverConfig) -> GroupSettings:
 
 
 def _workers() -> AbstractContextManager[Workers]:
-    return workers((os.cpu_count() or 1) + 2, "writer", most=_MOST_WORKERS)
+    return workers((os.cpu_count() or 1) + 2, "decoder")
 
 
 def _spool(config: ArchiverConfig) -> AbstractContextManager[Spool]:

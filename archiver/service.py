@@ -14,7 +14,7 @@ from archiver.cluster_topics import ClusterTopics, look_at_topics, tell_unmatche
 from archiver.commits import Commits
 from archiver.control import TopicFact, topics_known
 from archiver.defects import as_ours
-from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGoneError
+from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
 from archiver.failpoints import reach
 from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
@@ -98,6 +98,7 @@ class Service:
         self.failing: dict[TopicPartition, float] = {}  # since when something may be there that is not durable
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
+        self.dropped: list[DroppedError] = []  # at the end
         self._has_looked = False
         self.held: dict[TopicPartition, Hold] = {}  # each time that a partition is gained, another one
         self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
@@ -112,7 +113,7 @@ class Service:
             client = await unless_stopped(stop, self._connect(stack))
             self._client = client
             cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
-            self._positions = keeper_of(self._request, client, self._pool, cluster_id)
+            self._positions = keeper_of(self._request, client, self._openers, cluster_id)
             self._opener = opener_of(self._request, client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
@@ -149,7 +150,8 @@ class Service:
     async def _leave(self) -> None:
         """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
         self.held.clear()
-        await self._pump.close(list(self._pump.feeds.values()), STOP_S)
+        self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
+        self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
         reach("stop.flushed")
         hints = self.commits.all_hints()
         leaver = Workers(1, "leave")
@@ -244,7 +246,7 @@ class Service:
         for feed in list(self._pump.feeds.values()):
             topic = self.topics.get(feed.key[0])
             if topic is not None and topic.topic_id not in {"", feed.source.topic_id}:
-                await self._pump.close([feed], RELEASE_S)
+                await self._close([feed])
                 self._begin([feed.key])
 
     # --- partitions come
@@ -334,9 +336,13 @@ class Service:
         """Flush what is held of them, and return what is durable."""
         for key in partitions:
             self._forget(key)
-        await self._pump.close([feed for key in partitions if (feed := self._pump.feeds.get(key))], RELEASE_S)
+        await self._close([feed for key in partitions if (feed := self._pump.feeds.get(key))])
         reach("revoked.flushed")
         return self.commits.take(partitions)
+
+    async def _close(self, feeds: Sequence[Feed]) -> None:
+        for error in await self._pump.close(feeds, RELEASE_S):
+            log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         """Somebody else has them already."""

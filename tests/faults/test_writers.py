@@ -113,6 +113,15 @@ class World:
             self.store.delete([key])
 
 
+def take_all(writer: PartitionWriter, fetch: Fetch) -> None:
+    """As the pump does: a segment that is due is put before the rest is taken."""
+    rest: Fetch | None = fetch
+    while rest is not None:
+        rest = writer.take(rest)
+        if writer.is_due:
+            writer.flush()
+
+
 class Process:
     """A writer of this partition; `None` when it is dead. Its clock is the world's, its vigil its own."""
 
@@ -147,7 +156,7 @@ class Process:
                 self.is_waiting = False
             else:
                 self.is_waiting = True
-                self.writer.take(fetch)
+                take_all(self.writer, fetch)
                 self.is_waiting = False
 
 
@@ -196,7 +205,7 @@ def finish(world: World) -> None:
     last = world.writer()
     while (fetch := world.fetch(last.writer.position)) is not None:
         last.vigil.beat()
-        last.writer.take(fetch)
+        take_all(last.writer, fetch)
     last.writer.flush()
 
 
@@ -276,10 +285,10 @@ def test_nothing_is_put_under_a_swept_key_after_a_silence(world: World) -> None:
     world.store.is_calm = True
     for _ in range(40):
         world.grow()
-    sleeper.writer.take(cast("Fetch", world.fetch(0)))
+    take_all(sleeper.writer, cast("Fetch", world.fetch(0)))
     held = sleeper.writer.position
     while (fetch := world.fetch(other.writer.position)) is not None:
-        other.writer.take(fetch)
+        take_all(other.writer, fetch)
     other.writer.flush()
     newest = max(world.store.objects)
     world.store.delete([key for key in world.store.objects if key != newest])
@@ -298,7 +307,7 @@ def test_log_starts_that_move_again_and_again_leave_one_hole(world: World) -> No
     writer.skip(5)
     writer.skip(middle)
     while (fetch := world.fetch(writer.position)) is not None:
-        writer.take(fetch)
+        take_all(writer, fetch)
     writer.flush()
     first = world.store.objects[min(world.store.objects)]
     assert (first.metadata["archiver-base"], first.metadata["archiver-holes"]) == ("0", f"0-{middle - 1}:expired")
@@ -317,5 +326,5 @@ def test_batches_that_go_back_are_damage_in_whatever_steps(
     first, second = (encode(batch_of([Rec(offset, 1, 0, b"k", b"v")])) for offset in (10, 5))
     writer = Process(world, None).writer
     with pytest.raises(CorruptBatchError, match=r"offset 5: .* behind one that ends at 10"):
-        writer.take(Fetch(position=0, records=memoryview(first + second)))
+        take_all(writer, Fetch(position=0, records=memoryview(first + second)))
     assert writer.durable_position == 11

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 import archiver.fetching
 import archiver.job
+from archiver.config import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
 from archiver.feed import PartitionReport
 from archiver.kafka.admin import KafkaAdmin
@@ -34,6 +35,7 @@ from archiver.store import Body, S3Store
 from archiver.writer import Fetch, PartitionWriter
 from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
+from tests.support.cluster import broker_cluster
 from tests.support.examples import EAGER_CLEANER, until_stable
 from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 from tests.support.foreign_reader import Segment, keys_in, read_partitions, read_segments, s3_client
@@ -254,6 +256,39 @@ def test_nothing_but_avro_lies_under_topics(broker_41: Broker, topic: str, site:
     assert list((site.folder / "spool").iterdir()) == []
 
 
+def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
+    tmp_path: Path, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all brokers together. A batch that is larger than the answer that was asked for comes all the same."""
+    memory_bytes = 16 * 1024 * 1024
+    asked: dict[int, int] = {}  # by broker, while the request is under way
+    most: list[int] = []
+
+    async def counted(
+        client: KafkaClient,
+        node_id: int,
+        targets: Sequence[FetchTarget],
+        **limits: Any,  # noqa: ANN401 - as they are
+    ) -> list[Fetched]:
+        asked[node_id] = limits["max_bytes"]
+        most.append(sum(asked.values()))
+        try:
+            return await fetch(client, node_id, targets, **limits)
+        finally:
+            del asked[node_id]
+
+    monkeypatch.setattr(archiver.fetching, "fetch", counted)
+    with broker_cluster(tmp_path, 3) as cluster:
+        cluster.create_topic(topic, [[1], [2], [3]] * 2)
+        for partition in range(6):
+            produce_values(cluster.bootstrap, topic, [random.randbytes(3_000_000), *[b"small"] * 100], partition)
+        config = ArchiverConfig.model_validate(site.config(cluster.bootstrap, [topic]))
+        config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": memory_bytes})})
+        report, _ = archiver.job.run_backup(config, lambda _: None)
+    assert [(one.error, one.written.records) for one in report.partitions] == [(None, 101)] * 6
+    assert max(most) <= memory_bytes
+
+
 # --- a stop
 
 
@@ -275,11 +310,12 @@ def test_a_stop_covers_nothing_that_it_drops(
 
     with monkeypatch.context() as patch:
         patch.setattr(PartitionWriter, "take", take)
-        with pytest.raises(StoppedError):
-            site.back_up(broker_41.bootstrap, topic)
+        config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
+        report, _ = archiver.job.run_backup(config, lambda _: None)
+    assert [type(problem) for problem in report.problems] == [StoppedError]
+    assert [(one.error, one.position, one.end_offset) for one in report.partitions] == [(None, 4, 7)]
     (first,) = read_segments(site.bucket, topic)
-    assert 0 < len(first.records) < 7
-    assert first.next == len(first.records)
+    assert (len(first.records), first.next) == (4, 4)
     site.back_up(broker_41.bootstrap, topic)
     assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(7))
 
