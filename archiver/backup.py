@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.control import TopicFact
+from archiver.cluster_topics import look_at_topics, tell_unmatched
+from archiver.config import TopicsConfig, Unproven
+from archiver.control import TopicFact, topics_known
 from archiver.errors import (
     ArchiverError,
     CutBackError,
@@ -44,13 +46,15 @@ class BackupRequest:
     """What to archive, from where, to where."""
 
     kafka: KafkaSettings
-    select_topics: Callable[[Iterable[str]], Sequence[str]]
+    topics: TopicsConfig
+    place_of_include: Callable[[int], str]
     archive: Archive
     positions: PositionPolicy
     memory_bytes: int
     spool_bytes: int
     rate_bytes: int = 0
     start: Start = EARLIEST
+    unproven: Unproven = Unproven.REFUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +64,26 @@ class BackupReport:
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
 
+    @property
+    def errors(self) -> Sequence[ArchiverError]:
+        return [*self.problems, *(one.error for one in self.partitions if one.error is not None)]
+
 
 Notice = Callable[[Sequence[PartitionReport]], None]
+# Given the partitions that run, what shall run on the loop beside them.
+Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
+
+
+def attend_nothing(_: KafkaClient, __: Mapping[TopicPartition, Feed]) -> Sequence[Coroutine[None, None, None]]:
+    return ()
 
 
 async def back_up_until_end(
-    request: BackupRequest, pool: Workers, stop: asyncio.Event, notice: Notice = lambda _: None
+    request: BackupRequest,
+    pool: Workers,
+    stop: asyncio.Event,
+    notice: Notice = lambda _: None,
+    attend: Attend = attend_nothing,
 ) -> BackupReport:
     """Archive every partition of the selected topics up to its last stable offset of now.
 
@@ -74,11 +92,10 @@ async def back_up_until_end(
     with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
         async with KafkaClient(request.kafka) as client:
             cluster_id = await client.cluster_id()
-            opener = Opener(client, archive=request.archive, pool=openers, cluster_id=cluster_id, start=request.start)
+            opener = opener_of(request, client, openers, cluster_id)
             await unless_stopped(stop, opener.take_possession())
             keeper = keeper_of(request, client, pool, cluster_id)
-            topics = await _selected(client, request, keeper)
-            problems: list[ArchiverError] = []
+            topics, problems = await _selected(client, request, keeper, pool)
             if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
                 try:
                     await unless_stopped(stop, keeper.take_snapshot())
@@ -87,7 +104,19 @@ async def back_up_until_end(
             run = _Run(client, opener, request, pool)
             await unless_stopped(stop, run.open(topics))
             async with indexer_of(request).attend(stop):
-                return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
+                return BackupReport(partitions=await run.until_end(stop, notice, attend), problems=problems)
+
+
+def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
+    """Who opens partitions for this backup."""
+    return Opener(
+        client,
+        archive=request.archive,
+        pool=pool,
+        cluster_id=cluster_id,
+        start=request.start,
+        unproven=request.unproven,
+    )
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
@@ -128,14 +157,24 @@ def pump_of(
     )
 
 
-async def _selected(client: KafkaClient, request: BackupRequest, keeper: PositionKeeper) -> list[TopicDescription]:
-    described = await client.describe_topics(None)
-    names = set(request.select_topics(described))
-    if not names:
-        raise UsageError(f"no topic of the cluster's {len(described)} matches topics.include; nothing to archive")
-    if await keeper.look(described):
+async def _selected(
+    client: KafkaClient, request: BackupRequest, keeper: PositionKeeper, pool: Workers
+) -> tuple[list[TopicDescription], list[ArchiverError]]:
+    """Return the topics to archive, and why others that are included cannot be."""
+    archive, topics = request.archive, request.topics
+    known = await pool.call(topics_known, archive.store, archive.layout)
+    seen = await look_at_topics(client, topics, topics.select(known))
+    unmatched = list(tell_unmatched(topics, seen.unmatched(topics), request.place_of_include))
+    names = set(topics.select(seen.found))
+    refused: list[ArchiverError] = [seen.refused[name] for name in topics.select(seen.refused)]
+    if not names and not refused:
+        nothing = f"no topic of the cluster's {len(seen.found)} matches topics.include; nothing to archive"
+        raise UsageError("\n".join([*unmatched, nothing]))
+    for line in unmatched:
+        log.warning("%s", line)
+    if await keeper.look(seen.found):
         names.add(OFFSETS_TOPIC)
-    return [described[name] for name in sorted(names)]
+    return [seen.found[name] for name in sorted(names)], refused
 
 
 class _Run:
@@ -235,9 +274,10 @@ class _Run:
 
     # --- go on
 
-    async def until_end(self, stop: asyncio.Event, notice: Notice) -> list[PartitionReport]:
+    async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> list[PartitionReport]:
         async with pump_of(self._request, self._client, self._pool) as pump:
-            teller = asyncio.create_task(self._tell(pump, notice))
+            beside = [self._tell(pump, notice), *attend(self._client, pump.feeds)]
+            tasks = [asyncio.create_task(one) for one in beside]
             try:
                 await unless_stopped(stop, self._run_all(pump))
             except StoppedError:
@@ -245,7 +285,8 @@ class _Run:
                 await pump.close(list(pump.feeds.values()), STOP_S)
                 raise
             finally:
-                teller.cancel()
+                for task in tasks:
+                    task.cancel()
                 notice(list(self._reports.values()))
         return [self._reports[key] for key in sorted(self._reports)]
 

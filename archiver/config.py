@@ -240,6 +240,14 @@ class StorageConfig(Section):
         return self
 
 
+class Unproven(StrEnum):
+    """What becomes of a topic of which nothing tells whether it was created again."""
+
+    REFUSE = "refuse"
+    GO_ON = "go-on"
+    NEW_LIFE = "new-life"
+
+
 class TopicsConfig(Section):
     """Which topics."""
 
@@ -250,18 +258,32 @@ class TopicsConfig(Section):
     refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
         default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
     )
+    unproven: Unproven = Field(
+        default=Unproven.REFUSE,
+        description="of brokers without topic ids: what becomes of a topic whose log no longer has any archived record, so that"
+        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another one)",
+    )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
         """The included names, sorted. Names that begin with `__` are included only where spelled out."""
-        return tuple(sorted(name for name in set(names) if self._included(name) and not self._excluded(name)))
+        return tuple(name for name in sorted(set(names)) if self.including(name) and not self.excluding(name))
 
-    def _included(self, name: str) -> bool:
-        if name.startswith("__"):
-            return name in self.include
-        return any(re.fullmatch(pattern, name) for pattern in self.include)
+    def including(self, name: str) -> list[int]:
+        """The entries of `include` that a name matches, by their numbers."""
+        return [number for number, pattern in enumerate(self.include) if _takes(pattern, name)]
 
-    def _excluded(self, name: str) -> bool:
-        return any(re.fullmatch(pattern, name) for pattern in self.exclude)
+    def excluding(self, name: str) -> list[int]:
+        """The same of `exclude`."""
+        return [number for number, pattern in enumerate(self.exclude) if re.fullmatch(pattern, name)]
+
+    def unmatched(self, names: Iterable[str]) -> list[int]:
+        """The entries of `include` that match none of these names."""
+        known = list(names)
+        return [at for at, pattern in enumerate(self.include) if not any(_takes(pattern, name) for name in known)]
+
+
+def _takes(pattern: str, name: str) -> bool:
+    return pattern == name if name.startswith("__") else re.fullmatch(pattern, name) is not None
 
 
 class SegmentConfig(Section):
@@ -392,6 +414,14 @@ class ArchiverConfig(WithKafka):
     topics: TopicsConfig = TopicsConfig()
     backup: BackupConfig = BackupConfig()
     metrics: MetricsConfig = MetricsConfig()
+
+    def place_of_include(self, number: int) -> str:
+        """Tell for messages where an entry of `topics.include` stands."""
+        return self._place_of(f"topics.include[{number}]")
+
+    def place_of_exclude(self, number: int) -> str:
+        """The same of `topics.exclude`."""
+        return self._place_of(f"topics.exclude[{number}]")
 
 
 class TargetConfig(WithKafka):

@@ -108,10 +108,13 @@ class Fetching:
         """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
         if self._client.settings.client_rack:
             self._work.begin_loop(self._watch_followers())
-        pause_s = _PAUSE_S
+        pause_s, was_leaderless = _PAUSE_S, False
         while True:
             self._see_to_fetchers()
             leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
+            if was_leaderless and not leaderless:  # somebody else has asked who leads, and told no fetcher
+                self.stir()
+            was_leaderless = bool(leaderless)
             if leaderless and not await self._find_leaders(leaderless):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

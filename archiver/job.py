@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archiver.archived import ArchivedTopic
-from archiver.backup import BackupReport, BackupRequest, back_up_until_end
+from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
@@ -66,11 +66,21 @@ def run_backup(
 
     async def run() -> BackupReport:
         stop = stop_on_signals()
-        with _workers() as pool, _spool(config) as spool:
-            request = await unless_stopped(stop, _request(config, spool, NO_LEDGER, pool))
-            return await back_up_until_end(request, pool, stop, notice)
+        with ExitStack() as stack:
+            ledger, attend = _observed(config, stack)
+            pool, spool = stack.enter_context(_workers()), stack.enter_context(_spool(config))
+            request = await unless_stopped(stop, _request(config, spool, ledger, pool))
+            return await back_up_until_end(request, pool, stop, notice, attend)
 
     return asyncio.run(run()), time.monotonic() - started_s
+
+
+def _observed(config: ArchiverConfig, stack: ExitStack) -> tuple[Ledger, Attend]:
+    if config.metrics.listen is None:
+        return NO_LEDGER, attend_nothing
+    from archiver.run_endpoint import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
+
+    return stack.enter_context(serve_run(config.metrics.listen))
 
 
 def run_service(
@@ -157,7 +167,8 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
     backup = config.backup
     return BackupRequest(
         kafka=kafka,
-        select_topics=config.topics.select,
+        topics=config.topics,
+        place_of_include=config.place_of_include,
         archive=Archive(
             store=store,
             layout=layout,
@@ -175,6 +186,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
         spool_bytes=spool.most_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
+        unproven=config.topics.unproven,
     )
 
 
@@ -308,7 +320,7 @@ def run_verify(
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
             start_spark = stack.enter_context(_spark("verify", notice))
-        listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice))
+        listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
             raise _nothing(storage, topics)
         control = check_control(store, layout) if level is Level.RECORDS else []
@@ -327,9 +339,7 @@ def run_verify(
             notice("looking at the cluster")
             try:
                 archive = read_archive(store, layout, wanted=wanted)
-                is_asked = wanted or (lambda _: True)
-                group = config.backup.group
-                plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, is_asked, group))
+                plan = asyncio.run(plan_compare(config, kafka, archive, wanted))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")
             else:
@@ -369,9 +379,10 @@ def _nothing(storage: StorageConfig, topics: str | None) -> UsageError:
     return UsageError(f"--topics {topics}: no topic of the archive matches; `archiver ls` shows what there is")
 
 
-def _tell_of(what: str, notice: Callable[[str], None]) -> Callable[[int, int], None]:
+def _tell_of(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
+    """Without a unit what is told is shares of Spark's work, of which nobody knows the size."""
     notice(what)
-    pace = Pace()
+    pace = Pace(unit)
 
     def tell(done: int, total: int) -> None:
         notice(f"{what}: {pace.tell(done, total)}")

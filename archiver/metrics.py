@@ -92,9 +92,15 @@ RETENTION_LEFT: Final = Declared(
     "Time until retention.ms lets Kafka delete a record that is not durable yet; negative: overdue, +Inf: no such"
     " record, or no such limit. retention.bytes may delete earlier.",
 )
-PARTITIONS: Final = Declared("archiver_partitions", "gauge", "Partitions that this instance holds.")
+PARTITIONS: Final = Declared(
+    "archiver_partitions",
+    "gauge",
+    "Partitions that this instance holds; of an included topic that it may not describe, those that it knows of, or one.",
+)
 PARTITIONS_FAILING: Final = Declared(
-    "archiver_partitions_failing", "gauge", "Partitions held that do not get on because of an error."
+    "archiver_partitions_failing",
+    "gauge",
+    "Partitions of these that do not get on because of an error; all of a topic that may not be described.",
 )
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
@@ -265,7 +271,8 @@ _PAGE: Final = """\
 # Metrics
 
 `archiver backup` serves these at `http://HOST:PORT/metrics` where `metrics.listen` is `HOST:PORT`; `make docs` makes this page of their declarations.
-`/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line.
+`/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
+most often by a backup that runs for ever, it says so and goes on without.
 
 Counters count since the process started, whichever partitions it held meanwhile. Gauges are worked out at each scrape, from the partitions that
 this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. What no instance holds, no

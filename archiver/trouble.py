@@ -10,7 +10,6 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import AbsentError, PartitionOffsets
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem
-from archiver.segment import PartitionSource
 
 _FOLLOWER_S: Final = 5.0  # one that keeps up trails its leader by half a second
 
@@ -69,7 +68,7 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  #
         case FetchProblem.DIVERGING_EPOCH:
             return _parted(feed)
         case FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
-            return await _judge_topic(client, source)
+            return await _judge_topic(client, feed)
         case FetchProblem.DENIED:
             return KafkaError(f"{source}: may not be read; grant this user Read on topic {feed.source.topic}")
         case _:
@@ -120,8 +119,9 @@ async def _judge_gap(client: KafkaClient, feed: Feed) -> Verdict:
     return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
 
 
-async def _judge_topic(client: KafkaClient, source: PartitionSource) -> Verdict:
+async def _judge_topic(client: KafkaClient, feed: Feed) -> Verdict:
     """A broker that does not know the topic may be behind; when the metadata agree with it, the topic is gone."""
+    source = feed.source
     try:
         found = (await client.describe_topics([source.topic])).get(source.topic)
     except KafkaTemporaryError as error:
@@ -130,8 +130,10 @@ async def _judge_topic(client: KafkaClient, source: PartitionSource) -> Verdict:
         return error
     if found is None:
         return Retry(AbsentError(f"{source}: the topic was deleted; what is archived is kept"))
-    if found.topic_id != source.topic_id:
+    if len({found.topic_id, source.topic_id} - {""}) > 1:
         return TopicGoneError(f"{source}: the topic was deleted, and created again; what is archived is kept")
+    if not source.topic_id and not feed.has_end:  # opened again, it is compared with the archive
+        return TopicGoneError(f"{source}: the topic was gone, and no topic id tells whether it is another one now")
     return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), Way.ELSEWHERE)
 
 

@@ -125,6 +125,8 @@ class PartitionWriter:
     """Takes fetches in order and makes segments of them. Not for two threads at once.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
+    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of a topic without
+    an id, where nothing else tells.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class PartitionWriter:
         archive: Archive,
         *,
         written: Written | None = None,
+        confirm: Callable[[FinishedSegment], None] | None = None,
     ) -> None:
         self.source = source
         self.position = end.next
@@ -142,6 +145,7 @@ class PartitionWriter:
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
         self.newest_base = archive.layout.base_of(end.key) if end.key else None
         self._archive = archive
+        self._confirm = confirm
         self._silences = archive.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
@@ -320,7 +324,7 @@ class PartitionWriter:
         closed = self._close()  # 1. close: the body and its facts are whole
         reach("segment.closed")
         try:
-            end = self._taken_over() or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
+            end = self._taken_over(closed) or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
         except StoreTemporaryError as error:
             raise self._later(error) from error
         closed.recycle()
@@ -352,8 +356,10 @@ class PartitionWriter:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return PutLaterError(error, pause_s)
 
-    def _taken_over(self) -> ArchivedEnd | None:
+    def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
+        if self._confirm is not None:
+            self._confirm(closed)
         silences = self._archive.vigil.silences
         if silences == self._silences:
             return None

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pyspark import SparkContext
 
 from archiver.archived import ArchivedTopic
+from archiver.cluster_topics import look_at_topics, tell_unmatched
 from archiver.comparison import Comparison
-from archiver.config import StorageConfig, TopicsConfig
+from archiver.config import ArchiverConfig, StorageConfig
 from archiver.control import read_cluster, read_topic
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.facts import Bounds
@@ -48,17 +49,17 @@ class ComparePlan:
 
 
 async def plan_compare(
-    storage: StorageConfig,
+    config: ArchiverConfig,
     kafka: KafkaSettings,
-    topics: TopicsConfig,
     archive: Iterable[ArchivedTopic],
-    wanted: Callable[[str], bool],
-    group: str,
+    asked_for: Callable[[str], bool] | None,
 ) -> ComparePlan:
     """Look at the topics of the cluster that are included or archived, and where they begin and end now.
 
-    `group` is the backup's: what it has committed must be archived.
+    What the backup's group has committed must be archived. `asked_for` None: all topics are.
     """
+    storage, topics, group = config.storage, config.topics, config.backup.group
+    wanted = asked_for or (lambda _: True)
     store, prefix = store_of(storage)
     archived = {topic.topic: topic for topic in archive}
     owner = read_cluster(store, Layout(prefix))
@@ -67,11 +68,10 @@ async def plan_compare(
         if owner not in {None, cluster_id}:
             other = f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {owner}; nothing was compared"
             return ComparePlan(tasks=(), problems=[other], notes=(), errors=())
-        cluster = await client.describe_topics(None)
-        # Asked for by name: what this user may not describe is missing from the list of all, as if it were not there.
-        literal = {name for name in topics.include if is_topic_name(name) and wanted(name)}
-        hidden, denied = await client.describe_known((archived.keys() | literal) - cluster.keys())
-        cluster |= hidden
+        seen = await look_at_topics(client, topics, archived.keys())
+        cluster = seen.found
+        concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
+        denied = {name: error for name, error in seen.refused.items() if name in concerned}
         there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
         offsets, refused = await client.offsets_known(partitions)
@@ -81,10 +81,11 @@ async def plan_compare(
         for name in topics.select(filter(wanted, cluster))
         if name not in archived
     ]
-    problems += [
-        f"{name}: is included, and is not in the cluster"
-        for name in sorted(literal - cluster.keys() - denied.keys() - archived.keys())
-    ]
+    unmatched = topics.unmatched([*cluster, *seen.refused, *archived])
+    if asked_for is not None:  # a pattern may match what nobody asked for
+        unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
+        unmatched = [number for number in unmatched if asked_for(topics.include[number])]
+    problems += tell_unmatched(topics, unmatched, config.place_of_include)
     errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
     gone = sorted(archived.keys() - cluster.keys() - denied.keys())
     notes = [*untold, *(f"{name}: is not in the cluster any more" for name in gone)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import random
@@ -36,7 +37,7 @@ from archiver.writer import Fetch, PartitionWriter
 from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.examples import EAGER_CLEANER, until_stable
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 from tests.support.foreign_reader import Segment, keys_in, read_partitions, read_segments, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
@@ -305,6 +306,64 @@ def test_a_stop_covers_nothing_that_it_drops(
     assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(7))
 
 
+def told_by(site: ArchiveSite, *options: str) -> list[list[str]]:
+    """Words of the lines, without what differs from run to run."""
+    done = site.run("backup", "--until-end", *options)
+    assert done.returncode == 0, done.stderr
+    return [line.split(" in ")[0].split() + line.split(";")[1:] for line in done.stdout.splitlines()]
+
+
+def test_it_tells_of_what_changed(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    busy, idle = f"{topic}.busy", f"{topic}.idle"
+    create(broker_41, busy, 3)
+    create(broker_41, idle, 2)
+    for partition in (0, 2):
+        send(broker_41, busy, 20, partition)
+    site.write_config(broker_41.bootstrap, f"{topic}[.].*", records=10)
+
+    head = ["topic", "partitions", "records", "segments", "stored"]
+    said, row, total = told_by(site)
+    assert said == head
+    assert row[:-2] == [busy, "2", "of", "3", "40", "4"]
+    assert total == ["40", "records", "archived", " 1 topic had nothing new"]
+
+    send(broker_41, busy, 10, 1)
+    said, row, total = told_by(site, "--partitions")
+    assert said == ["topic", "partition", "offsets", *head[2:]]
+    assert row[:-2] == [busy, "1", "0..10", "10", "1"]
+    assert total == ["10", "records", "archived", " 1 topic had nothing new"]
+
+    assert told_by(site) == told_by(site, "--partitions") == [["0", "records", "archived", " 2 topics had nothing new"]]
+
+
+def test_as_json_it_tells_of_everything_and_a_sum(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create(broker_41, f"{topic}.busy", 2)
+    create(broker_41, f"{topic}.idle")
+    send(broker_41, f"{topic}.busy", 20, 1)
+    site.write_config(broker_41.bootstrap, f"{topic}[.].*", records=10)
+    told = json.loads(site.run("backup", "--until-end", "--format", "json").stdout)
+    partitions = [(row["topic"], row["partition"], row["records"], row["position"]) for row in told["partitions"]]
+    assert partitions == [(f"{topic}.busy", 0, 0, 0), (f"{topic}.busy", 1, 20, 20), (f"{topic}.idle", 0, 0, 0)]
+    stored = sum(
+        len(s3_client(site.bucket).get_object(Bucket=site.bucket.name, Key=key)["Body"].read())
+        for key in keys_in(site.bucket, "topics/")
+    )
+    assert told["summary"] == {
+        "topics": 2,
+        "topics_changed": 1,
+        "partitions": 3,
+        "partitions_changed": 1,
+        "partitions_failed": 0,
+        "records": 20,
+        "bytes": told["partitions"][1]["bytes"],
+        "stored_bytes": stored,
+        "segments": 2,
+        "holes": 0,
+        "open_transactions": 0,
+        "errors": [],
+    }
+
+
 # --- two writers, and puts of unknown outcome
 
 
@@ -392,6 +451,24 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(40))
 
 
+def test_a_bucket_with_object_lock_takes_an_archive(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    """As AWS does, the store refuses each put that has no checksum: of segments, facts, positions and the index."""
+    create(broker_41, topic)
+    with FaultyS3(bucket.s3.endpoint, Quirk.WANTS_CHECKSUM) as proxy:
+        s3 = GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key)
+        with archive_site(Bucket(s3, bucket.name), tmp_path) as site:
+            for _ in range(2):
+                send(broker_41, topic, 30)
+                site.write_config(broker_41.bootstrap, topic, records=10)
+                done = site.run("backup", "--until-end", "--quiet")
+                assert (done.returncode, done.stderr) == (0, "")
+    assert_contiguous(read_segments(bucket, topic))
+    assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(60))
+    assert {key.split("/")[1] for key in keys_in(bucket, "control/")} >= {"index", "cluster", "topics", "probe"}
+
+
 # --- bad input
 
 
@@ -427,6 +504,9 @@ def test_a_broken_batch_stops_only_its_partition(
     site.write_config(broker.bootstrap, topic)
     done = site.run("backup", "--until-end")
     assert done.returncode == 3
+    assert [line.split()[:4] + line.split()[-2:] for line in done.stdout.splitlines() if "FAILED" in line] == [
+        [topic, "1", "of", "3", "1", "FAILED"]
+    ]
     assert f"{topic}-1" in done.stderr
     assert f"offset {broken_at}" in done.stderr
     assert "Traceback" not in done.stderr

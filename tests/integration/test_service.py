@@ -4,6 +4,7 @@ import http.client
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from datetime import UTC, datetime
@@ -595,3 +596,37 @@ def test_a_signal_ends_a_bounded_backup_in_time_while_the_store_hangs(
             assert process.wait(STOP_S + 5) == 4
             assert time.monotonic() - begin_s < STOP_S
         process.communicate()
+
+
+# --- the endpoint of a run that ends
+
+
+def test_a_run_up_to_the_end_of_now_has_the_endpoint_while_it_lasts(
+    broker_41: Broker, site: ArchiveSite, topic: str
+) -> None:
+    create_topic(broker_41.bootstrap, topic, partitions=2)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(100_000) for _ in range(20)])
+    produce_values(broker_41.bootstrap, topic, values(5), 1)
+    config = service_config(site, broker_41.bootstrap, topic, rate="300kB")
+    config["backup"]["segment"] = {"records": 5}
+    with running(site, config, arguments=("--until-end",)) as instance:
+        eventually(lambda: instance.total("archiver_records_total", topic=topic) >= 10)
+        assert instance.value("archiver_partitions", topic=topic) == 1  # the other one is at its end
+        assert instance.value("archiver_lag_offsets", topic=topic) > 0
+        assert [status(instance, page)[0] for page in ("/healthz", "/readyz")] == [200, 200]
+        assert instance.process.wait(30) == 0
+    assert instance.metrics_text() == ""
+    assert "25 records archived" in instance.log
+
+
+def test_a_run_whose_address_is_taken_says_so_and_goes_on(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    create_topic(broker_41.bootstrap, topic)
+    produce_values(broker_41.bootstrap, topic, values(10))
+    path = site.write_config(broker_41.bootstrap, topic)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        path.write_text(f"{path.read_text()}metrics: {{listen: '{address}'}}\n")
+        done = site.run("backup", "--until-end")
+    assert (done.returncode, "10 records archived" in done.stdout) == (0, True)
+    assert f"metrics.listen: cannot listen on {address}: " in done.stderr
+    assert "this run goes on without an endpoint" in done.stderr

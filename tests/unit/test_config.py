@@ -321,6 +321,27 @@ def test_topics_are_selected(include: list[str], exclude: list[str], selected: l
     assert topics.select(names) == tuple(selected)
 
 
+@pytest.mark.parametrize(
+    "include",
+    [
+        "topics.include:\n- orders\n- typo\n\n- __.*\n- 'o.*'",
+        "topics:\n  include: [orders,\n typo,\n\n __.*, 'o.*']",
+    ],
+    ids=["a line each", "in brackets"],
+)
+def test_an_entry_that_matches_nothing_is_known_by_its_line(tmp_path: Path, include: str) -> None:
+    path = tmp_path / "archive.yaml"
+    path.write_text(f"storage.url: s3://bucket\n{include}\n")
+    config = load_config(path)
+    unmatched = config.topics.unmatched(["orders", "__consumer_offsets"])
+    assert unmatched == [1, 2]
+    lines = path.read_text().splitlines()
+    for number in unmatched:
+        file, line, key = config.place_of_include(number).rsplit(":", 2)
+        assert (file, key) == (str(path), " topics.include")
+        assert config.topics.include[number] in lines[int(line) - 1]
+
+
 @given(st.integers(0, 2**53), st.sampled_from(["B", "kB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"]))
 def test_sizes(amount: int, unit: str) -> None:
     scale = 1024 if "i" in unit else 1000

@@ -248,7 +248,7 @@ def test_a_newest_fact_that_is_gone_is_remembered(store: MemoryStore) -> None:
     """Also when the index is merged; and an older one that is lost with it is told, too."""
     for life in (0, 1):
         branch = Branch(offset=72 + life, leader_epoch=3)
-        settle_branch(store, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, partition=life, parent=0, branch=branch)
+        settle_branch(store, LAYOUT, topic="orders", partition=life, parent=0, branch=branch)
     entry = IndexEntry(KEY, 1, "not there", written_facts(store))
     fresh = FreshEntries()
     fresh.note(entry)
@@ -536,14 +536,12 @@ def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> None:
-    known = {"topic": "orders", "topic_id": SOURCE.topic_id, "cluster_id": "c"}
-    settle_topic(store, LAYOUT, **known, partitions=12, configs={"ä": "ö"})
+    topic_id, configs = SOURCE.topic_id, {"ä": "ö"}
+    settle_topic(store, LAYOUT, topic="orders", topic_id=topic_id, cluster_id="c", partitions=12, configs=configs)
     branches = {10: 5, 2: 7}
     for partition, offset in branches.items():
         branch = Branch(offset=offset, leader_epoch=4)
-        settle_branch(
-            store, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, partition=partition, parent=0, branch=branch
-        )
+        settle_branch(store, LAYOUT, topic="orders", partition=partition, parent=0, branch=branch)
     probe_store(store, LAYOUT)
     assert check_control(store, LAYOUT) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]
