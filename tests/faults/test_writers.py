@@ -17,6 +17,7 @@ import pytest
 import archiver.codec.batch
 import archiver.writer
 from archiver.errors import CorruptBatchError, StoreTemporaryError
+from archiver.facts import HoleCause
 from archiver.inventory import position_of
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER
@@ -313,6 +314,27 @@ def test_log_starts_that_move_again_and_again_leave_one_hole(world: World) -> No
     assert (first.metadata["archiver-base"], first.metadata["archiver-holes"]) == ("0", f"0-{middle - 1}:expired")
     world.kept_from = middle
     assert read_archive(world.store)[0] == [row for row in world.truth if row.offset >= middle]
+
+
+@pytest.mark.parametrize("has_open", [False, True])
+def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> None:
+    world.store.is_calm = True
+    for _ in range(40):
+        world.grow()
+    writer = world.writer().writer
+    if has_open:
+        first = world.fetch(0)
+        assert first is not None
+        writer.take(first)
+    begin, middle = writer.position, world.batches[20][0]
+    writer.skip(begin + 2, HoleCause.BEFORE_START)
+    writer.skip(begin + 4)
+    writer.skip(middle)
+    while (fetch := world.fetch(writer.position)) is not None:
+        writer.take(fetch)
+    writer.flush()
+    holes = [body.metadata["archiver-holes"] for body in world.store.objects.values()]
+    assert f"{begin}-{begin + 1}:before-start;{begin + 2}-{middle - 1}:expired" in holes
 
 
 @pytest.mark.parametrize("step_bytes", [1, 1 << 20])

@@ -27,6 +27,7 @@ import archiver.job
 from archiver.config import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
 from archiver.feed import PartitionReport
+from archiver.job import run_backup
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
@@ -204,6 +205,26 @@ def test_what_kafka_no_longer_has_is_a_hole(broker: Broker, topic: str, site: Ar
     assert [one.holes for one in segments] == ["0-6:expired", "30-44:expired", ""]
     offsets = [record.offset for record in read_partitions(site.bucket, topic)[0]]
     assert offsets == [*range(7, 30), *range(45, 61)]
+
+
+def test_holes_of_two_causes_side_by_side_stay_two(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """The backup was told to begin late, and what lies behind that has expired before its first record came."""
+    create(broker_41, topic)
+    send(broker_41, topic, 10)
+    config = site.config(broker_41.bootstrap, [topic])
+    config["backup"]["start"] = "latest"
+    back_up_as(config)
+    send(broker_41, topic, 40)
+    delete_below(broker_41, topic, 30)
+    (report,) = back_up_as(config)
+    assert (report.error, report.written.records) == (None, 20)
+    assert [one.holes for one in read_segments(site.bucket, topic)] == ["0-9:before-start;10-29:expired"]
+    assert site.verify(broker_41.bootstrap, [topic], against_kafka=True).is_whole
+
+
+def back_up_as(config: Mapping[str, Any]) -> Sequence[PartitionReport]:
+    found, _ = run_backup(ArchiverConfig.model_validate(config), lambda _: None)
+    return found.partitions
 
 
 @pytest.mark.parametrize(

@@ -126,13 +126,17 @@ def log_folder(broker: KafkaBroker, topic: str, partition: int) -> Path:
 
 
 def cut_log(broker: KafkaBroker, topic: str, partition: int, end: int) -> None:
-    """As a machine without power leaves it: the log ends at a batch. The broker must be down; it recovers the log itself."""
-    folder = log_folder(broker, topic, partition)
-    path = folder / f"{0:020}.log"
-    content, at = path.read_bytes(), 0
+    """As a machine without power leaves it: the log ends at a batch. The broker must be down."""
+    content, at = (log_folder(broker, topic, partition) / f"{0:020}.log").read_bytes(), 0
     while at < len(content) and struct.unpack_from(">q", content, at)[0] < end:
         at += 12 + int(struct.unpack_from(">i", content, at + 8)[0])
-    path.write_bytes(content[:at])
+    write_log(broker, topic, partition, content[:at])
+
+
+def write_log(broker: KafkaBroker, topic: str, partition: int, content: bytes) -> None:
+    """Put batches in place of those that there are. The broker must be down; it makes its indexes anew."""
+    folder = log_folder(broker, topic, partition)
+    (folder / f"{0:020}.log").write_bytes(content)
     for kind in ("*.index", "*.timeindex", "*.snapshot"):
         for other in folder.glob(kind):
             other.unlink()
