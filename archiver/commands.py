@@ -50,10 +50,10 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
 
-    def joined(partitions: Collection["TopicPartition"]) -> None:
+    def joined(partitions: Collection["TopicPartition"], group: str) -> None:
         topics = {topic for topic, _ in partitions}
         what = f"{spell_count(len(partitions), 'partition')} of {spell_count(len(topics), 'topic')}"
-        progress.say(f"archiving {what} into {config.storage.url}, as a member of group {config.backup.group}")
+        progress.say(f"archiving {what} into {config.storage.url}, as a member of group {group}")
 
     def notice(records: int, feeds: Collection["Feed"]) -> None:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
@@ -414,12 +414,12 @@ def query(options: argparse.Namespace) -> int:
 def show_config(options: argparse.Namespace) -> int:
     from archiver.config import load_config
     from archiver.kafka.settings import KafkaSettings
-    from archiver.reference import effective, yaml_lines
+    from archiver.reference import shown_config, yaml_lines
 
     config = load_config(options.config)
     if config.kafka:
         KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    found = dict(effective(config))
+    found = shown_config(config)
     if options.format == "json":
         print_json(found)
     else:

@@ -29,6 +29,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger, Pace
+from archiver.own_group import own_group
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
 from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
@@ -75,12 +76,12 @@ def run_backup(
 def run_service(
     config: ArchiverConfig,
     notice: Callable[[int, Collection[Feed]], None],
-    joined: Callable[[Collection[TopicPartition]], None] = lambda _: None,
+    joined: Callable[[Collection[TopicPartition], str], None] = lambda *_: None,
 ) -> int:
     """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable: how many records.
 
     `notice` is told now and then how many records became durable, and what is being worked on; `joined` once, which
-    partitions the group has given first.
+    partitions the group has given first, and which group that is.
     """
     from archiver.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
     from archiver.metrics_server import MetricsServer  # noqa: PLC0415
@@ -103,11 +104,15 @@ def run_service(
             request = await unless_stopped(
                 stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
             )
-            service = Service(request, _group(config), pool)
+            group = await unless_stopped(stop, persist("group", lambda: _own_group(config, request, pool), metrics))
+            service = Service(request, _group(config, group), pool)
             vitals.attend(service)
             await service.run(
                 stop,
-                lambda client: [_tell(service, metrics, notice, joined), *vitals.watch(client)],
+                lambda client: [
+                    _tell(service, metrics, notice, lambda gained: joined(gained, group)),
+                    *vitals.watch(client),
+                ],
             )
 
     with suppress(StoppedError):
@@ -119,7 +124,7 @@ async def _tell(
     service: "Service",
     metrics: "Metrics",
     notice: Callable[[int, Collection[Feed]], None],
-    joined: Callable[[Collection[TopicPartition]], None],
+    joined: Callable[[Collection[TopicPartition]], object],
 ) -> None:
     has_joined = False
     while True:
@@ -130,9 +135,16 @@ async def _tell(
         await asyncio.sleep(1.0)
 
 
-def _group(config: ArchiverConfig) -> GroupSettings:
+async def _own_group(config: ArchiverConfig, request: BackupRequest, pool: Workers) -> str:
+    if config.backup.group is not None:
+        return config.backup.group
+    async with KafkaClient(request.kafka) as client:
+        return await own_group(client, request.archive.store, request.archive.layout, pool, config.group)
+
+
+def _group(config: ArchiverConfig, group: str) -> GroupSettings:
     return GroupSettings(
-        group=config.backup.group,
+        group=group,
         protocol=config.backup.group_protocol,
         session_timeout_ms=config.backup.session_timeout_ms,
         refresh_ms=config.topics.refresh_ms,
