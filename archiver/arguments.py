@@ -55,6 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_config(backup)
     _add_format(backup)
     backup.add_argument("--until-end", action="store_true", help="stop at each partition's last stable offset of now")
+    backup.add_argument(
+        "--partitions",
+        action="store_true",
+        help="with --until-end: a line for each partition that changed, not each topic",
+    )
 
     topics = _command(group, "topics", topics_command.run, topics_command.SUMMARY)
     _add_config(topics)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.cluster_topics import look_at_topics, tell_unmatched
@@ -64,12 +64,26 @@ class BackupReport:
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
 
+    @property
+    def errors(self) -> Sequence[ArchiverError]:
+        return [*self.problems, *(one.error for one in self.partitions if one.error is not None)]
+
 
 Notice = Callable[[Sequence[PartitionReport]], None]
+# Given the partitions that run, what shall run on the loop beside them.
+Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
+
+
+def attend_nothing(_: KafkaClient, __: Mapping[TopicPartition, Feed]) -> Sequence[Coroutine[None, None, None]]:
+    return ()
 
 
 async def back_up_until_end(
-    request: BackupRequest, pool: Workers, stop: asyncio.Event, notice: Notice = lambda _: None
+    request: BackupRequest,
+    pool: Workers,
+    stop: asyncio.Event,
+    notice: Notice = lambda _: None,
+    attend: Attend = attend_nothing,
 ) -> BackupReport:
     """Archive every partition of the selected topics up to its last stable offset of now.
 
@@ -90,7 +104,7 @@ async def back_up_until_end(
             run = _Run(client, opener, request, pool)
             await unless_stopped(stop, run.open(topics))
             async with indexer_of(request).attend(stop):
-                return BackupReport(partitions=await run.until_end(stop, notice), problems=problems)
+                return BackupReport(partitions=await run.until_end(stop, notice, attend), problems=problems)
 
 
 def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
@@ -260,9 +274,10 @@ class _Run:
 
     # --- go on
 
-    async def until_end(self, stop: asyncio.Event, notice: Notice) -> list[PartitionReport]:
+    async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> list[PartitionReport]:
         async with pump_of(self._request, self._client, self._pool) as pump:
-            teller = asyncio.create_task(self._tell(pump, notice))
+            beside = [self._tell(pump, notice), *attend(self._client, pump.feeds)]
+            tasks = [asyncio.create_task(one) for one in beside]
             try:
                 await unless_stopped(stop, self._run_all(pump))
             except StoppedError:
@@ -270,7 +285,8 @@ class _Run:
                 await pump.close(list(pump.feeds.values()), STOP_S)
                 raise
             finally:
-                teller.cancel()
+                for task in tasks:
+                    task.cancel()
                 notice(list(self._reports.values()))
         return [self._reports[key] for key in sorted(self._reports)]
 

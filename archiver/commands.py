@@ -18,7 +18,6 @@ from archiver.spelling import spell_count
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
     from archiver.feed import Feed, PartitionReport
-    from archiver.kafka.cluster import TopicPartition
     from archiver.restore_request import RestoreRequest
     from archiver.selection import Selection
 
@@ -38,6 +37,8 @@ def backup(options: argparse.Namespace) -> int:
     from archiver.config import failpoint
     from archiver.failpoints import arm
 
+    if options.partitions and not options.until_end:
+        raise UsageError("--partitions goes with --until-end, which tells of each when it ends")
     arm(failpoint())
     return _back_up_until_end(options) if options.until_end else _back_up_for_ever(options)
 
@@ -50,29 +51,24 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
 
-    def joined(partitions: Collection["TopicPartition"], group: str) -> None:
-        topics = {topic for topic, _ in partitions}
-        what = f"{spell_count(len(partitions), 'partition')} of {spell_count(len(topics), 'topic')}"
-        progress.say(f"archiving {what} into {config.storage.url}, as a member of group {group}")
-
     def notice(records: int, feeds: Collection["Feed"]) -> None:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
         durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
         progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
 
     with closing(progress):
-        records = run_service(config, notice, joined)
+        records = run_service(config, notice, progress.say)
     print_line(f"{spell_count(records, 'record')} archived; what was held is durable, the rest is in Kafka")
     return 0
 
 
 def _back_up_until_end(options: argparse.Namespace) -> int:
+    from archiver.backup_outcome import outcome_lines, outcome_row
     from archiver.config import load_config
     from archiver.job import run_backup
     from archiver.observe import Pace, Progress
-    from archiver.printing import backup_lines, backup_row
 
-    progress, pace = Progress("backup", quiet=options.quiet), Pace()
+    progress, pace = Progress("backup", quiet=options.quiet), Pace("offsets")
 
     def notice(reports: Sequence["PartitionReport"]) -> None:
         records = sum(report.written.records for report in reports)
@@ -85,13 +81,12 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
     with closing(progress):
         report, seconds = run_backup(load_config(options.config), notice)
     if options.format == "json":
-        print_json({"seconds": round(seconds, 3), "partitions": [backup_row(one) for one in report.partitions]})
+        print_json(outcome_row(report, seconds))
     else:
-        print_lines(backup_lines(report.partitions, seconds))
-    errors = [*report.problems, *(one.error for one in report.partitions if one.error is not None)]
-    for error in errors:
+        print_lines(outcome_lines(report, seconds, by_partition=options.partitions))
+    for error in report.errors:
         complain(error)
-    return max((error.exit_code for error in errors), default=0)
+    return max((error.exit_code for error in report.errors), default=0)
 
 
 def ls(options: argparse.Namespace) -> int:

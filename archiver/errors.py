@@ -79,6 +79,14 @@ class StoreError(ArchiverError):
     """The object store refused."""
 
 
+class StoreLacksError(StoreError):
+    """The object store cannot do what was asked, whoever asks, and whenever."""
+
+
+class StoreNameError(StoreError):
+    """The object store takes no object of this name."""
+
+
 class StoreTemporaryError(TemporaryError):
     """The store did not do it now: throttled, timed out, broken connection. For a put: the outcome is unknown."""
 

@@ -15,6 +15,8 @@ FORMAT_VERSION = 1
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
+# Some stores drop metadata with an empty value; the checksum tells that it was there.
+_MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
 
 
 class HoleCause(StrEnum):
@@ -138,11 +140,13 @@ def spell_fact(name: str, value: object) -> str:
 
 def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts | None:
     """The facts in object metadata; None when it has none of ours (a v1.0 object)."""
-    facts = _parse(metadata, PREFIX_IN_METADATA, key)
     told = metadata.get(FACTS_SHA256)  # not of objects from before there was one
+    whole = dict.fromkeys(_MAY_BE_EMPTY, "") | dict(metadata)
+    is_good = told is None or told == _checksum(whole)
+    facts = _parse(whole if told is not None and is_good else metadata, PREFIX_IN_METADATA, key)
     if told is None and any(map(_is_almost_its_name, metadata)):
         raise CorruptSegmentError(f"{key}: the name of its {FACTS_SHA256} was changed; bring its older version back")
-    if facts is not None and told is not None and told != _checksum(metadata):
+    if facts is not None and not is_good:
         raise CorruptSegmentError(
             f"{key}: its facts are not those that were written ({FACTS_SHA256} is of others); bring its older version back"
         )

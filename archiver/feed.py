@@ -7,7 +7,7 @@ from typing import Final
 
 from archiver.errors import ArchiverError, KafkaTemporaryError
 from archiver.kafka.cluster import OpenTransaction, TopicPartition
-from archiver.kafka.fetch import UNKNOWN_EPOCH, Fetched, FetchTarget
+from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.segment import PartitionSource
 from archiver.writer import Fetch, PartitionWriter, Written
 
@@ -41,11 +41,13 @@ class Feed:
     queue: deque[Fetch] = field(default_factory=deque)
     working: bool = False
     starving: bool = False  # an empty answer although its end is ahead: next time it goes first
+    alone_ms: int = 0  # asked for alone, and for so long; 0: with all others of its broker
     closing: bool = False  # flush what is held, drop what waits, end
     put_again_at_s: float | None = None  # a put did not work: nothing else until it does
     put_fails_since_s: float | None = None
     told_base: int | None = field(init=False)  # of the newest segment that was told to be durable
     replica: int | None = None  # a follower that the leader sent us to
+    replica_until_s: float = 0.0  # then the leader is asked again
     not_before_s: float = 0.0  # no fetch before that: the last one was refused
     trouble: type[KafkaTemporaryError] | None = None
     trouble_since_s: float | None = None
@@ -109,28 +111,45 @@ class Feed:
     def go_on_where_the_writer_is(self) -> None:
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
 
-    def pass_over(self, offset: int) -> None:
-        """Compaction left no batch up to there."""
-        self.fetch_offset, self.fetched_epoch = offset, UNKNOWN_EPOCH
-
     def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
         """Return for how long there has been no progress, for reasons of this kind."""
         if self.trouble_since_s is None or self.trouble is not type(error):
             self.trouble, self.trouble_since_s, self.trouble_told = type(error), now_s, False
         return now_s - self.trouble_since_s
 
+    def troubled_s(self, now_s: float) -> float:
+        """For how long there has been no progress."""
+        return 0.0 if self.trouble_since_s is None else now_s - self.trouble_since_s
+
+    @property
+    def known_end(self) -> int:
+        """Up to where there is something to fetch, as far as is known."""
+        return self.end_offset if self.has_end else self.last_stable or 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to fetch. An answer without records then tells nothing of the log."""
+        return self.fetch_offset < self.known_end
+
     def hear(self, answer: Fetched, now_s: float) -> None:
         """Note where the log ends, and since when something is behind it."""
-        if answer.error is None and (len(answer.records) or not self.has_end):
-            self.trouble_since_s = None  # before an end that was promised, an empty answer is no progress
-        if answer.high_watermark < 0:
-            return
-        if answer.last_stable_offset == answer.high_watermark:
+        if answer.high_watermark >= 0:
+            high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
+            if self.replica is not None:  # a follower may know of less than its leader has told already
+                high_watermark = max(high_watermark, self.high_watermark or 0)
+                last_stable = max(last_stable, self.last_stable or 0)
+            self.note_ends(high_watermark, last_stable, now_s)
+        if answer.error is None and (len(answer.records) or not self.is_behind):
+            self.trouble_since_s = None
+
+    def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
+        """Note what the leader has told of the log's end."""
+        if last_stable == high_watermark:
             self.held_back_since_s = None
             self.open_transactions = ()
-        elif self.held_back_since_s is None or answer.last_stable_offset != self.last_stable:
+        elif self.held_back_since_s is None or last_stable != self.last_stable:
             self.held_back_since_s = now_s
-        self.high_watermark, self.last_stable = answer.high_watermark, answer.last_stable_offset
+        self.high_watermark, self.last_stable = high_watermark, last_stable
         self.note_pending(now_s)
 
     def note_pending(self, now_s: float) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archiver.archived import ArchivedTopic
-from archiver.backup import BackupReport, BackupRequest, back_up_until_end
+from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
@@ -23,7 +23,6 @@ from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
 from archiver.inspection import Inspection, take_apart, take_control_apart
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
@@ -32,19 +31,21 @@ from archiver.observe import NO_LEDGER, Ledger, Pace
 from archiver.own_group import own_group
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
+from archiver.probe import probe_store
 from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.spelling import spell_count
 from archiver.spool import Spool, open_spool
-from archiver.store import open_store, probe_put_if_absent
+from archiver.store import open_store
 from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
 from archiver.writer import Archive
 
 if TYPE_CHECKING:
+    from archiver.arrival import Arrival
     from archiver.metrics import Metrics
     from archiver.service import Service
     from archiver.spark.compare import ComparePlan
@@ -66,23 +67,33 @@ def run_backup(
 
     async def run() -> BackupReport:
         stop = stop_on_signals()
-        with _workers() as pool, _spool(config) as spool:
-            request = await unless_stopped(stop, _request(config, spool, NO_LEDGER, pool))
-            return await back_up_until_end(request, pool, stop, notice)
+        with ExitStack() as stack:
+            ledger, attend = _observed(config, stack)
+            pool, spool = stack.enter_context(_workers()), stack.enter_context(_spool(config))
+            request = await unless_stopped(stop, _request(config, spool, ledger, pool))
+            return await back_up_until_end(request, pool, stop, notice, attend)
 
     return asyncio.run(run()), time.monotonic() - started_s
+
+
+def _observed(config: ArchiverConfig, stack: ExitStack) -> tuple[Ledger, Attend]:
+    if config.metrics.listen is None:
+        return NO_LEDGER, attend_nothing
+    from archiver.run_endpoint import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
+
+    return stack.enter_context(serve_run(config.metrics.listen))
 
 
 def run_service(
     config: ArchiverConfig,
     notice: Callable[[int, Collection[Feed]], None],
-    joined: Callable[[Collection[TopicPartition], str], None] = lambda *_: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable: how many records.
 
-    `notice` is told now and then how many records became durable, and what is being worked on; `joined` once, which
-    partitions the group has given first, and which group that is.
+    `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
     """
+    from archiver.arrival import Arrival  # noqa: PLC0415 - with the service
     from archiver.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
     from archiver.metrics_server import MetricsServer  # noqa: PLC0415
     from archiver.service import Service  # noqa: PLC0415 - as above, with librdkafka
@@ -109,10 +120,7 @@ def run_service(
             vitals.attend(service)
             await service.run(
                 stop,
-                lambda client: [
-                    _tell(service, metrics, notice, lambda gained: joined(gained, group)),
-                    *vitals.watch(client),
-                ],
+                lambda client: [_tell(service, metrics, notice, Arrival(config, group, say)), *vitals.watch(client)],
             )
 
     with suppress(StoppedError):
@@ -124,13 +132,10 @@ async def _tell(
     service: "Service",
     metrics: "Metrics",
     notice: Callable[[int, Collection[Feed]], None],
-    joined: Callable[[Collection[TopicPartition]], object],
+    arrival: "Arrival",
 ) -> None:
-    has_joined = False
     while True:
-        if service.held and not has_joined:
-            joined(list(service.held))
-            has_joined = True
+        arrival.look(service)
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
 
@@ -166,7 +171,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     store, prefix = await pool.call(open_store, config.storage)  # who gives the credentials may be slow
     layout = Layout(prefix)
-    await pool.call(probe_put_if_absent, store, layout)
+    await pool.call(probe_store, store, layout)
     gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
     backup = config.backup
     return BackupRequest(
@@ -324,7 +329,7 @@ def run_verify(
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
             start_spark = stack.enter_context(_spark("verify", notice))
-        listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice))
+        listing = check_listing(store, layout, wanted, _tell_of("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
             raise _nothing(storage, topics)
         control = check_control(store, layout) if level is Level.RECORDS else []
@@ -383,9 +388,10 @@ def _nothing(storage: StorageConfig, topics: str | None) -> UsageError:
     return UsageError(f"--topics {topics}: no topic of the archive matches; `archiver ls` shows what there is")
 
 
-def _tell_of(what: str, notice: Callable[[str], None]) -> Callable[[int, int], None]:
+def _tell_of(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
+    """Without a unit what is told is shares of Spark's work, of which nobody knows the size."""
     notice(what)
-    pace = Pace()
+    pace = Pace(unit)
 
     def tell(done: int, total: int) -> None:
         notice(f"{what}: {pace.tell(done, total)}")

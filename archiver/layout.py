@@ -274,7 +274,8 @@ class Layout:
         return int(name) if _INDEX_GENERATION.fullmatch(name) else None
 
     @property
-    def probe_key(self) -> str:
+    def first_probe_key(self) -> str:
+        """The key that a probe had before it looked at metadata."""
         return self._under("control/probe/put-if-absent")
 
 

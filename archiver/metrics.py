@@ -271,7 +271,8 @@ _PAGE: Final = """\
 # Metrics
 
 `archiver backup` serves these at `http://HOST:PORT/metrics` where `metrics.listen` is `HOST:PORT`; `make docs` makes this page of their declarations.
-`/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line.
+`/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
+most often by a backup that runs for ever, it says so and goes on without.
 
 Counters count since the process started, whichever partitions it held meanwhile. Gauges are worked out at each scrape, from the partitions that
 this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. What no instance holds, no

@@ -192,9 +192,13 @@ class Progress:
 
 
 class Pace:
-    """How fast something goes, and how long it still takes at that."""
+    """How fast something goes, and how long it still takes at that.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    `unit` is of what, as in `records`; of what has none for a reader, no rate is told.
+    """
+
+    def __init__(self, unit: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit = unit
         self._clock = clock
         self._begun: tuple[float, int] | None = None  # when, and how much was done by then
 
@@ -208,7 +212,7 @@ class Pace:
             return share
         rate = made / taken_s
         left = f"{spell_seconds((total - done) / rate)} left" if done < total else ""
-        speed = f"{rate:,.0f}/s" if rate >= 10 else ""
+        speed = f"{rate:,.0f} {self._unit}/s" if self._unit and rate >= 10 else ""
         return ", ".join(part for part in (share, speed, left) if part)
 
 

@@ -19,7 +19,14 @@ from archiver.control import (
     settle_cluster,
     settle_topic,
 )
-from archiver.errors import ArchiverError, CorruptSegmentError, KafkaTemporaryError, StrangerError, TopicGoneError
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    KafkaTemporaryError,
+    StoreNameError,
+    StrangerError,
+    TopicGoneError,
+)
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
@@ -28,6 +35,7 @@ from archiver.inventory import ArchivedEnd, end_at, position_of
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.configs import TopicConfigs, topic_configs_known
+from archiver.layout import SegmentKey
 from archiver.listing import NOTHING, Newest, list_newest
 from archiver.segment import FinishedSegment, PartitionSource
 from archiver.starts import EARLIEST, First, Start, Starts
@@ -41,6 +49,7 @@ _ROUNDS = 5  # of instances that all see a topic created again
 # What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
 OPENERS = 8
 _LOOK_UP_S = 20.0
+_TAKEN_BY_ALL = 255  # bytes between two slashes: what file systems take, and stores that keep objects as files
 _MANY = 32  # partitions that are found sooner by one listing of their topics
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
@@ -195,7 +204,9 @@ class Opener:
         if ends is not None and source.topic in ends.topics and ends.silences == self._archive.vigil.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
-        confirm = self._confirmation(source, fact, asyncio.get_running_loop())
+        if end.key:
+            self._archive.fresh.note_found((source.topic, source.life), partition, end.next)
+        confirm = None if topic_id else self._confirmation(source, fact, asyncio.get_running_loop())
         writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._starts.first(source))
@@ -227,8 +238,24 @@ class Opener:
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
             return end
+        self._refuse_long_name(source)
         branch = life.branches.get(source.partition)
         return end if branch is None else ArchivedEnd(next=branch.offset, leader_epoch=branch.leader_epoch)
+
+    def _refuse_long_name(self, source: PartitionSource) -> None:
+        """Ask the store, before anything is fetched, whether it would take an object of a long name."""
+        layout = self._archive.layout
+        key = layout.segment_key(SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=0))
+        length = len(key.rpartition("/")[2])
+        if length <= _TAKEN_BY_ALL:
+            return
+        try:
+            self._archive.store.get_range(key, 0, 1)  # a HEAD is not told why
+        except StoreNameError as error:
+            raise StoreNameError(
+                f"{source}: the store takes no objects with names of {length} bytes, as this partition's would have; leave the"
+                f" topic out (topics.exclude), or archive it into a store that takes them ({error})"
+            ) from error
 
     # --- a log that was cut back
 
@@ -301,7 +328,7 @@ class Opener:
     def _confirmation(
         self, source: PartitionSource, fact: TopicFact, loop: asyncio.AbstractEventLoop
     ) -> Callable[[FinishedSegment], None]:
-        """A check for the writer's thread: that the topic of this name still is the one that the source is."""
+        """A check for the writer's thread: that a topic without an id still is the one that the source is."""
 
         def confirm(held: FinishedSegment) -> None:
             asyncio.run_coroutine_threadsafe(self._refuse_another(source, fact, held), loop).result(_CONFIRM_S)
@@ -311,10 +338,9 @@ class Opener:
     async def _refuse_another(self, source: PartitionSource, fact: TopicFact, held: FinishedSegment) -> None:
         """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
         found = await self._described(source)
-        if not found.topic_id or not source.topic_id:
-            place = Place(source.topic, found.topic_id, source.partition, fact.lineage(source.life, source.partition))
-            if not await self._identity.still_has(place, held):
-                raise _gone(source)
+        place = Place(source.topic, found.topic_id, source.partition, fact.lineage(source.life, source.partition))
+        if not await self._identity.still_has(place, held):
+            raise _gone(source)
 
     async def _refuse_recreated(self, source: PartitionSource) -> None:
         """The same, before anything is held; the whole topic is asked where its id does not tell."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from archiver.facts import SegmentFacts
 from archiver.spelling import spell_count
+from archiver.spelling import spell_size as _size
+from archiver.spelling import spell_table as _table
 
 if TYPE_CHECKING:
-    from archiver.feed import PartitionReport
     from archiver.holdings import Holding, SegmentRow
     from archiver.inspection import Inspection
     from archiver.job import RestorePreview, RestoreResult, VerifyResult
@@ -25,49 +26,6 @@ _MOST_CHARACTERS: Final = 300
 
 _ROWS_MEASURED = 1000
 _WIDEST = 60  # characters that a column is filled up to
-
-
-def backup_row(report: "PartitionReport") -> dict[str, Any]:
-    return {
-        "topic": report.source.topic,
-        "life": report.source.life,
-        "partition": report.source.partition,
-        "from_offset": report.from_offset,
-        "position": report.position,
-        "end_offset": report.end_offset,
-        "records": report.written.records,
-        "bytes": report.written.payload_bytes,
-        "stored_bytes": report.written.stored_bytes,
-        "segments": report.written.segments,
-        "put_retries": report.written.put_retries,
-        "holes": [str(hole) for hole in report.written.holes],
-        "open_transactions": [
-            {"producer_id": one.producer_id, "transactional_id": one.transactional_id, "start_offset": one.start_offset}
-            for one in report.open_transactions
-        ],
-        "error": None if report.error is None else str(report.error),
-    }
-
-
-def backup_lines(reports: Sequence["PartitionReport"], seconds: float) -> Iterator[str]:
-    rows = [
-        (
-            report.source.topic,
-            str(report.source.partition),
-            f"{report.from_offset}..{report.position}",
-            f"{report.written.records:,}",
-            str(report.written.segments),
-            _size(report.written.stored_bytes),
-            ", ".join(f"hole {hole}" for hole in report.written.holes)
-            + ("  open transaction" if report.open_transactions else "")
-            + ("  FAILED" if report.error else ""),
-        )
-        for report in reports
-    ]
-    yield from _table(("topic", "partition", "offsets", "records", "segments", "stored", ""), rows)
-    records = sum(report.written.records for report in reports)
-    rate = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
-    yield f"{spell_count(records, 'record')} archived in {seconds:.1f} s{rate}"
 
 
 def holding_row(holding: "Holding") -> dict[str, Any]:
@@ -453,21 +411,6 @@ def _cell(value: Any) -> str:  # noqa: ANN401 - any that JSON can hold
 def _line(text: str) -> str:
     """Keep a text on its line, and a terminal from being told what to do."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text) if not text.isprintable() else text
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head))]
-    for row in (head, *rows):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def _put_moment(moment: datetime) -> str:

@@ -223,14 +223,8 @@ class Pump:
             feed.go_on_where_the_writer_is()
 
     async def _finish(self, feed: Feed) -> None:
-        """Put what is held; before that, take over the position where compaction left nothing up to the end."""
-
-        def flush() -> None:
-            if feed.is_at_end and feed.error is None:
-                feed.writer.pass_over(feed.fetch_offset)
-            feed.writer.flush()
-
-        await self._in_thread(feed, flush)
+        """Put what is held."""
+        await self._in_thread(feed, feed.writer.flush)
         self._tell_durable(feed)
         if feed.put_again_at_s is not None:
             return
@@ -259,5 +253,7 @@ class Pump:
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
+        """What was fetched and not taken is fetched again, or by the next run: it must not count as seen."""
         while feed.queue:
             self._fetching.release(feed.queue.popleft())
+        feed.go_on_where_the_writer_is()

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from archiver.children import start_child
 from archiver.class_archive import options_to_read, options_to_write
 from archiver.errors import ArchiverError, TemporaryError
 
@@ -69,10 +70,6 @@ LOGGING_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # 300 lines of settings per start
 )
-
-# The broker must not outlive us, however we die. The background shell reads a pipe that only we write to: a line sends
-# it home, end of file means that we are gone. `exec` keeps the pid, so that the broker's pid is the child's.
-WATCHED_EXEC: Final = 'exec 3<&0; (read -r _ <&3 || kill -KILL $$) & exec "$@" 3<&- </dev/null'
 
 # Below the ephemeral range: no outgoing connection of anyone takes the port while the broker is down for a restart.
 PORTS: Final = range(20000, 32000)
@@ -235,12 +232,9 @@ class KafkaBroker:
         settings = self._write_properties()
         if not (self.data_dir / "log" / "meta.properties").exists():
             self._format(java, settings)
-        command = ["/bin/sh", "-c", WATCHED_EXEC, "sh", *self._java(java), "kafka.Kafka", str(settings)]
+        command = [*self._java(java), "kafka.Kafka", str(settings)]
         with self.log_path.open("ab") as log:
-            # Its own session: a Ctrl-C at the terminal reaches us alone, and we stop the broker in our order.
-            process = subprocess.Popen(  # noqa: S603  # our own command
-                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            process = start_child(command, stdout=log, stderr=subprocess.STDOUT)
         self._process = process
         try:
             self._wait_until_ready(process, time.monotonic() + timeout)
@@ -300,10 +294,12 @@ class KafkaBroker:
         features = _FORMATTED.get(self.jars)
         if features is None:
             self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
-            _FORMATTED[self.jars] = (folder / "bootstrap.checkpoint").read_bytes()
+            written = folder.rglob("*.checkpoint")  # one, where the version wants it
+            _FORMATTED[self.jars] = {path.relative_to(folder): path.read_bytes() for path in written}
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "bootstrap.checkpoint").write_bytes(features)
+        for path, content in features.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
         node_id = {**BROKER_PROPERTIES, **self._properties}["node.id"]
         names = {"version": "1", "cluster.id": self.cluster_id, "node.id": node_id, "directory.id": _random_id()}
         (folder / "meta.properties").write_text("".join(f"{name}={text}\n" for name, text in names.items()))
@@ -335,16 +331,10 @@ class KafkaBroker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if process.stdin is not None:  # only now: until the broker's end the watcher is of use
-            with suppress(OSError):
-                process.stdin.write(b"\n")
-                process.stdin.flush()
-            with suppress(OSError):
-                process.stdin.close()
 
 
 # By the folder with its jars: the features of a version, which hold for each cluster that begins with it.
-_FORMATTED: Final[dict[Path, bytes]] = {}
+_FORMATTED: Final[dict[Path, dict[Path, bytes]]] = {}
 
 
 def _random_id() -> str:

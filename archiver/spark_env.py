@@ -290,7 +290,7 @@ def _write_whole(
 def _write_tar(file: IO[bytes], entries: Sequence[_Entry], tell: Callable[[str], None]) -> int:
     total = sum(_size(entry) for entry in entries)
     what = f"packing {total // _MEBIBYTE:,} MiB"
-    pace, done = Pace(), 0
+    pace, done = Pace("MiB"), 0
     with (
         gzip.GzipFile("", "wb", _LEVEL, file, mtime=_MTIME) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as tar,

@@ -1,17 +1,19 @@
 """Local files that hold the blocks of open segments. They mean nothing after a crash: Kafka is the truth."""
 
+import fcntl
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from archiver.errors import TemporaryError, UsageError
 
-_PREFIX: Final = "archiver-spool-"
+# Not `archiver-spool-`, as it was: versions that took a PID for a sign of life would sweep it, and hold no lock on theirs.
+_PREFIX: Final = "archiver-blocks-"
 _SHARE: Final = 0.8  # of what is free: what is fetched already comes on top
 _KEPT_SHARE: Final = 8  # of all that a spool may take, one part so large is for files that wait to be written over
 _MOST_KEPT_BYTES: Final = 256 * 1024 * 1024
@@ -32,9 +34,12 @@ class Spool:
         most_bytes: int = 2**63,
         keeps_bytes: int = 0,
         keeps_from_bytes: int = _KEPT_FROM_BYTES,
+        make_folder: Callable[[], Path] | None = None,
     ) -> None:
+        """`make_folder` makes another folder when somebody has deleted this one, as cleaners of temporary files do."""
         self.most_bytes = most_bytes  # of what is held in files, for whoever fills them to keep to
         self._folder = folder
+        self._make_folder = make_folder
         self._keeps_bytes = keeps_bytes
         self._keeps_from_bytes = keeps_from_bytes
         self._lock = threading.Lock()
@@ -43,14 +48,27 @@ class Spool:
     def new_file(self, name: str) -> Path:
         """Return a file to write to from its start; what it holds already means nothing."""
         with in_spool(self._folder):
-            handle, made = tempfile.mkstemp(prefix=f"{name}-", suffix=".blocks", dir=self._folder)
-            os.close(handle)
+            try:
+                made = self._new_file(name)
+            except FileNotFoundError:
+                self._renew_folder()
+                made = self._new_file(name)
             with self._lock:
                 kept = self._kept.pop()[0] if self._kept else None
             if kept is not None:
                 with suppress(FileNotFoundError):  # someone swept the folder
                     kept.replace(made)
+        return made
+
+    def _new_file(self, name: str) -> Path:
+        handle, made = tempfile.mkstemp(prefix=f"{name}-", suffix=".blocks", dir=self._folder)
+        os.close(handle)
         return Path(made)
+
+    def _renew_folder(self) -> None:
+        with self._lock:
+            if self._make_folder is not None and not self._folder.exists():
+                self._folder = self._make_folder()
 
     def give_back(self, file: Path) -> None:
         """Take a file whose content nobody needs any more."""
@@ -68,13 +86,22 @@ class Spool:
 @contextmanager
 def open_spool(directory: Path | None, most_bytes: int) -> Iterator[Spool]:
     """Make a spool in a directory (default: the system's for temporary files), and delete it in the end."""
-    folder = _make_folder(directory)
-    try:
+    parent = Path(directory or tempfile.gettempdir())
+    with ExitStack() as stack:
+
+        def make_folder() -> Path:
+            return stack.enter_context(_own_folder(parent))
+
+        try:
+            folder = make_folder()
+            _sweep(parent)
+        except OSError as error:
+            raise UsageError(
+                f"backup.spool.dir {parent}: {error.strerror}; name a directory that can be written"
+            ) from error
         room_bytes = min(most_bytes, int(shutil.disk_usage(folder).free * _SHARE))
         keeps_bytes = min(_MOST_KEPT_BYTES, room_bytes // _KEPT_SHARE)
-        yield Spool(folder, most_bytes=room_bytes - keeps_bytes, keeps_bytes=keeps_bytes)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        yield Spool(folder, most_bytes=room_bytes - keeps_bytes, keeps_bytes=keeps_bytes, make_folder=make_folder)
 
 
 @contextmanager
@@ -82,6 +109,11 @@ def in_spool(path: Path) -> Iterator[None]:
     """Say of an error what it was about, and what to do."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise TemporaryError(
+            f"{path}: was deleted under us; keep cleaners of temporary files off it, or name another directory in"
+            " backup.spool.dir. Kafka still has the records"
+        ) from error
     except OSError as error:
         raise TemporaryError(
             f"{path}: {error.strerror or error}; make room, or name another directory in backup.spool.dir. Kafka still has"
@@ -89,27 +121,51 @@ def in_spool(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _make_folder(directory: Path | None) -> Path:
-    """Make one for this process, and sweep those that crashed ones left."""
-    parent = Path(directory or tempfile.gettempdir())
-    try:
+@contextmanager
+def _own_folder(parent: Path) -> Iterator[Path]:
+    """Make a folder that is ours for as long as we hold a lock on it: the PID of a process says nothing to another container.
+
+    systemd-tmpfiles leaves a folder alone that is locked like that.
+    """
+    folder, lock = None, None
+    while folder is None:
         parent.mkdir(parents=True, exist_ok=True)
-        for stale in parent.glob(f"{_PREFIX}*"):
-            owner = stale.name.removeprefix(_PREFIX).partition("-")[0]
-            if owner.isdecimal() and not _is_alive(int(owner)):
-                shutil.rmtree(stale, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
-    except OSError as error:
-        raise UsageError(
-            f"backup.spool.dir {parent}: {error.strerror}; name a directory that can be written"
-        ) from error
-
-
-def _is_alive(pid: int) -> bool:
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        with suppress(BlockingIOError, FileNotFoundError):
+            lock = _lock(made)
+            if made.exists():
+                folder = made
+            elif lock is not None:  # it was swept before it was locked
+                os.close(lock)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _sweep(parent: Path) -> None:
+    """Delete the folders that nobody holds any more: their processes crashed."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            lock = _lock(folder)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder; None where the file system has no locks: nobody can lock it there to sweep it.
+
+    Raises BlockingIOError when another process holds it.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return handle

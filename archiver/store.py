@@ -1,22 +1,17 @@
-"""The object store: a small port, and S3 behind it. The only user of botocore."""
+"""The object store: a small port, and S3 behind it."""
 
 import contextlib
-import email.utils
 import io
+import logging
 import re
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import urlencode
-from xml.etree import ElementTree as ET
 
-import botocore.session
-from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -30,28 +25,24 @@ from botocore.exceptions import (
     PartialCredentialsError,
     SSLError,
 )
-from botocore.loaders import Loader, create_loader
-from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
 from archiver.config import Sse, StorageConfig
-from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, StoreError, StoreLacksError, StoreNameError, StoreTemporaryError, UsageError
 from archiver.layout import Layout
 from archiver.mask import without_users
+from archiver.s3_client import S3Clients
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import DeleteTypeDef, ListObjectsV2RequestTypeDef
+
+log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 Body = bytes | io.RawIOBase
 
-PROBE: Final = b"probe"  # at Layout.probe_key
-
-_CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _ATTEMPTS = 4  # botocore's own retries; what is left after them is for the caller
-_SEGMENT_TIMEOUT_S = 30
-_CONNECTIONS = 32
 _DELETE_PAGE = 1000  # S3's limit
 _CONFLICT_ATTEMPTS = 10
 
@@ -73,7 +64,9 @@ _TEMPORARY_CODES = frozenset(
 _BROKEN_WIRE = (ConnectionError, HTTPClientError, IncompleteReadError, CredentialRetrievalError, HTTPError, OSError)
 _PIECE_BYTES = 256 * 1024  # of a body that is read into room
 _ANY_ERROR = (ClientError, BotoCoreError, HTTPError, OSError)
+_REFUSED_NAMES = frozenset({"KeyTooLongError", "XMinioInvalidObjectName"})
 _REFUSED_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"})
+_REFUSALS = frozenset({400, 401, 403})  # what credentials may be the reason of; a HEAD is told no more
 # The permission that an operation needs, for the message when it is denied.
 _PERMISSIONS = {
     "PutObject": "s3:PutObject",
@@ -167,36 +160,30 @@ class S3Store:
         self._layout = Layout(config.prefix)
         self._encryption = _encryption_options(config)
         self._segment_options = _segment_options(config)
-        session = _open_session()
-        # A segment's put is repeated by its writer alone: it waits beside the threads, and it asks before each try whether
-        # others have gone on here while this process was stopped.
-        self._open_segments = partial(_open_client, session, config, 1, min(read_timeout_s, _SEGMENT_TIMEOUT_S))
-        self._segments: S3Client | None = None  # opened with the first put: it takes 40 ms, and most commands put none
-        self._opening = threading.Lock()
+        self._renewing = threading.Lock()
         try:
-            self._client = _open_client(session, config, attempts, read_timeout_s)
+            self._clients = S3Clients(config, attempts, read_timeout_s)
         except (BotoCoreError, ValueError) as error:
             raise UsageError(f"storage: {without_users(str(error))}") from error
-        self._place = without_users(
-            self._client.meta.endpoint_url
-        )  # of the configuration, or $AWS_ENDPOINT_URL, or AWS
+        # Of the configuration, or $AWS_ENDPOINT_URL, or AWS.
+        self._place = without_users(self._clients.patient.meta.endpoint_url)
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         is_segment = self._layout.parse_segment(key) is not None
-        client, options = (self._for_segments(), self._segment_options) if is_segment else (self._client, {})
-        for _ in range(1 if is_segment else _CONFLICT_ATTEMPTS):
+        options = self._encryption | (self._segment_options if is_segment else {})
+
+        def put(clients: S3Clients) -> str:
             if not isinstance(body, bytes):
                 body.seek(0)
+            client, content = clients.once if is_segment else clients.patient, cast("IO[bytes]", body)
+            answer = client.put_object(
+                Bucket=self._bucket, Key=key, Body=content, Metadata=dict(metadata), IfNoneMatch="*", **options
+            )
+            return _etag(answer)
+
+        for _ in range(1 if is_segment else _CONFLICT_ATTEMPTS):
             try:
-                answer = client.put_object(
-                    Bucket=self._bucket,
-                    Key=key,
-                    Body=cast("IO[bytes]", body),
-                    Metadata=dict(metadata),
-                    IfNoneMatch="*",
-                    **self._encryption,
-                    **options,
-                )
+                return self._ask(put)
             except ClientError as error:
                 if _status(error) == 412:
                     return None
@@ -204,27 +191,40 @@ class S3Store:
                     raise self._error("PutObject", key, error) from error
             except _ANY_ERROR as error:
                 raise self._error("PutObject", key, error) from error
-            else:
-                return _etag(answer)
         raise StoreTemporaryError(f"s3://{self._bucket}/{key}: other writers of this key keep being under way (409)")
 
-    def _for_segments(self) -> "S3Client":
-        with self._opening:
-            if self._segments is None:
-                self._segments = self._open_segments()
-            return self._segments
+    def _ask(self, ask: Callable[[S3Clients], Value]) -> Value:
+        """Ask once; and once more where we are refused, and credentials have been replaced since they were read."""
+        clients = self._clients
+        try:
+            return ask(clients)
+        except ClientError as error:
+            others = self._renewed(clients) if _status(error) in _REFUSALS else None
+            if others is None:
+                raise
+        return ask(others)
+
+    def _renewed(self, used: S3Clients) -> S3Clients | None:
+        with self._renewing:
+            if self._clients is used:
+                others = used.renewed()
+                if others is None:
+                    return None
+                log.info("s3://%s: credentials were replaced; going on with the new ones", self._bucket)
+                self._clients = others
+            return self._clients
 
     def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
-        def read() -> tuple[bytes, Mapping[str, str]]:
-            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+        def read(clients: S3Clients) -> tuple[bytes, Mapping[str, str]]:
+            answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
                 return body.read(), answer["Metadata"]
 
         return self._or_none("GetObject", key, read)
 
     def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
-        def read() -> tuple[memoryview, Mapping[str, str]]:
-            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+        def read(clients: S3Clients) -> tuple[memoryview, Mapping[str, str]]:
+            answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             target, filled = room.of(answer["ContentLength"]), 0
             with contextlib.closing(answer["Body"]) as body:
                 while piece := body.read(_PIECE_BYTES):  # at the end it sees that all has come
@@ -235,16 +235,16 @@ class S3Store:
         return self._or_none("GetObject", key, read)
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
-        def read() -> bytes:
-            answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
+        def read(clients: S3Clients) -> bytes:
+            answer = clients.patient.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
             with contextlib.closing(answer["Body"]) as body:
                 return body.read()
 
         return self._or_none("GetObject", key, read)
 
     def head(self, key: str) -> ObjectInfo | None:
-        def read() -> ObjectInfo:
-            answer = self._client.head_object(Bucket=self._bucket, Key=key)
+        def read(clients: S3Clients) -> ObjectInfo:
+            answer = clients.patient.head_object(Bucket=self._bucket, Key=key)
             return ObjectInfo(
                 size=answer["ContentLength"],
                 etag=_etag(answer),
@@ -267,30 +267,39 @@ class S3Store:
                 yield item["Prefix"][len(prefix) : -1]
 
     def _pages(self, prefix: str, start_after: str, delimiter: str) -> Iterator[Any]:
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=prefix, StartAfter=start_after, Delimiter=delimiter
-        )
-        try:
-            yield from pages
-        except _ANY_ERROR as error:
-            raise self._error("ListObjectsV2", prefix, error) from error
+        options: ListObjectsV2RequestTypeDef = {
+            "Bucket": self._bucket,
+            "Prefix": prefix,
+            "StartAfter": start_after,
+            "Delimiter": delimiter,
+        }
+        while True:
+            try:
+                page = self._ask(lambda clients: clients.patient.list_objects_v2(**options))
+            except _ANY_ERROR as error:
+                raise self._error("ListObjectsV2", prefix, error) from error
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            options["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Iterable[str]) -> None:
         waiting = list(keys)
         for start in range(0, len(waiting), _DELETE_PAGE):
-            page = waiting[start : start + _DELETE_PAGE]
-            try:
-                answer = self._client.delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in page], "Quiet": True}
-                )
-            except _ANY_ERROR as error:
-                raise self._error("DeleteObjects", page[0], error) from error
-            for failed in answer.get("Errors", []):
-                raise self._failure("DeleteObjects", failed.get("Key", ""), 0, failed)
+            self._delete_page(waiting[start : start + _DELETE_PAGE])
 
-    def _or_none(self, operation: str, key: str, read: Callable[[], Value]) -> Value | None:
+    def _delete_page(self, keys: Sequence[str]) -> None:
+        page: DeleteTypeDef = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         try:
-            return read()
+            answer = self._ask(lambda clients: clients.patient.delete_objects(Bucket=self._bucket, Delete=page))
+        except _ANY_ERROR as error:
+            raise self._error("DeleteObjects", keys[0], error) from error
+        for failed in answer.get("Errors", []):
+            raise self._failure("DeleteObjects", failed.get("Key", ""), 0, failed)
+
+    def _or_none(self, operation: str, key: str, read: Callable[[S3Clients], Value]) -> Value | None:
+        try:
+            return self._ask(read)
         except ClientError as error:
             if _status(error) == 404 and _code(error) != "NoSuchBucket":
                 return None
@@ -347,17 +356,23 @@ class S3Store:
                 f" right ({said})",
                 cause=code,
             )
+        if code == "NotImplemented" or status == 501:
+            return StoreLacksError(f"{where}: {operation}: {said}")
+        if code in _REFUSED_NAMES:
+            return StoreNameError(f"{where}: {operation}: {said}")
         if code in _TEMPORARY_CODES or status >= 500 or status == 429:
             return StoreTemporaryError(f"{where}: {operation}: {said}", cause=code or str(status))
+        return StoreError(self._refusal(operation, key, code, said))
+
+    def _refusal(self, operation: str, key: str, code: str, said: str) -> str:
+        where = f"s3://{self._bucket}/{key}: {operation}"
         if code == "NoSuchBucket":
-            return StoreError(f"bucket {self._bucket} does not exist; create it, or correct storage.url")
+            return f"bucket {self._bucket} does not exist; create it, or correct storage.url"
         if code in _REFUSED_CREDENTIALS:
-            return StoreError(f"{where}: {operation}: the credentials were refused; correct them ({said})")
+            return f"{where}: the credentials were refused; correct them ({said})"
         if code in {"AccessDenied", "403"}:
-            return StoreError(
-                f"{where}: {operation} was denied; grant {self._rights_for(operation, key)} on it ({said})"
-            )
-        return StoreError(f"{where}: {operation}: {said}")
+            return f"{where} was denied; grant {self._rights_for(operation, key)} on it ({said})"
+        return f"{where}: {said}"
 
     def _rights_for(self, operation: str, key: str) -> str:
         """Name all that may be missing: S3 does not always tell, and of what a put brings with it each takes a right."""
@@ -377,78 +392,6 @@ def _tls_reason(error: Exception) -> str:
     """OpenSSL's own words, out of those that botocore and urllib3 put around them."""
     found = re.search(r"\[SSL: \w+\] ([^(]+?)(?: \(_ssl|\)|$)", str(error))
     return found[1] if found else str(error)
-
-
-def _open_session() -> botocore.session.Session:
-    session = botocore.session.get_session()
-    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
-    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
-    return session
-
-
-@cache
-def _loader(data_path: str | None) -> Loader:
-    """What botocore knows of S3 it reads from 1 MB of JSON: once for a process, and not 0.12 s of CPU at each store."""
-    return create_loader(data_path)
-
-
-def _parse_time(value: str) -> datetime:
-    """Left to itself botocore guesses how a time is written: 60 of the 90 µs that an object took in a listing."""
-    for parse in (datetime.fromisoformat, email.utils.parsedate_to_datetime):
-        with contextlib.suppress(TypeError, ValueError):
-            found = parse(value)
-            if found.tzinfo is not None:
-                return found
-    return parse_timestamp(value)
-
-
-def _open_client(
-    session: botocore.session.Session, config: StorageConfig, attempts: int, read_timeout_s: float
-) -> "S3Client":
-    # Without boto3 around it, of which nothing else is used: 50 ms at each start.
-    made = session.create_client(
-        "s3",
-        endpoint_url=config.endpoint,
-        verify=None if config.ca_file is None else str(config.ca_file),
-        region_name=config.region or ("us-east-1" if config.endpoint else None),
-        config=Config(
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            read_timeout=read_timeout_s,
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            max_pool_connections=_CONNECTIONS,
-            # The signature carries a SHA-256 of the bytes on the wire, which the store checks: 60 ms of CPU for
-            # 64 MiB; 79 with botocore's CRC32 on top, 38 with CRC32 alone, 20 with nothing.
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            s3={"addressing_style": "path" if config.endpoint else "auto"},
-        ),
-    )
-    made.meta.events.register("before-parse.s3.ListObjectsV2", _read_rows)
-    return cast("S3Client", made)
-
-
-def _read_rows(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
-    """Take the rows out of a page of a listing before botocore reads it: it takes three times as long for an object."""
-    if response_dict["status_code"] != 200:
-        return
-    try:
-        page = ET.fromstring(response_dict["body"])  # noqa: S314 - what botocore would do with it
-        namespace = page.tag.removesuffix("ListBucketResult")
-        key, size, etag, time = (f"{namespace}{name}" for name in ("Key", "Size", "ETag", "LastModified"))
-        rows = [
-            {
-                "Key": row.findtext(key),
-                "Size": int(row.findtext(size, "")),
-                "ETag": row.findtext(etag, ""),
-                "LastModified": _parse_time(row.findtext(time, "")),
-            }
-            for row in page.iterfind(f"{namespace}Contents")
-        ]
-    except (ET.ParseError, ValueError):
-        return  # botocore says what is wrong with it
-    page[:] = [child for child in page if child.tag != f"{namespace}Contents"]
-    response_dict["body"] = ET.tostring(page)
-    customized_response_dict["Contents"] = rows
 
 
 def _status(error: ClientError) -> int:
@@ -485,20 +428,3 @@ def _segment_options(config: StorageConfig) -> dict[str, Any]:
 def open_store(config: StorageConfig) -> tuple[ObjectStore, str]:
     """Open the store of a configuration. Returns it and the prefix."""
     return S3Store(config), config.prefix
-
-
-def probe_put_if_absent(store: ObjectStore, layout: Layout) -> None:
-    """Refuse a store that overwrites: put a fixed key twice, and the second put must change nothing.
-
-    The object stays, so that probes at the same time, and later ones, find what they must not change.
-    """
-    key = layout.probe_key
-    store.put_if_absent(key, PROBE, {})
-    token = uuid.uuid4().hex.encode()
-    created = store.put_if_absent(key, token, {})
-    found = store.get(key)
-    if created is not None or (found is not None and found[0] == token):
-        raise StoreError(
-            f"{key}: the store does not honour If-None-Match: * on put (it overwrote an object); an archive there could be"
-            " destroyed by a second writer. Use S3, MinIO or another store with conditional writes"
-        )

@@ -1,5 +1,6 @@
 """Is the archive whole? What is looked at, level by level, and what is found."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,10 +34,13 @@ from archiver.inventory import Inventory, Segment
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_beside
 from archiver.offset_map import HOW_TO_MEND, check_offset_map
+from archiver.probe import probe_problem
 from archiver.segment import check_header, read_segment
 from archiver.spelling import spell_count
-from archiver.store import PROBE, ObjectStore
+from archiver.store import ObjectStore
 from archiver.tally import Tally
+
+log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
 _MEND_INDEX = (
@@ -220,9 +224,10 @@ def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> 
         )
     unknown = sum(isinstance(one.facts, SegmentFacts) and index.remembered(one.key) is None for one in segments)
     if unknown and index.files and not index.lost_files and not index.unreadable:
-        yield (
-            f"{layout.index_prefix}: {spell_count(unknown, 'object is', 'objects are')} in no file of the index: put just now,"
-            " or by a backup that was killed, or its newest file is gone"
+        log.info(  # nobody needs to do anything: the next backup brings them in
+            "%s: %s in no file of the index: put just now, or by a backup that was killed, or its newest file is gone",
+            layout.index_prefix,
+            spell_count(unknown, "object is", "objects are"),
         )
     if index.lost_files:
         yield (
@@ -283,8 +288,9 @@ def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping
         return _problem_in(
             lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
         ) or _without_digest(metadata, key)
-    if key == layout.probe_key:
-        return "" if content == PROBE else f"{key}: is not what a writer puts there; delete it"
+    problem = probe_problem(layout, key, content, metadata)
+    if problem is not None:
+        return problem
     if layout.is_chosen(key):
         decode_chosen(content, metadata.get(CHOSEN_DIGEST), key)
     elif layout.is_fact(key):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Final
 
 from archiver.backlog import Backlog, find_backlogs
@@ -25,7 +25,7 @@ _STUCK_S: Final = 60.0
 
 
 class Vitals:
-    """Reads a service, once there is one; safe to be asked from other threads."""
+    """Reads a service, or a run up to the end of now, once there is one; safe to be asked from other threads."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Vitals:
         self.clock_ms = clock_ms
         self._clock = clock
         self._service: Service | None = None
+        self._run: Mapping[TopicPartition, Feed] | None = None
         self._retention_ms: dict[str, int] = {}
         self._backlogs: Mapping[TopicPartition, Backlog] = {}
         self._beat_at_s = clock()
@@ -43,14 +44,24 @@ class Vitals:
     def attend(self, service: Service) -> None:
         self._service = service
 
+    def attend_run(
+        self, client: KafkaClient, feeds: Mapping[TopicPartition, Feed]
+    ) -> Sequence[Coroutine[None, None, None]]:
+        """Return what is to run on the loop beside it, and beside `beat`."""
+        self._run = feeds
+        return [
+            self._learn_retention(client, lambda: feeds),
+            watch_transactions(client, feeds, clock=self._clock, clock_ms=self.clock_ms),
+        ]
+
     # --- asked from the endpoint's threads
 
     def states(self) -> Iterator[PartitionState]:
         service, now_s = self._service, self._clock()
+        feeds = dict((self._run or {}) if service is None else service.feeds)
+        yield from (self._state_of(feed, now_s) for feed in feeds.values())
         if service is None:
             return
-        feeds = dict(service.feeds)
-        yield from (self._state_of(feed, now_s) for feed in feeds.values())
         held = dict(service.held)
         for which in held.keys() - feeds.keys():
             since_s = service.failing.get(which, held[which].since_s)
@@ -110,6 +121,8 @@ class Vitals:
         return f"the event loop has not run for {silent_s:.0f} s" if silent_s > _STUCK_S else None
 
     def why_not_ready(self) -> str | None:
+        if self._run is not None:
+            return None
         if self._service is None or not self._service.is_ready:
             return "not connected yet, or stopping"
         membership = self._service.membership
@@ -127,25 +140,26 @@ class Vitals:
     def watch(self, client: KafkaClient) -> list[Coroutine[None, None, None]]:
         if self._service is None:
             raise RuntimeError("there is no service to watch")
+        held = self._service.held
         return [
-            self._beat(),
-            self._learn_retention(self._service, client),
+            self.beat(),
+            self._learn_retention(client, lambda: held),
             self._learn_backlogs(self._service, client),
             watch_transactions(client, self._service.feeds, clock=self._clock, clock_ms=self.clock_ms),
         ]
 
-    async def _beat(self) -> None:
+    async def beat(self) -> None:
         while True:
             self._beat_at_s = self._clock()
             await asyncio.sleep(1.0)
 
-    async def _learn_retention(self, service: Service, client: KafkaClient) -> None:
+    async def _learn_retention(self, client: KafkaClient, partitions: Callable[[], Collection[TopicPartition]]) -> None:
         """At once for a topic that is new here, and again now and then."""
         asked: frozenset[str] = frozenset()
         asked_at_s = 0.0
         while True:
             await asyncio.sleep(_UNTIL_TOPICS_S)
-            topics = frozenset(topic for topic, _ in service.held)
+            topics = frozenset(topic for topic, _ in partitions())
             if topics <= asked and self._clock() - asked_at_s < _RETENTION_EVERY_S:
                 continue
             try:

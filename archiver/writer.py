@@ -50,7 +50,6 @@ class Fetch:
     position: int
     records: memoryview
     aborted: Aborted = ()
-    by_topic_id: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,8 +125,8 @@ class PartitionWriter:
     """Takes fetches in order and makes segments of them. Not for two threads at once.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
-    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of what a broker
-    served by name, where nothing else tells.
+    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of a topic without
+    an id, where nothing else tells.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class PartitionWriter:
         archive: Archive,
         *,
         written: Written | None = None,
-        confirm: Callable[[FinishedSegment], None] = lambda _: None,
+        confirm: Callable[[FinishedSegment], None] | None = None,
     ) -> None:
         self.source = source
         self.position = end.next
@@ -147,7 +146,6 @@ class PartitionWriter:
         self.newest_base = archive.layout.base_of(end.key) if end.key else None
         self._archive = archive
         self._confirm = confirm
-        self._is_by_name = False
         self._silences = archive.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
@@ -197,7 +195,6 @@ class PartitionWriter:
         """
         if fetch.position != self.position or self._closed is not None:
             return
-        self._is_by_name |= not fetch.by_topic_id
         rest, aborted, broken = fetch.records, fetch.aborted, None
         while len(rest):
             try:
@@ -273,11 +270,11 @@ class PartitionWriter:
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
-        elif self._waiting_holes:
+        elif self._waiting_holes and self._waiting_holes[-1].cause is cause:
             # No record came between: one hole, however often the log start moved.
-            self._waiting_holes = [replace(self._waiting_holes[0], last_offset=hole.last_offset)]
+            self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
-            self._waiting_holes = [hole]
+            self._waiting_holes.append(hole)
 
     def _tell_hole(self, hole: Hole) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
@@ -361,7 +358,7 @@ class PartitionWriter:
 
     def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
-        if self._is_by_name:
+        if self._confirm is not None:
             self._confirm(closed)
         silences = self._archive.vigil.silences
         if silences == self._silences:

@@ -26,6 +26,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from archiver.browse import read_archive, topic_names
+from archiver.children import start_child
 from archiver.config import StorageConfig
 from archiver.control import settle_cluster, settle_topic
 from archiver.inventory import end_at, position_of
@@ -227,9 +228,7 @@ def measure_first_record(minio: S3, shape: Shape, topics: Sequence[str]) -> floa
         landing = Landing(broker.data_dir / "log", topics[0])
         landing.begin()
         started_s = time.time()
-        process = subprocess.Popen(
-            command, env=environment_for(minio), stdout=subprocess.DEVNULL, start_new_session=True
-        )
+        process = start_child(command, env=environment_for(minio), stdout=subprocess.DEVNULL)
         try:
             while not landing.first_s and process.poll() is None:
                 time.sleep(0.05)

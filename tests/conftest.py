@@ -1,4 +1,8 @@
-"""Real parts for all tests, started once per session and only when a test asks; skips that count; seeds that replay."""
+"""Real parts for all tests, started once per session and only when a test asks; skips that count; seeds that replay.
+
+The seed is the same in each run, and with it the verdict; `--long` draws one, to hunt with. What a drawn one finds is marked
+on its test, `@pytest.mark.seeds(...)`, which then runs with that one, too, in each run.
+"""
 
 import os
 import random
@@ -8,10 +12,11 @@ import uuid
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from archiver.errors import ArchiverError
 from archiver.sandbox import KafkaBroker, fetch_kafka
@@ -22,12 +27,17 @@ from tests.support.minio import minio_or_skip
 from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBroker
 
 REQUIRE_REAL = os.environ.get("ARCHIVER_REQUIRE_REAL") == "1"
+FIXED_SEED = 20261122
 SEED = pytest.StashKey[int]()
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-# No deadline: the first example compiles kernels or starts a JVM.
-settings.register_profile("archiver", deadline=None, print_blob=True)
+# No verdict by the clock: the first example compiles kernels or starts a JVM, and others may want the machine.
+settings.register_profile(
+    "archiver", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], database=None
+)
 settings.load_profile("archiver")
+# It also draws the constants of whatever modules are imported by then: other examples behind other tests.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,24 +45,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kafka-bootstrap", help="use this broker instead of starting 3.9 and 4.1")
     group.addoption("--s3-endpoint", help="use this S3 (credentials from AWS_ACCESS_KEY_ID, ...) instead of MinIO")
     group.addoption("--long", action="store_true", help="also run the tests marked long")
+    group.addoption(
+        "--worlds", action="store_true", help="also run the tests marked worlds, and write down their figures"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for Hypothesis and for our own generators: the one given, or a new one that the header tells."""
-    given = config.getoption("hypothesis_seed", None)
+    """One seed for Hypothesis and for our own generators; each worker of pytest-xdist has that of the whole run."""
+    given = getattr(config, "workerinput", {}).get("seed") or config.getoption("hypothesis_seed", None)
     if given is None:
-        given = config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
-    config.stash[SEED] = int(given) if str(given).isdigit() else 0
+        chosen = random.SystemRandom().randrange(2**32) if config.getoption("--long") else FIXED_SEED
+        given = str(chosen)
+    config.option.hypothesis_seed = given
+    config.stash[SEED] = int(given) if given.isdigit() else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - of pytest-xdist, which has no types for it
+    """Of what was not typed, workers are told nothing."""
+    node.workerinput["seed"] = str(node.config.stash[SEED])
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"seed: replay with --hypothesis-seed={config.stash[SEED]}"
+    hashes = os.environ.get("PYTHONHASHSEED", "random")
+    return f"seed: replay with --hypothesis-seed={config.stash[SEED]} and PYTHONHASHSEED={hashes}"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    held = [] if config.getoption("--long") else [item for item in items if item.get_closest_marker("long")]
+    unwanted = [name for name in ("long", "worlds") if not config.getoption(f"--{name}")]
+    held = [item for item in items if any(item.get_closest_marker(name) for name in unwanted)]
     if held:
         config.hook.pytest_deselected(items=held)
     files: dict[Path, list[pytest.Item]] = {}
@@ -95,12 +118,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "broker" in metafunc.fixturenames:
         versions = ["given"] if metafunc.config.getoption("--kafka-bootstrap") else ["3.9", "4.1"]
         metafunc.parametrize("broker", versions, indirect=True, scope="session")
+    found = metafunc.definition.get_closest_marker("seeds")
+    if found is not None:
+        seeds = [metafunc.config.stash[SEED], *found.args]
+        names = ["seed of the run", *(f"seed {one}" for one in found.args)]
+        metafunc.parametrize("seed", seeds, ids=names, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def seed(pytestconfig: pytest.Config) -> int:
+def seed(request: pytest.FixtureRequest) -> int:
     """For generators of our own; told in the header."""
-    return pytestconfig.stash[SEED]
+    given: int = getattr(request, "param", request.config.stash[SEED])
+    return given
+
+
+@pytest.fixture(autouse=True)
+def _seeded(request: pytest.FixtureRequest, seed: int) -> None:
+    """What a test draws without a generator of its own is the same in each run, whichever tests ran before."""
+    random.seed(f"{seed} {request.node.nodeid}")
 
 
 @pytest.fixture(scope="session")

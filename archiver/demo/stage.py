@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from archiver.caches import home_cache
+from archiver.children import start_child
 from archiver.demo.teller import Teller
 from archiver.errors import ArchiverError, UsageError
 from archiver.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, check_java, fetch_kafka
@@ -86,19 +87,12 @@ def _java_options(folder: Path) -> tuple[str, str]:
 
 
 def _run(command: list[str], folder: Path) -> str:
-    # A session of its own: Ctrl-C reaches the demo alone, and the demo ends the whole group, Spark's JVM included.
-    process = subprocess.Popen(  # noqa: S603 - our own commands
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    process: subprocess.Popen[str] = start_child(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         printed, complained = process.communicate()  # to the end of file: until all that wrote there have ended
-    except BaseException:
+    except BaseException:  # the whole group, Spark's JVM included
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -25,7 +25,7 @@ from archiver.kafka.cluster import (
     TopicPartition,
 )
 from archiver.kafka.codes import Code, broker_error
-from archiver.kafka.connection import Refusals, watching, work_in_place
+from archiver.kafka.connection import Connections, watching, work_in_place
 from archiver.kafka.refusal import explain, explain_one
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
@@ -44,6 +44,7 @@ class Lane(IntEnum):
     CONTROL = 0  # aiokafka's own default group
     FETCH = 2
     PRODUCE = 3
+    FETCH_ALONE = 4  # what may take long, one partition at a time
 
 
 class KafkaClient:
@@ -62,25 +63,33 @@ class KafkaClient:
         self._muted_until_s: dict[tuple[int, Lane], float] = {}
         self._leaders: dict[str, dict[int, int]] = {}
         self._connected: AIOKafkaClient | None = None
-        self._refusals = Refusals()
+        self._connections = Connections()
 
     async def __aenter__(self) -> Self:
         client = AIOKafkaClient(**self._settings.for_aiokafka())  # belongs to the running loop
         client._topics = _NoTopics()  # noqa: SLF001
-        watching.set(self._refusals)
+        watching.set(self._connections)
         try:
             await client.bootstrap()
-        except (AiokafkaError, OSError, ValueError) as error:
-            await client.close()
-            raise self._unreachable() from error
+        except BaseException as error:
+            await self._close(client)
+            if isinstance(error, (AiokafkaError, OSError, ValueError)):
+                raise self._unreachable() from error
+            raise
         self._connected = client
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.close()
+        await self._close(self._client)
         self._connected = None
+
+    async def _close(self, client: AIOKafkaClient) -> None:
+        """Bound the wait for goodbyes, which aiokafka does not, and wait also for connections that it closed before."""
+        closing = asyncio.ensure_future(client.close())
+        await self._connections.end()
+        await closing
 
     @property
     def settings(self) -> KafkaSettings:
@@ -94,7 +103,7 @@ class KafkaClient:
         muted_s = self._muted_until_s.get((node_id, lane), 0.0) - self._clock()
         if muted_s > 0:
             await self._sleep(muted_s)
-        watching.set(self._refusals)
+        watching.set(self._connections)
         try:
             raw: RawAnswer = await self._client.send(node_id, call, group=lane)
         except NodeNotReadyError as error:
@@ -150,6 +159,11 @@ class KafkaClient:
         for error in refused.values():
             raise error
         return found
+
+    async def topic_ids(self, node_id: int, names: Iterable[str]) -> dict[str, str]:
+        """Topic ids by name, as one broker has them; topics that it does not know, or that have no id there, are left out."""
+        metadata = await self.send(node_id, calls.MetadataCall(sorted(names)))
+        return {topic.name: topic.topic_id for topic in metadata.topics if topic.topic_id and not topic.error_code}
 
     async def describe_known(
         self, names: Iterable[str] | None
@@ -367,13 +381,13 @@ class KafkaClient:
         return [broker.nodeId for broker in self._client.cluster.brokers()]
 
     def _unreachable(self) -> Refusal:
-        return explain(self._settings, self._refusals.reasons)
+        return explain(self._settings, self._connections.reasons)
 
     def _not_let_in(self, node_id: int, call: Call[Answer]) -> KafkaTemporaryError:
         """Say more than aiokafka, which says only that a broker is not ready."""
         broker = self._client.cluster.broker_metadata(node_id)
         address = f"{broker.host}:{broker.port}" if broker is not None else f"broker {node_id}"
-        error = self._refusals.reasons.get(address)
+        error = self._connections.reasons.get(address)
         refusal = None if error is None else explain_one(address, error, self._settings.security)
         what = f"{call.name} to broker {node_id}: {refusal or 'it cannot be reached'}"
         if isinstance(refusal, KafkaError):

@@ -20,7 +20,7 @@ from aiokafka.util import wait_for
 from archiver.failpoints import reach
 from archiver.kafka.wire import Call, PreparedCall
 
-watching: ContextVar["Refusals | None"] = ContextVar("watching", default=None)  # who wants to know of connections
+watching: ContextVar["Connections | None"] = ContextVar("watching", default=None)  # who wants to know of connections
 
 # It tells each failed connection, many a second, in Spark's workers as here; what matters of them comes back as an exception.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -32,11 +32,15 @@ _GOODBYE_S = 1.0
 _HEADER_BYTES = 1024
 
 
-class Refusals:
-    """Why connections did not come about, or broke, by address. aiokafka tells its log, and nobody else."""
+class Connections:
+    """Those of one client: which are open, and why others did not come about, or broke, by address.
+
+    aiokafka tells its log of the latter, and nobody else; and it forgets some that are on their way out.
+    """
 
     def __init__(self) -> None:
         self.reasons: dict[str, BaseException] = {}
+        self.open: set[_FrameProtocol] = set()
 
     def note(self, address: str, error: BaseException | None) -> None:
         """Note an error, or that it went well."""
@@ -44,6 +48,15 @@ class Refusals:
             self.reasons.pop(address, None)
         else:
             self.reasons[address] = error
+
+    async def end(self) -> None:
+        """Give what is being closed a moment for its goodbye: what outlives its event loop keeps its socket."""
+        if self.open:
+            await asyncio.wait([protocol.lost for protocol in self.open], timeout=_GOODBYE_S)
+        left = [*self.open]
+        for protocol in left:
+            protocol.abort()
+        await asyncio.gather(*(protocol.lost for protocol in left))
 
 
 class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignore[misc] # aiokafka has no types
@@ -56,6 +69,13 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
         self._wanted = self._size
         self._filled = 0
         self.lost_by: Exception | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connections = watching.get()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._connections is not None:
+            self._connections.open.add(self)
 
     def get_buffer(self, _: int) -> memoryview:
         return self._wanted[self._filled :]
@@ -90,13 +110,16 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
         self.lost_by = exc
         self.frames.put_nowait(None)
         super().connection_lost(exc)
+        self.lost.set_result(None)
+        if self._connections is not None:
+            self._connections.open.discard(self)
 
 
 class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no types
     """Hands whole frames to aiokafka's own bookkeeping, but of an answer to a call of ours only the beginning."""
 
     async def connect(self) -> Any:  # noqa: ANN401 what aiokafka makes of it
-        refusals = watching.get()
+        connections = watching.get()
         address = f"{self._host}:{self._port}"
         try:
             made = await super().connect()
@@ -104,14 +127,11 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
             # aiokafka has begun to close it; a TLS connection would linger for the other side's goodbye.
             if self._protocol is not None:
                 self._protocol.abort()
-            if isinstance(error, Exception):
-                if refusals is not None:
-                    refusals.note(address, error)
-                if self._protocol is not None:
-                    await asyncio.wait([self._closed_fut], timeout=_GOODBYE_S)
+            if isinstance(error, Exception) and connections is not None:
+                connections.note(address, error)
             raise
-        if refusals is not None:
-            refusals.note(address, None)
+        if connections is not None:
+            connections.note(address, None)
         return made
 
     def send(self, request: object, expect_response: bool = True) -> Any:  # noqa: ANN401 something to await

@@ -2,12 +2,12 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import groupby
 
 from archiver.errors import KafkaError
-from archiver.kafka.calls import READ_COMMITTED
+from archiver.kafka.calls import READ_COMMITTED, UNKNOWN_EPOCH
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import DENIED, LEADER_MOVED, TEMPORARY, Code, broker_error
 from archiver.kafka.wire import Call, MalformedAnswerError, Reader, Writer, uuid_bytes
@@ -15,8 +15,6 @@ from archiver.kafka.wire import Call, MalformedAnswerError, Reader, Writer, uuid
 # v12 is the first with last_fetched_epoch, v13 names topics by id. Both are encoded alike. Every supported broker has v12.
 BY_NAME = 12
 BY_TOPIC_ID = 13
-
-UNKNOWN_EPOCH = -1
 
 
 class FetchProblem(Enum):
@@ -58,7 +56,6 @@ class Fetched:
 
     `records` is a slice of the whole answer, and keeps all of it in memory. The last batch may be cut, and the first may
     begin before the wanted offset. `aborted` are (producer id, first offset) of aborted transactions in it.
-    `by_topic_id` False: the broker went by name, and the topic may be another one of this name.
     """
 
     topic: str
@@ -84,10 +81,14 @@ async def fetch(
     partition_bytes: int,
     max_wait_ms: int,
     min_bytes: int,
+    rack: str = "",
+    lane: Lane = Lane.FETCH,
 ) -> list[Fetched]:
     """One answer per target, in their order, read_committed. Brokers serve in that order until max_bytes are full.
 
-    The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle.
+    The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle. With a rack
+    leaders may answer with no more than the replica to ask instead. An answer without records tells nothing of the log:
+    see archiver.kafka.emptiness.
     """
     limit_ms = client.settings.request_timeout_ms // 2  # a longer wait would look like a dead broker
     call = FetchCall(
@@ -96,9 +97,9 @@ async def fetch(
         partition_bytes=partition_bytes,
         max_wait_ms=min(max_wait_ms, limit_ms),
         min_bytes=min_bytes,
-        rack=client.settings.client_rack,
+        rack=rack,
     )
-    error_code, answers = await client.send(node_id, call, lane=Lane.FETCH)
+    error_code, answers = await client.send(node_id, call, lane=lane)
     if error_code:
         raise broker_error(error_code, f"fetch from broker {node_id}")
     # Brokers answer what they refuse last, wherever it stood in the request.
@@ -108,7 +109,36 @@ async def fetch(
         by_partition |= {which: _throttled(*which) for which in missing}
     elif missing:
         raise KafkaError(f"broker {node_id} left out {len(missing)} of {len(targets)} partitions, such as {missing[0]}")
-    return [by_partition[target.topic, target.partition] for target in targets]
+    in_order = [by_partition[target.topic, target.partition] for target in targets]
+    return await _refuse_others(client, node_id, targets, in_order)
+
+
+async def _refuse_others(
+    client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], answers: list[Fetched]
+) -> list[Fetched]:
+    """Let no records of a topic pass that had the name of another: a broker that serves by name does not tell them apart.
+
+    Asked for the id after it has answered, the same broker proves whose records they are. It hears of a deletion before it
+    has anything of the next topic of the name, and no id comes back.
+    """
+    names = {
+        target.topic
+        for target, answer in zip(targets, answers, strict=True)
+        if len(answer.records) and target.topic_id and not answer.by_topic_id
+    }
+    if not names:
+        return answers
+    ids = await client.topic_ids(node_id, names)
+    return [
+        _refused(answer, FetchProblem.UNKNOWN_TOPIC_ID)
+        if target.topic in names and ids.get(target.topic) != target.topic_id
+        else answer
+        for target, answer in zip(targets, answers, strict=True)
+    ]
+
+
+def _refused(answer: Fetched, problem: FetchProblem) -> Fetched:
+    return replace(answer, records=memoryview(b""), aborted=(), high_watermark=-1, last_stable_offset=-1, error=problem)
 
 
 def _throttled(topic: str, partition: int) -> Fetched:

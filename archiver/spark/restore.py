@@ -116,7 +116,7 @@ class _Restore:
         self._targets = Targets(job.kafka, notes, job.request)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
-        self._pace = Pace()
+        self._pace = Pace("records")
 
     def run(
         self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]

@@ -10,11 +10,11 @@ import yaml
 
 from archiver.cli import main
 from archiver.layout import Layout
-from archiver.store import probe_put_if_absent
+from archiver.probe import probe_store
 from tests.contract.conftest import FaultyStore, new_bucket, open_bucket
 from tests.support.bad_input import STORE
 from tests.support.brokers import S3, Bucket
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 
 pytestmark = pytest.mark.s3
 
@@ -127,8 +127,23 @@ def test_a_clock_is_wrong(run: Run, minio_bucket: Bucket, monkeypatch: pytest.Mo
     check("a clock that is wrong", run(minio_bucket.url, minio_bucket.s3.endpoint, "ls"))
 
 
+@pytest.mark.parametrize("command", [["backup"], ["backup", "--until-end"]])
+@pytest.mark.parametrize(
+    ("kind", "quirk"),
+    [
+        ("a store that knows no conditions", Quirk.NO_CONDITIONS),
+        ("a store that drops empty metadata", Quirk.DROPS_EMPTY_METADATA),
+    ],
+)
+def test_a_store_is_no_place_for_an_archive(
+    run: Run, moto_bucket: Bucket, kind: str, quirk: Quirk, command: list[str]
+) -> None:
+    """And will never be one: also a backup that runs for ever says so, and ends."""
+    with FaultyS3(moto_bucket.s3.endpoint, quirk) as proxy:
+        check(kind, run(moto_bucket.url, proxy.endpoint, *command))
+
+
 def test_a_store_overwrites(run: Run, moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint) as proxy:
-        probe_put_if_absent(open_bucket(moto_bucket), Layout())
-        with proxy.failing(Fault.OVERWRITE, "PUT"):
-            check("a store that overwrites", run(moto_bucket.url, proxy.endpoint, "backup", "--until-end"))
+    probe_store(open_bucket(moto_bucket), Layout())
+    with FaultyS3(moto_bucket.s3.endpoint, Quirk.OVERWRITES) as proxy:
+        check("a store that overwrites", run(moto_bucket.url, proxy.endpoint, "backup", "--until-end"))

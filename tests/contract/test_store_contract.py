@@ -1,8 +1,11 @@
 """What every ObjectStore does. Faults of the wire and refusals: test_store_faults.py."""
 
+import base64
+import contextlib
 import hashlib
 import os
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
@@ -10,22 +13,22 @@ from pathlib import Path
 import pytest
 
 from archiver.config import Sse, StorageConfig
-from archiver.errors import StoreError
+from archiver.errors import StoreTemporaryError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import MOST_HOLES
-from archiver.store import ObjectStore, Room, S3Store, open_store, probe_put_if_absent
-from tests.contract.conftest import open_bucket
-from tests.support.brokers import Bucket
-from tests.support.faulty_s3 import Fault, FaultyS3
+from archiver.store import ObjectStore, Room, S3Store, open_store
+from tests.contract.conftest import new_bucket, open_bucket, use_credentials
+from tests.support.brokers import S3, Bucket
+from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 from tests.support.foreign_reader import open_client
-from tests.support.memory_store import MemoryStore
 
 pytestmark = pytest.mark.s3
 
 LAYOUT = Layout("an/archive")
 KEY = LAYOUT.segment_key(SegmentKey(topic="a.topic_x-1", life=7, partition=12, base=5, next=99))
 MORE_THAN_A_PAGE = 1001
+CONTENT = bytes(range(256)) * 8192  # two of the pieces that a body is hashed in
 
 
 def largest_facts() -> SegmentFacts:
@@ -200,30 +203,47 @@ def test_of_writers_at_once_exactly_one_creates(store: ObjectStore) -> None:
     assert store.get(KEY) == (bytes([winner]) * 100_000, {"archiver-writer": str(winner)})
 
 
-# --- the probe
+# --- checksums
 
 
-def test_the_probe_accepts_a_store_that_keeps_what_is_there(store: ObjectStore) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        for probed in [pool.submit(probe_put_if_absent, store, LAYOUT) for _ in range(8)]:
-            probed.result()
-    assert [item.key for item in store.list("")] == [LAYOUT.probe_key]
+SEGMENT = Layout().segment_key(SegmentKey(topic="t", partition=0, base=0))
 
 
-@pytest.mark.parametrize("earlier_probes", [0, 1])
-def test_the_probe_refuses_a_store_that_overwrites(earlier_probes: int) -> None:
-    store = MemoryStore(overwrites=True)
-    for _ in range(earlier_probes):
-        store.put_if_absent(LAYOUT.probe_key, b"earlier", {})
-    with pytest.raises(StoreError, match="If-None-Match"):
-        probe_put_if_absent(store, LAYOUT)
+@pytest.mark.parametrize("key", [SEGMENT, "control/x/000000.json"])
+def test_a_put_has_the_checksum_that_a_bucket_with_object_lock_asks_for(
+    s3: S3, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy refuses a put without one, as AWS does, and one whose checksum is of another body; also when it is repeated."""
+    bucket = new_bucket(s3, monkeypatch)
+    (tmp_path / "body").write_bytes(CONTENT)
+    with FaultyS3(s3.endpoint, Quirk.WANTS_CHECKSUM) as proxy, FileIO(tmp_path / "body") as body:
+        store = open_bucket(bucket, endpoint=proxy.endpoint)
+        with proxy.failing(Fault.SLOW_DOWN, "PUT", times=1), contextlib.suppress(StoreTemporaryError):
+            store.put_if_absent(key, body, {})
+        store.put_if_absent(key, body, {})
+        assert store.get(key) == (CONTENT, {})
 
 
-def test_the_probe_refuses_an_s3_that_overwrites(moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint) as proxy, proxy.failing(Fault.OVERWRITE, "PUT"):
-        store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
-        with pytest.raises(StoreError, match="does not honour If-None-Match"):
-            probe_put_if_absent(store, LAYOUT)
+def test_a_bucket_with_object_lock_takes_puts_and_keeps_their_checksums(
+    minio: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_credentials(minio, monkeypatch)
+    bucket = Bucket(minio, f"test-{uuid.uuid4().hex[:12]}")
+    client = open_client(minio)
+    client.create_bucket(Bucket=bucket.name, ObjectLockEnabledForBucket=True)
+    client.put_object_lock_configuration(
+        Bucket=bucket.name,
+        ObjectLockConfiguration={
+            "ObjectLockEnabled": "Enabled",
+            "Rule": {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": 1}},
+        },
+    )
+    (tmp_path / "body").write_bytes(CONTENT)
+    with FileIO(tmp_path / "body") as body:
+        assert open_bucket(bucket).put_if_absent(KEY, body, {})
+    found = client.head_object(Bucket=bucket.name, Key=KEY, ChecksumMode="ENABLED")
+    assert found["ObjectLockMode"] == "GOVERNANCE"
+    assert found["ChecksumSHA256"] == base64.b64encode(hashlib.sha256(CONTENT).digest()).decode()
 
 
 # --- options of a put

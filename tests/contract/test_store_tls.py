@@ -1,7 +1,10 @@
 """S3 over TLS, with a certificate that only a private authority vouches for."""
 
+import base64
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
@@ -11,6 +14,9 @@ from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.store import S3Store
 from tests.support.minio import Minio, minio_or_skip
 from tests.support.secure_broker import Certificates
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 pytestmark = pytest.mark.s3
 
@@ -23,18 +29,22 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return made
 
 
+def client_of(minio: Minio, certificates: Certificates) -> "S3Client":
+    return boto3.client(
+        "s3",
+        endpoint_url=minio.endpoint,
+        aws_access_key_id=minio.access_key,
+        aws_secret_access_key=minio.secret_key,
+        region_name="us-east-1",
+        verify=str(certificates.ca),
+    )
+
+
 @pytest.fixture(scope="module")
 def tls(certificates: Certificates) -> Iterator[Minio]:
     minio = minio_or_skip(certificates=certificates.folder)
     try:
-        boto3.client(
-            "s3",
-            endpoint_url=minio.endpoint,
-            aws_access_key_id=minio.access_key,
-            aws_secret_access_key=minio.secret_key,
-            region_name="us-east-1",
-            verify=str(certificates.ca),
-        ).create_bucket(Bucket="private")
+        client_of(minio, certificates).create_bucket(Bucket="private")
         yield minio
     finally:
         minio.stop()
@@ -54,6 +64,8 @@ def test_a_private_authority_is_believed_where_it_is_named(tls: Minio, certifica
     store = store_at(tls.endpoint, certificates.ca)
     assert store.put_if_absent("k", b"content", {})
     assert store.get("k") == (b"content", {})
+    found = client_of(tls, certificates).head_object(Bucket="private", Key="k", ChecksumMode="ENABLED")
+    assert found["ChecksumSHA256"] == base64.b64encode(hashlib.sha256(b"content").digest()).decode()
 
 
 @pytest.mark.parametrize("authority", ["the system's", "a stranger's"])

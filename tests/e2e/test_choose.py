@@ -29,7 +29,8 @@ def test_chosen_and_dealt_by_key_killed_and_run_again(
         chosen[partition] = [row for row in wanted if row.key is None or last[row.key] == row.offset]
     command = ["restore", "--target", "target.yaml", "--topics", topic, "--rename", f"{topic}={topic}.back"]
     command += ["--where", f"timestampMs < {NOW_MS + 900} and (key is null or length(key) > 1)", "--latest-per-key"]
-    command += ["--repartition", "5", "--batch-bytes", "200", "--format", "json"]
+    command += ["--repartition", "5", "--batch-bytes", "1", "--format", "json"]
+    # A batch for each record: whichever worker it is has more than four.
     killed = site.command(*command, ARCHIVER_FAILPOINT="batch.answered:4")
     _, told = killed.communicate(timeout=RUN_S)
     assert killed.returncode == 4, told

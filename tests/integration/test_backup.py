@@ -2,9 +2,12 @@
 
 import asyncio
 import errno
+import json
 import logging
+import os
 import random
 import shutil
+import signal
 import threading
 import time
 import tracemalloc
@@ -21,20 +24,21 @@ from confluent_kafka.admin import AdminClient
 
 import archiver.fetching
 import archiver.job
-from archiver.errors import KafkaTemporaryError, NotWholeError, StrangerError, UsageError
+from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
 from archiver.feed import PartitionReport
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
 from archiver.store import Body, S3Store
-from tests.support.bad_input import MACHINE
+from archiver.writer import Fetch, PartitionWriter
+from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.examples import EAGER_CLEANER, until_stable
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 from tests.support.foreign_reader import Segment, keys_in, read_partitions, read_segments, s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, settings_of
+from tests.support.kafka_topics import create_topic, produce_values, settings_of
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import Oddities, batch_of, encode, varint
@@ -250,15 +254,115 @@ def test_nothing_but_avro_lies_under_topics(broker_41: Broker, topic: str, site:
     assert list((site.folder / "spool").iterdir()) == []
 
 
+# --- a stop
+
+
+def test_a_stop_covers_nothing_that_it_drops(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is fetched, and only the first of it is in a segment: the rest waits behind it, and is dropped."""
+    create(broker_41, topic)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(1_000_000) for _ in range(7)])
+    real, taken = PartitionWriter.take, []
+
+    def take(writer: PartitionWriter, fetch: Fetch) -> Any:  # noqa: ANN401 - as it is
+        taken.append(fetch.position)
+        if len(taken) == 1:
+            time.sleep(1.0)  # until the rest was fetched
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)
+        return real(writer, fetch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionWriter, "take", take)
+        with pytest.raises(StoppedError):
+            site.back_up(broker_41.bootstrap, topic)
+    (first,) = read_segments(site.bucket, topic)
+    assert 0 < len(first.records) < 7
+    assert first.next == len(first.records)
+    site.back_up(broker_41.bootstrap, topic)
+    assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(7))
+
+
+def told_by(site: ArchiveSite, *options: str) -> list[list[str]]:
+    """Words of the lines, without what differs from run to run."""
+    done = site.run("backup", "--until-end", *options)
+    assert done.returncode == 0, done.stderr
+    return [line.split(" in ")[0].split() + line.split(";")[1:] for line in done.stdout.splitlines()]
+
+
+def test_it_tells_of_what_changed(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    busy, idle = f"{topic}.busy", f"{topic}.idle"
+    create(broker_41, busy, 3)
+    create(broker_41, idle, 2)
+    for partition in (0, 2):
+        send(broker_41, busy, 20, partition)
+    site.write_config(broker_41.bootstrap, f"{topic}[.].*", records=10)
+
+    head = ["topic", "partitions", "records", "segments", "stored"]
+    said, row, total = told_by(site)
+    assert said == head
+    assert row[:-2] == [busy, "2", "of", "3", "40", "4"]
+    assert total == ["40", "records", "archived", " 1 topic had nothing new"]
+
+    send(broker_41, busy, 10, 1)
+    said, row, total = told_by(site, "--partitions")
+    assert said == ["topic", "partition", "offsets", *head[2:]]
+    assert row[:-2] == [busy, "1", "0..10", "10", "1"]
+    assert total == ["10", "records", "archived", " 1 topic had nothing new"]
+
+    assert told_by(site) == told_by(site, "--partitions") == [["0", "records", "archived", " 2 topics had nothing new"]]
+
+
+def test_as_json_it_tells_of_everything_and_a_sum(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create(broker_41, f"{topic}.busy", 2)
+    create(broker_41, f"{topic}.idle")
+    send(broker_41, f"{topic}.busy", 20, 1)
+    site.write_config(broker_41.bootstrap, f"{topic}[.].*", records=10)
+    told = json.loads(site.run("backup", "--until-end", "--format", "json").stdout)
+    partitions = [(row["topic"], row["partition"], row["records"], row["position"]) for row in told["partitions"]]
+    assert partitions == [(f"{topic}.busy", 0, 0, 0), (f"{topic}.busy", 1, 20, 20), (f"{topic}.idle", 0, 0, 0)]
+    stored = sum(
+        len(s3_client(site.bucket).get_object(Bucket=site.bucket.name, Key=key)["Body"].read())
+        for key in keys_in(site.bucket, "topics/")
+    )
+    assert told["summary"] == {
+        "topics": 2,
+        "topics_changed": 1,
+        "partitions": 3,
+        "partitions_changed": 1,
+        "partitions_failed": 0,
+        "records": 20,
+        "bytes": told["partitions"][1]["bytes"],
+        "stored_bytes": stored,
+        "segments": 2,
+        "holes": 0,
+        "open_transactions": 0,
+        "errors": [],
+    }
+
+
 # --- two writers, and puts of unknown outcome
 
 
 class UnsteadyStore(S3Store):
-    """A put takes long now and then, so that the writer behind catches up and overtakes."""
+    """A put takes long now and then, so that the writer behind catches up and overtakes. One that has created a segment
+    waits until the other one has, too.
+    """
+
+    creators: set[int]
+    both_have: threading.Event
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         time.sleep(0.3 if random.random() < 0.1 else 0.0)
-        return super().put_if_absent(key, body, metadata)
+        if id(self) in self.creators:
+            assert self.both_have.wait(60), "the other one creates nothing"
+        etag = super().put_if_absent(key, body, metadata)
+        if etag is not None and key.startswith("topics/"):
+            self.creators.add(id(self))
+            if len(self.creators) == 2:
+                self.both_have.set()
+        return etag
 
 
 def test_two_backups_at_once_keep_every_offset_once(
@@ -267,6 +371,8 @@ def test_two_backups_at_once_keep_every_offset_once(
     create(broker_41, topic, 3)
     for partition in range(3):
         send(broker_41, topic, 600, partition, per_batch=20)
+    monkeypatch.setattr(UnsteadyStore, "creators", set(), raising=False)
+    monkeypatch.setattr(UnsteadyStore, "both_have", threading.Event(), raising=False)
     monkeypatch.setattr(archiver.job, "open_store", lambda config: (UnsteadyStore(config), config.prefix))
     gate = threading.Barrier(2)
 
@@ -279,7 +385,7 @@ def test_two_backups_at_once_keep_every_offset_once(
     assert [errors_of(reports) for reports in both] == [{}, {}]
     assert {report.position for reports in both for report in reports.values()} == {600}
     wrote = [sum(report.written.records for report in reports.values()) for reports in both]
-    assert min(wrote) > 0, "only one of them ever wrote"
+    assert min(wrote) > 0
     assert sum(wrote) == 1800
     assert_contiguous(read_segments(site.bucket, topic))
     assert read_partitions(site.bucket, topic) == java_oracle.consume(broker_41.bootstrap, topic).records
@@ -313,7 +419,7 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     send(broker_41, topic, 5)
     shaky.back_up(broker_41.bootstrap, topic)
     send(broker_41, topic, 35)
-    monkeypatch.setattr(archiver.job, "probe_put_if_absent", lambda *_: None)  # the fault is for the segments
+    monkeypatch.setattr(archiver.job, "probe_store", lambda *_: None)  # the fault is for the segments
     with proxy.failing(fault, "PUT", times=4):
         (report,) = shaky.back_up(broker_41.bootstrap, topic, records=10).values()
     assert (report.error, report.position) == (None, 40)
@@ -321,6 +427,24 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     segments = read_segments(bucket, topic)
     assert_contiguous(segments)
     assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(40))
+
+
+def test_a_bucket_with_object_lock_takes_an_archive(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    """As AWS does, the store refuses each put that has no checksum: of segments, facts, positions and the index."""
+    create(broker_41, topic)
+    with FaultyS3(bucket.s3.endpoint, Quirk.WANTS_CHECKSUM) as proxy:
+        s3 = GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key)
+        with archive_site(Bucket(s3, bucket.name), tmp_path) as site:
+            for _ in range(2):
+                send(broker_41, topic, 30)
+                site.write_config(broker_41.bootstrap, topic, records=10)
+                done = site.run("backup", "--until-end", "--quiet")
+                assert (done.returncode, done.stderr) == (0, "")
+    assert_contiguous(read_segments(bucket, topic))
+    assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(60))
+    assert {key.split("/")[1] for key in keys_in(bucket, "control/")} >= {"index", "cluster", "topics", "probe"}
 
 
 # --- bad input
@@ -358,9 +482,34 @@ def test_a_broken_batch_stops_only_its_partition(
     site.write_config(broker.bootstrap, topic)
     done = site.run("backup", "--until-end")
     assert done.returncode == 3
+    assert [line.split()[:4] + line.split()[-2:] for line in done.stdout.splitlines() if "FAILED" in line] == [
+        [topic, "1", "of", "3", "1", "FAILED"]
+    ]
     assert f"{topic}-1" in done.stderr
     assert f"offset {broken_at}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_the_store_does_not_take_stops_its_partition_alone(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """MinIO takes 255 bytes between two slashes. Also one that holds nothing is told: it could never be archived."""
+    topic = topic[-60:]
+    at_limit, beyond = topic + "x" * (227 - len(topic)), topic + "y" * (249 - len(topic))
+    create(broker_41, at_limit, 11)
+    create(broker_41, beyond, 1)
+    for partition in range(11):
+        send(broker_41, at_limit, 20, partition)
+    before = java_oracle.consume(broker_41.bootstrap, at_limit).records
+    site.write_config(broker_41.bootstrap, f"{topic}.*")
+    for _ in range(2):
+        done = site.run("backup", "--until-end", "--quiet")
+        assert done.returncode == STORE["a topic whose objects' names the store does not take"].exit_code
+        told = sorted(line.removeprefix("archiver: ") for line in done.stderr.splitlines())
+        assert [line.partition(": ")[0] for line in told] == [f"{at_limit}-10", f"{beyond}-0"]
+        assert STORE["a topic whose objects' names the store does not take"].says in told[0]
+        assert "leave the topic out (topics.exclude)" in told[1]
+    assert read_partitions(site.bucket, at_limit) == {number: before[number] for number in range(10)}
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["answered", "connection lost"])
@@ -380,7 +529,10 @@ def test_a_topic_that_vanishes_leaves_the_others_alone(
         send(broker, name, 20, 1)
 
     async def fetch_after_deletion(
-        client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], **limits: int
+        client: KafkaClient,
+        node_id: int,
+        targets: Sequence[FetchTarget],
+        **limits: Any,  # noqa: ANN401 - of fetch
     ) -> list[Fetched]:
         if names[0] in await client.describe_topics([names[0]]):
             await KafkaAdmin(client.settings).delete_topic(names[0])

@@ -13,6 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # public, but not marked so
 
+from archiver.children import start_child
 from archiver.config import Protocol
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
@@ -278,7 +279,7 @@ def test_a_member_that_slept_through_its_session_is_told_that_it_lost(
     group = Group(broker.bootstrap, "group", protocol)
     create_topic(broker.bootstrap, topic)
     command = [sys.executable, "-c", SLEEPER, broker.bootstrap, group.name, protocol, topic]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sleeper:
+    with start_child(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sleeper:
         try:
             assert sleeper.stdout is not None
             assert sleeper.stdout.readline() == "gained\n"

@@ -12,10 +12,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from archiver.children import start_child
 from archiver.class_archive import options_to_write
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka, keep_classes
-from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
+from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker, StartBroker
+from tests.support.processes import descendants, tree_of
 from tests.support.service import eventually
 
 pytestmark = pytest.mark.kafka
@@ -98,22 +100,62 @@ def sandbox_processes(group: int) -> list[str]:
     return [line for line in listed.stdout.splitlines() if " Z" not in line]
 
 
-def test_a_killed_parent_takes_its_broker_along(tmp_path: Path) -> None:
-    script = f"""
-import sys
+# What tests and demo start, and what each of it is a child of: all of them are gone when that is killed.
+PARENT = """
+import sys, time
 from pathlib import Path
 from archiver.sandbox import KafkaBroker, fetch_kafka
-broker = KafkaBroker(fetch_kafka({KAFKA_41!r}, Path({str(CACHE)!r})), Path({str(tmp_path)!r}))
-broker.start()
-print(broker.pid, flush=True)
+from tests.support.brokers import CACHE, KAFKA_41, Bucket
+from tests.support.java_oracle import JavaOracle
+from tests.support.minio import minio_or_skip
+from tests.support.processes import descendants, tree_of
+from tests.support.round_trip import ArchiveSite
+
+what, folder = sys.argv[1], Path(sys.argv[2])
+jars = fetch_kafka(KAFKA_41, CACHE)
+if what == "broker":
+    child = KafkaBroker(jars, folder)
+    child.start()
+    pid = child.pid
+elif what == "minio":
+    child = minio_or_skip()
+    pid = child.pid
+elif what == "oracle":
+    child = JavaOracle(jars, CACHE)
+    pid = child.pid
+else:
+    store = minio_or_skip()
+    site = ArchiveSite(Bucket(store, "absent"), folder)
+    site.write_config("127.0.0.1:9", "orders")
+    child = site.command("backup")
+    pid = child.pid
+end_s = time.monotonic() + 10
+while not descendants(pid) and time.monotonic() < end_s:  # its watcher
+    time.sleep(0.01)
+print(*tree_of(pid), flush=True)
 sys.stdin.read()
 """
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("what", ["broker", "minio", "oracle", "command"])
+def test_a_killed_parent_takes_along_what_it_has_started(what: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, what, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY) as parent:
         assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        assert Path(f"/proc/{pid}").exists()
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
         parent.kill()
-    wait_for_death(pid)
+    for pid in pids:
+        wait_for_death(pid)
+
+
+def test_a_child_that_is_waited_for_leaves_no_watcher() -> None:
+    child = start_child(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    eventually(lambda: bool(descendants(child.pid)))
+    pids = tree_of(child.pid)
+    assert child.communicate("what it reads", timeout=10)[0] == "what it reads"
+    for pid in pids:
+        wait_for_death(pid)
 
 
 def test_a_broker_that_dies_at_start_tells_why(tmp_path: Path) -> None:

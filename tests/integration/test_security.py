@@ -1,10 +1,12 @@
 """TLS, client certificates, passwords, tokens and ACLs against a real broker: what lets us in, and what is said when it does not."""
 
 import asyncio
+import gc
 import shlex
 import subprocess
 import time
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +35,7 @@ from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.processes import tree_of
+from tests.support.relay import far_away
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint
@@ -269,10 +272,13 @@ def errors_of_backup(site: ArchiveSite, secure: SecureBroker, topic: str) -> lis
     return [*map(str, report.problems), *(str(one.error) for one in report.partitions if one.error is not None)]
 
 
-def restored(site: ArchiveSite, secure: SecureBroker, topic: str, existing: Existing = Existing.EMPTY) -> RestoreResult:
+def restored(
+    site: ArchiveSite, secure: SecureBroker, topic: str, existing: Existing = Existing.EMPTY, *, address: str = ""
+) -> RestoreResult:
+    kafka = way_in("scram-256", secure)
     return run_restore_job(
         config_of(site, secure, topic).storage,
-        TargetConfig(kafka=way_in("scram-256", secure)),
+        TargetConfig(kafka=kafka | {"bootstrap.servers": address or kafka["bootstrap.servers"]}),
         RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, existing=existing),
         restore_id=None,
         notice=lambda _: None,
@@ -399,6 +405,22 @@ def test_a_restore_names_the_right_that_it_lacks(
     secure.grant(*writing(f"{filled}.back"))
     (back,) = restored(site, secure, filled).topics
     assert (back.records, back.errors, back.is_finished) == (2, (), True)
+
+
+@pytest.mark.s3
+def test_a_restore_that_is_refused_leaves_no_connection_behind(
+    filled: str, secure: SecureBroker, site: ArchiveSite
+) -> None:
+    """Also to a broker so far away that its goodbye comes when the restore has ended."""
+    secure.grant(*reading(filled))
+    assert errors_of_backup(site, secure, filled) == []
+    secure.grant(*(right for right in writing(f"{filled}.back") if right[2] != Op.CREATE))
+    with far_away(secure.address("SASLTLS"), late_s=0.2) as address, warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with pytest.raises(TargetError, match="Create on topic"):
+            restored(site, secure, filled, address=address)
+        gc.collect()
+    assert [str(one.message) for one in seen if issubclass(one.category, ResourceWarning)] == []
 
 
 @pytest.mark.s3

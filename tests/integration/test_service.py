@@ -2,7 +2,9 @@
 
 import http.client
 import random
+import shutil
 import signal
+import socket
 import subprocess
 import time
 from datetime import UTC, datetime
@@ -19,11 +21,12 @@ from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import broker_cluster, corrupt_log
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3
 from tests.support.foreign_reader import keys_as_they_came, keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, produce_values, producer_of
 from tests.support.processes import standing_still
+from tests.support.rotated import Rotated
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
 
@@ -293,6 +296,48 @@ def test_a_topic_whose_requests_hang_holds_up_no_other(
             assert instance.stop() == 0
 
 
+def test_a_name_that_the_store_does_not_take_stops_its_topic_alone(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    long = topic[:50] + "x" * 199
+    for name in (topic, long):
+        create_topic(broker_41.bootstrap, name, 1, KEEP_ALL)
+        produce_values(broker_41.bootstrap, name, values(100))
+    config = config_of(site, broker_41, topic)
+    config["topics"]["include"] = [topic, long]
+    with running(site, config) as instance:
+        eventually(lambda: f"{long}-0: the store takes no objects with names of 277 bytes" in instance.log)
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        eventually(lambda: instance.value("archiver_partitions_failing", topic=long) == 1)
+        assert instance.value("archiver_partitions_failing", topic=topic) == 0
+        assert instance.stop() == 0
+
+
+def test_credentials_that_were_replaced_are_read_again(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """The old ones expire once there are new ones, and the next time before."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(100))
+    rotated = Rotated(site.bucket.s3, site.folder / "credentials")
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic)
+        config["storage"]["endpoint"] = store.endpoint
+        with running(site, config, **rotated.environment) as instance:
+            until_archived(site, java_oracle, broker_41.bootstrap, topic)
+            for is_late in (False, True):
+                if is_late:
+                    store.refused_keys[rotated.access_key] = EXPIRED_TOKEN
+                    produce_values(broker_41.bootstrap, topic, values(100), 1)
+                    eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
+                store.refused_keys[rotated.rotate()] = UNKNOWN_KEY
+                produce_values(broker_41.bootstrap, topic, values(100))
+                until_archived(site, java_oracle, broker_41.bootstrap, topic)
+            eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 0)
+            assert instance.log.count("credentials were replaced") == 2
+            assert instance.stop() == 0
+
+
 def test_a_corrupt_batch_stops_its_partition_alone_and_heals(
     new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
@@ -409,7 +454,59 @@ def test_a_hanging_transaction_is_named(
         until_archived(site, java_oracle, broker_41.bootstrap, topic)
 
 
-# --- giving back, and ending
+def test_a_spool_that_somebody_deletes_is_made_again(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """As cleaners of temporary files do: what was in it comes again from Kafka."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(10))
+    with running(site, config_of(site, broker_41, topic, segment={"age": "3s"})) as instance:
+        for number in range(2):
+            produce_values(broker_41.bootstrap, topic, values(10), number)
+            eventually(lambda: any(site.folder.glob("spool/*/*.blocks")))
+            shutil.rmtree(site.folder / "spool")
+            until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        assert instance.stop() == 0
+    assert not list((site.folder / "spool").iterdir())
+
+
+# --- coming, giving back, and ending
+
+
+def said(instance: Instance, text: str) -> datetime | None:
+    """When it said so on its log."""
+    line = next((line for line in instance.log.splitlines() if text in line), None)
+    return None if line is None else datetime.fromisoformat(line.split()[0])
+
+
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.long)])
+def test_a_start_after_a_kill_says_what_it_waits_for(
+    broker_41: Broker, site: ArchiveSite, topic: str, protocol: str
+) -> None:
+    """The dead instance is in the group until its session times out."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    config = config_of(site, broker_41, topic, **{"session-timeout": "15s", "group-protocol": protocol})
+    with running(site, config) as one:
+        eventually(lambda: one.value("archiver_partitions", topic=topic) == 2)
+        assert said(one, "no partition for this instance yet") is None
+        one.kill()
+    with running(site, config, "two") as two:
+        begin = datetime.now(UTC)
+        longest = "15 s (backup.session-timeout)" if protocol == "classic" else "the session timeout of the brokers"
+        waiting = (
+            f"group {topic} has no partition for this instance yet; one that ended without leaving the group holds its"
+        )
+        eventually(lambda: said(two, f"{waiting} partitions for up to {longest}") is not None, timeout_s=12)
+        told = said(two, waiting)
+        assert told is not None
+        assert (told - begin).total_seconds() < 10
+        eventually(lambda: said(two, "archiving 2 partitions of 1 topic into") is not None, timeout_s=60)
+        assert two.log.count(waiting) == 1
+        with running(site, config, "three") as three:
+            eventually(lambda: three.value("archiver_partitions", topic=topic) == 1)
+            with running(site, config, "four") as four:
+                spare = "has let this instance in; other instances have all partitions"
+                eventually(lambda: protocol != "classic" or said(four, spare) is not None)
 
 
 def test_what_a_member_held_is_put_before_its_partitions_go(
@@ -499,3 +596,37 @@ def test_a_signal_ends_a_bounded_backup_in_time_while_the_store_hangs(
             assert process.wait(STOP_S + 5) == 4
             assert time.monotonic() - begin_s < STOP_S
         process.communicate()
+
+
+# --- the endpoint of a run that ends
+
+
+def test_a_run_up_to_the_end_of_now_has_the_endpoint_while_it_lasts(
+    broker_41: Broker, site: ArchiveSite, topic: str
+) -> None:
+    create_topic(broker_41.bootstrap, topic, partitions=2)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(100_000) for _ in range(20)])
+    produce_values(broker_41.bootstrap, topic, values(5), 1)
+    config = service_config(site, broker_41.bootstrap, topic, rate="300kB")
+    config["backup"]["segment"] = {"records": 5}
+    with running(site, config, arguments=("--until-end",)) as instance:
+        eventually(lambda: instance.total("archiver_records_total", topic=topic) >= 10)
+        assert instance.value("archiver_partitions", topic=topic) == 1  # the other one is at its end
+        assert instance.value("archiver_lag_offsets", topic=topic) > 0
+        assert [status(instance, page)[0] for page in ("/healthz", "/readyz")] == [200, 200]
+        assert instance.process.wait(30) == 0
+    assert instance.metrics_text() == ""
+    assert "25 records archived" in instance.log
+
+
+def test_a_run_whose_address_is_taken_says_so_and_goes_on(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    create_topic(broker_41.bootstrap, topic)
+    produce_values(broker_41.bootstrap, topic, values(10))
+    path = site.write_config(broker_41.bootstrap, topic)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        path.write_text(f"{path.read_text()}metrics: {{listen: '{address}'}}\n")
+        done = site.run("backup", "--until-end")
+    assert (done.returncode, "10 records archived" in done.stdout) == (0, True)
+    assert f"metrics.listen: cannot listen on {address}: " in done.stderr
+    assert "this run goes on without an endpoint" in done.stderr

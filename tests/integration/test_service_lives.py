@@ -14,22 +14,25 @@ from confluent_kafka.admin import AdminClient
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.job import run_restore_job
 from archiver.restore_request import RestoreRequest
-from archiver.sandbox import KafkaBroker
-from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import BrokerCluster, broker_cluster, cut_log
 from tests.support.foreign_reader import keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, delete_topic, produce_values
+from tests.support.kafka_topics import create_topic, delete_topic, produce_values, recreate_topic
 from tests.support.processes import standing_still
 from tests.support.records import Rec, without_offsets
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
+from tests.support.zookeeper import StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
 # Every broker is asked by name, as one of before Kafka 3.1 is: nothing but the name tells it what is meant.
-BY_NAME = Change("feed.py", "            topic_id=self.source.topic_id,\n", '            topic_id="",\n')
+BY_NAME = Change("kafka/fetch.py", "BY_TOPIC_ID if all(target.topic_id for target in targets) else BY_NAME", "BY_NAME")
+
+FOR_EVER = {"retention.ms": "-1"}
 
 
 def config_of(site: ArchiveSite, bootstrap: str, topic: str, **backup: object) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def test_a_topic_created_again_is_another_life(
 def test_a_topic_fetched_by_name_is_not_taken_for_another(
     broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path, old: str, new: int
 ) -> None:
-    """Fetches go on in the new topic: in its midst, at its end, or behind it. What is held of the old one is dropped.
+    """Fetches go on in the new topic: in its midst, at its end, or behind it. What is held of the old one is put in its life.
 
     Nothing of either gets into the other's life, and nothing is taken for a log that was cut back.
     """
@@ -122,7 +125,9 @@ def test_a_topic_fetched_by_name_is_not_taken_for_another(
         eventually(lambda: instance.value("archiver_partitions", topic=topic) == 1)
         produce(bootstrap, topic, 50, "old")
         eventually(lambda: instance.value("archiver_fetched_bytes_total", topic=topic) > 0)
-        kept = {} if old == "held" else until_archived(site, java_oracle, bootstrap, topic)
+        kept = java_oracle.consume(bootstrap, topic).records
+        if old == "archived":
+            until_archived(site, java_oracle, bootstrap, topic)
         with standing_still(instance.process.pid):
             time.sleep(1)  # a fetch that the broker still holds would tell that the topic goes
             delete_topic(bootstrap, topic)
@@ -133,6 +138,32 @@ def test_a_topic_fetched_by_name_is_not_taken_for_another(
         assert instance.total("archiver_holes_total") == 0
         assert instance.stop() == 0
     assert read_partitions(site.bucket, topic) == kept
+
+
+@pytest.mark.parametrize("created_again", [False, True])
+def test_what_is_held_of_a_deleted_topic_is_put(
+    new_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, created_again: bool
+) -> None:
+    """Of a broker that serves by name alone; nothing but the fetches tells that the topic is gone, or another one."""
+    bootstrap = new_zookeeper_broker().bootstrap
+    create_topic(bootstrap, topic, 1, FOR_EVER)
+    config = config_of(site, bootstrap, topic, segment={"age": "1h"})
+    config["topics"]["refresh"] = "1h"
+    with running(site, config) as instance:
+        eventually(lambda: instance.value("archiver_partitions", topic=topic) == 1)
+        produce(bootstrap, topic, 50, "old")
+        eventually(lambda: instance.value("archiver_fetched_bytes_total", topic=topic) > 0)
+        assert keys_in(site.bucket, "topics/") == []
+        if created_again:
+            with standing_still(instance.process.pid):
+                recreate_topic(bootstrap, topic, 1, FOR_EVER)
+                produce(bootstrap, topic, 90, "new")
+        else:
+            delete_topic(bootstrap, topic)
+        eventually(lambda: instance.value("archiver_records_total", topic=topic) == 50)
+        assert instance.stop() == 0
+    (records,) = read_partitions(site.bucket, topic).values()
+    assert [record.value for record in records] == values(50, "old")
 
 
 # --- a log that lost what was archived
@@ -246,7 +277,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 @pytest.fixture
 def three_brokers(tmp_path: Path, version: str) -> Iterator[BrokerCluster]:
-    with broker_cluster(tmp_path, 3, version=version) as cluster:
+    with broker_cluster(tmp_path, 3, fetch_kafka(version, CACHE)) as cluster:
         yield cluster
 
 

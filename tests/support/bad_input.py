@@ -117,7 +117,10 @@ STORE: Final[dict[str, Answer]] = {
     "no right to read": Answer(1, "was denied; grant s3:GetObject"),
     "no right to write": Answer(1, "PutObject was denied; grant s3:PutObject on it"),
     "a clock that is wrong": Answer(4, "the clocks of this machine and of the store differ by more than 15 minutes"),
-    "a store that overwrites": Answer(1, "the store does not honour If-None-Match: * on put"),
+    "a store that overwrites": Answer(1, "the store does not honour If-None-Match: * on put (it overwrote an object)"),
+    "a store that knows no conditions": Answer(1, "the store does not honour If-None-Match: * on put (s3://"),
+    "a topic whose objects' names the store does not take": Answer(1, "the store takes no objects with names of 256 bytes"),
+    "a store that drops empty metadata": Answer(1, "the store does not give back metadata as it was put (archiver-topic-id)"),
 }  # fmt: skip
 
 ARCHIVE: Final[dict[str, Answer]] = {

@@ -20,7 +20,7 @@ from tests.support.round_trip import KEEP_ALL
 
 _REQUEST_S = 20.0
 _LED_S = 60.0
-_LOG_REQUESTS = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
+LOG_REQUESTS = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +88,25 @@ class BrokerCluster:
 def broker_cluster(
     folder: Path,
     nodes: int,
+    jars: Path | None = None,
+    /,
     *,
-    version: str = KAFKA_41,
     of_node: Mapping[int, Mapping[str, str]] | None = None,
     log_requests: bool = False,
     **properties: str,
 ) -> Iterator[BrokerCluster]:
-    """Started, and stopped at the end. `properties` are everyone's, `of_node` those of one. For `bytes_served` they log requests."""
-    jars = fetch_kafka(version, CACHE)
+    """Started, and stopped at the end; `jars` are 4.1's where none are given. `properties` are everyone's, `of_node` those of one.
+
+    For `bytes_served` they log requests.
+    """
+    jars = jars or fetch_kafka(KAFKA_41, CACHE)
     shared = {
         "offsets.topic.replication.factor": str(nodes),
         "offsets.topic.num.partitions": "1",
         "replica.lag.time.max.ms": "3000",
         **properties,
     }
-    options = (*JAVA_OPTIONS, _LOG_REQUESTS) if log_requests else JAVA_OPTIONS
+    options = (*JAVA_OPTIONS, LOG_REQUESTS) if log_requests else JAVA_OPTIONS
     brokers: dict[int, KafkaBroker] = {}
     for node in range(1, nodes + 1):
         own = {**shared, **(of_node or {}).get(node, {}), "node.id": str(node)}

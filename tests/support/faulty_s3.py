@@ -1,9 +1,12 @@
-"""A proxy in front of an S3 endpoint that fails the next requests as it is told, or some of all requests as the weather goes."""
+"""A proxy in front of an S3 endpoint: a store with quirks, one that fails the next requests, or some of all as the weather goes."""
 
+import base64
+import hashlib
 import http.client
 import random
 import socket
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,7 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 _UPSTREAM_TIMEOUT_S = 30.0
 _OF_THE_HOP = frozenset({"connection", "expect", "transfer-encoding", "content-length", "keep-alive"})
-_UNCONDITIONAL = "if-none-match"
+_CONDITION = "if-none-match"
+_METADATA = "x-amz-meta-"
 
 
 class Fault(Enum):
@@ -32,16 +36,55 @@ class Fault(Enum):
     LOSE_ANSWER = auto()  # the store does it; the client's connection ends without an answer
     CUT_DOWNLOAD = auto()  # the client gets half of the body
     DENIED_BY_KEY = auto()  # a delete is answered 200, with an error for its key
-    OVERWRITE = auto()  # If-None-Match is dropped: only for stores that do not check signatures
     LATE = auto()  # the client's connection ends without an answer, and the store does it a while later
 
 
+class Quirk(Enum):
+    """What the store is like, always. The upstream may be any store, where nothing else is said: signatures stay good."""
+
+    OVERWRITES = auto()  # If-None-Match is dropped; the upstream must not check signatures (moto)
+    NO_CONDITIONS = auto()  # If-None-Match is answered 501
+    DROPS_EMPTY_METADATA = auto()  # metadata with an empty value is in no answer, as with Adobe's S3Mock
+    WANTS_CHECKSUM = auto()  # as AWS where the bucket has Object Lock; one that is wrong is refused, too
+    SHORT_NAMES = auto()  # no part of a key is longer than 255 bytes, as with MinIO and versitygw
+
+
+_MOST_NAME_BYTES = 255
+_CHECKSUMS: Mapping[str, Callable[[bytes], bytes]] = {
+    "content-md5": lambda body: hashlib.md5(body, usedforsecurity=False).digest(),
+    "x-amz-checksum-crc32": lambda body: zlib.crc32(body).to_bytes(4),
+    "x-amz-checksum-sha1": lambda body: hashlib.sha1(body, usedforsecurity=False).digest(),
+    "x-amz-checksum-sha256": lambda body: hashlib.sha256(body).digest(),
+}
+_OTHER_CHECKSUMS = frozenset({"x-amz-checksum-crc32c", "x-amz-checksum-crc64nvme", "x-amz-trailer"})  # for the upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that is an error."""
+
+    status: int
+    code: str
+    message: str = "as told"
+
+
+EXPIRED_TOKEN = Refusal(400, "ExpiredToken", "The provided token has expired.")
+UNKNOWN_KEY = Refusal(403, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
+_NO_CONDITIONS = Refusal(501, "NotImplemented", "A header you provided implies functionality that is not implemented")
+_NO_CHECKSUM = Refusal(
+    400,
+    "InvalidRequest",
+    "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object requests with Object Lock parameters",
+)
+_BAD_CHECKSUM = Refusal(400, "BadDigest", "The checksum you specified did not match what we received.")
+_LONG_NAME = Refusal(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
+
 _ANSWERS = {
-    Fault.DENIED: (403, "AccessDenied"),
-    Fault.SLOW_DOWN: (503, "SlowDown"),
-    Fault.INTERNAL_ERROR: (500, "InternalError"),
-    Fault.CONFLICT: (409, "ConditionalRequestConflict"),
-    Fault.DENIED_BY_KEY: (200, "AccessDenied"),
+    Fault.DENIED: Refusal(403, "AccessDenied"),
+    Fault.SLOW_DOWN: Refusal(503, "SlowDown"),
+    Fault.INTERNAL_ERROR: Refusal(500, "InternalError"),
+    Fault.CONFLICT: Refusal(409, "ConditionalRequestConflict"),
+    Fault.DENIED_BY_KEY: Refusal(200, "AccessDenied"),
 }
 
 
@@ -82,10 +125,15 @@ class Weather:
 
 
 class FaultyS3:
-    """Passes everything on until `failing` or `weather` says otherwise. `requests` counts by method what was asked of it."""
+    """Passes everything on, but for its quirks, until `failing` or `weather` says otherwise.
 
-    def __init__(self, upstream: str) -> None:
+    `requests` counts by method what was asked of it; `refused_keys` are access keys that are answered with an error.
+    """
+
+    def __init__(self, upstream: str, *quirks: Quirk) -> None:
         self._upstream = urlsplit(upstream)
+        self._quirks = frozenset(quirks)
+        self.refused_keys: dict[str, Refusal] = {}
         self._lock = threading.Lock()
         self._fault: Fault | None = None
         self._method = ""
@@ -184,10 +232,11 @@ class FaultyS3:
             return
         length = int(client.headers.get("Content-Length", "0"))
         body = client.rfile.read(length)
+        refusal = _ANSWERS[fault] if fault in _ANSWERS else self._refusal(client, body)
         if len(body) < length:  # the client died
             _hang_up(client)
-        elif fault in _ANSWERS:
-            _send_error(client, *_ANSWERS[fault])
+        elif refusal is not None:
+            _send_error(client, refusal)
         elif fault is Fault.HANG:
             hang()
             _hang_up(client)
@@ -202,22 +251,35 @@ class FaultyS3:
         else:
             self._pass_on(client, body, fault)
 
+    def _refusal(self, client: BaseHTTPRequestHandler, body: bytes) -> Refusal | None:
+        """What a store with these quirks answers instead of doing it."""
+        access_key = client.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
+        if access_key in self.refused_keys:
+            return self.refused_keys[access_key]
+        quirks, key = self._quirks, _key_of(client.path)
+        is_put = client.command == "PUT" and key != ""
+        if Quirk.SHORT_NAMES in quirks and any(len(part.encode()) > _MOST_NAME_BYTES for part in key.split("/")):
+            return _LONG_NAME
+        if Quirk.NO_CONDITIONS in quirks and is_put and _CONDITION in client.headers:
+            return _NO_CONDITIONS
+        return _checksum_refusal(client, body) if Quirk.WANTS_CHECKSUM in quirks and is_put else None
+
     def _upload_late(self, client: BaseHTTPRequestHandler, body: bytes) -> None:
         upstream = self._connect()
         with suppress(OSError):  # nobody is left to tell
-            headers = self._headers(client, None) | {"Content-Length": str(len(body))}
+            headers = self._headers(client) | {"Content-Length": str(len(body))}
             upstream.request(client.command, client.path, body=body, headers=headers)
             upstream.getresponse().read()
         upstream.close()
 
-    def _headers(self, client: BaseHTTPRequestHandler, fault: Fault | None) -> dict[str, str]:
-        dropped = _OF_THE_HOP | ({_UNCONDITIONAL} if fault is Fault.OVERWRITE else set())
+    def _headers(self, client: BaseHTTPRequestHandler) -> dict[str, str]:
+        dropped = _OF_THE_HOP | ({_CONDITION} if Quirk.OVERWRITES in self._quirks else set())
         return {name: value for name, value in client.headers.items() if name.lower() not in dropped}
 
     def _upload_half(self, client: BaseHTTPRequestHandler, body: bytes) -> None:
         upstream = self._connect()
         upstream.putrequest(client.command, client.path, skip_host=True, skip_accept_encoding=True)
-        for name, value in self._headers(client, None).items():
+        for name, value in self._headers(client).items():
             upstream.putheader(name, value)
         upstream.putheader("Content-Length", str(len(body)))
         upstream.endheaders(body[: len(body) // 2])
@@ -226,7 +288,7 @@ class FaultyS3:
     def _pass_on(self, client: BaseHTTPRequestHandler, body: bytes, fault: Fault | None) -> None:
         upstream = self._connect()
         try:
-            headers = self._headers(client, fault) | {"Content-Length": str(len(body))}
+            headers = self._headers(client) | {"Content-Length": str(len(body))}
             upstream.request(client.command, client.path, body=body, headers=headers)
             answer = upstream.getresponse()
             content = answer.read()
@@ -237,7 +299,7 @@ class FaultyS3:
             return
         client.send_response(answer.status)
         for name, value in answer.getheaders():
-            if name.lower() not in _OF_THE_HOP:
+            if name.lower() not in _OF_THE_HOP and not self._drops(name, value):
                 client.send_header(name, value)
         # A HEAD tells the length of a body that it does not have.
         client.send_header("Content-Length", answer.getheader("Content-Length") or str(len(content)))
@@ -246,6 +308,10 @@ class FaultyS3:
         if fault is Fault.CUT_DOWNLOAD:
             _hang_up(client)
 
+    def _drops(self, name: str, value: str) -> bool:
+        is_empty_metadata = name.lower().startswith(_METADATA) and not value.strip()
+        return is_empty_metadata and Quirk.DROPS_EMPTY_METADATA in self._quirks
+
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._upstream.hostname, self._upstream.port
         if host is None:
@@ -253,10 +319,22 @@ class FaultyS3:
         return http.client.HTTPConnection(host, port, timeout=_UPSTREAM_TIMEOUT_S)
 
 
-def _send_error(client: BaseHTTPRequestHandler, status: int, code: str) -> None:
-    error = f"<Error><Key>some/key</Key><Code>{code}</Code><Message>as told</Message></Error>"
-    content = (f"<DeleteResult>{error}</DeleteResult>" if status == 200 else error).encode()
-    client.send_response(status)
+def _key_of(path: str) -> str:
+    """The key in a request's path; empty where it names a bucket."""
+    return unquote(urlsplit(path).path).lstrip("/").partition("/")[2]
+
+
+def _checksum_refusal(client: BaseHTTPRequestHandler, body: bytes) -> Refusal | None:
+    told = {name: client.headers[name] for name in _CHECKSUMS if name in client.headers}
+    if any(base64.b64encode(_CHECKSUMS[name](body)).decode() != text for name, text in told.items()):
+        return _BAD_CHECKSUM
+    return None if told or any(name in client.headers for name in _OTHER_CHECKSUMS) else _NO_CHECKSUM
+
+
+def _send_error(client: BaseHTTPRequestHandler, refusal: Refusal) -> None:
+    error = f"<Error><Key>some/key</Key><Code>{refusal.code}</Code><Message>{refusal.message}</Message></Error>"
+    content = (f"<DeleteResult>{error}</DeleteResult>" if refusal.status == 200 else error).encode()
+    client.send_response(refusal.status)
     client.send_header("Content-Type", "application/xml")
     client.send_header("Content-Length", str(len(content)))
     client.end_headers()

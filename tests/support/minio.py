@@ -15,6 +15,8 @@ from typing import Self
 
 import pytest
 
+from archiver.children import start_child
+
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
@@ -121,9 +123,7 @@ class Minio:
         command = [str(self._binary), "server", str(self.drive), "--address", f"127.0.0.1:{self._port}"]
         command += ["--certs-dir", str(self._certificates)] if self._certificates else []
         with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+            self._process = start_child(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
         self._wait_until_ready()
 
     def _wait_until_ready(self) -> None:

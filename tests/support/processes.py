@@ -2,9 +2,22 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+
+def end_of(child: subprocess.Popen[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """What it has told when it ends by itself; one that does not is killed, and all that it has started in its group."""
+    try:
+        out, err = child.communicate(timeout=timeout_s)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        raise
+    return subprocess.CompletedProcess(child.args, child.returncode, out, err)
 
 
 @contextmanager

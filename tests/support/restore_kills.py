@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from archiver.children import start_child
 from tests.support.processes import command_of, folder_of, name_of, parent_of, state_of, ticks_of, tree_of
 from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
 
@@ -86,15 +86,7 @@ class Run:
         self.begun_s = time.monotonic()
         self._said, self._told = folder / f"run-{number}.out", folder / f"run-{number}.err"
         with self._said.open("wb") as said, self._told.open("wb") as told:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=told,
-                cwd=folder,
-                env=dict(environment),
-                start_new_session=True,
-            )
+            self.process = start_child(command, stdout=said, stderr=told, cwd=folder, env=dict(environment))
 
     @property
     def is_over(self) -> bool:

@@ -18,12 +18,14 @@ import archiver.spark.repartition
 import archiver.spark.restore
 import archiver.spark.session
 import archiver.spark.verify
+from archiver.children import start_child
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.feed import PartitionReport
 from archiver.job import RestoreResult, VerifyResult, run_backup, run_restore_job, run_verify
 from archiver.restore_request import RestoreRequest, parse_renames
 from archiver.verify import Level
 from tests.support.brokers import Bucket
+from tests.support.processes import end_of
 
 Task = TypeVar("Task")
 Report = TypeVar("Report")
@@ -98,25 +100,17 @@ class ArchiveSite:
 
     def command(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start the installed command, in a process group of its own, in the folder that has archive.yaml."""
-        return subprocess.Popen(
+        return start_child(
             [str(COMMAND), *arguments],
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
             env=environment_of(self.bucket) | environment,
-            start_new_session=True,
         )
 
     def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
-        process = self.command(*arguments)
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        return end_of(self.command(*arguments), timeout_s)
 
 
 def run_here(_spark: object, tasks: Sequence[Task], run: Callable[[Task], Report], *_: object) -> list[Report]:

@@ -6,12 +6,13 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from archiver.children import start_child
 from archiver.sandbox import free_ports
 from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
@@ -25,21 +26,25 @@ class Instance:
     """One running `archiver backup`. `name` keeps its files apart from those of others in the same folder."""
 
     def __init__(
-        self, site: ArchiveSite, config: Mapping[str, Any], name: str, environment: Mapping[str, str] | None = None
+        self,
+        site: ArchiveSite,
+        config: Mapping[str, Any],
+        name: str,
+        environment: Mapping[str, str] | None = None,
+        *,
+        arguments: Sequence[str] = (),
     ) -> None:
         (self.port,) = free_ports(1)
         self.log_path = site.folder / f"{name}.log"
         self._config = site.folder / f"{name}.yaml"
         self._config.write_text(yaml.safe_dump({**config, "metrics": {"listen": f"127.0.0.1:{self.port}"}}))
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [str(COMMAND), "backup", "-c", str(self._config), "--verbose"],
-                stdin=subprocess.DEVNULL,
+            self.process = start_child(
+                [str(COMMAND), "backup", "-c", str(self._config), "--verbose", *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=site.folder,
                 env={**environment_of(site.bucket), **(environment or {})},
-                start_new_session=True,
             )
 
     @property
@@ -98,9 +103,16 @@ def service_config(site: ArchiveSite, bootstrap: str, *include: str, **backup: o
 
 
 @contextlib.contextmanager
-def running(site: ArchiveSite, config: Mapping[str, Any], name: str = "one", **environment: str) -> Iterator[Instance]:
+def running(
+    site: ArchiveSite,
+    config: Mapping[str, Any],
+    name: str = "one",
+    *,
+    arguments: Sequence[str] = (),
+    **environment: str,
+) -> Iterator[Instance]:
     """One instance, until the end of the block; then it is killed if it still runs."""
-    instance = Instance(site, config, name, environment)
+    instance = Instance(site, config, name, environment, arguments=arguments)
     try:
         yield instance
     except BaseException:

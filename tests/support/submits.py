@@ -14,7 +14,9 @@ from typing import Any
 
 import pyspark
 
+from archiver.children import start_child
 from tests.support.brokers import REPOSITORY
+from tests.support.processes import end_of
 from tests.support.round_trip import ArchiveSite
 
 _PYSPARK = Path(pyspark.__file__).parent
@@ -83,16 +85,15 @@ class Submits:
         properties.write_text("".join(f"{key} {text}\n" for key, text in settings.items() if text is not None))
         properties.chmod(0o600)
         command = [str(self.spark_home / "bin" / "spark-submit"), "--properties-file", str(properties)]
-        return subprocess.run(
+        submitted = start_child(
             [*command, str(entry), *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             cwd=self.site.folder,
             env={name: text for name, text in (self._environment() | environment).items() if text is not None},
-            timeout=_SUBMIT_S,
-            check=False,
         )
+        return end_of(submitted, _SUBMIT_S)
 
     def _environment(self) -> dict[str, str | None]:
         s3 = self.site.bucket.s3

@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from archiver.children import start_child
 from archiver.errors import ArchiverError
-from archiver.sandbox import BROKER_PROPERTIES, WATCHED_EXEC, KafkaBroker, check_java, free_ports
+from archiver.sandbox import BROKER_PROPERTIES, KafkaBroker, check_java, free_ports
 
 KAFKA_28 = "2.8.2"
 # A broker that was upgraded, and whose protocol was left as it was: it gives topics no ids.
@@ -85,11 +86,9 @@ class ZooKeeperBroker(KafkaBroker):
             },
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        command = ["/bin/sh", "-c", WATCHED_EXEC, "sh", *self._java(check_java()), main, str(settings)]
         with (self.data_dir / "zookeeper.log").open("ab") as log:
-            self._zookeeper = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            command = [*self._java(check_java()), main, str(settings)]
+            self._zookeeper = start_child(command, stdout=log, stderr=subprocess.STDOUT)
         deadline_s = time.monotonic() + timeout
         while not self._is_zookeeper_free():
             if self._zookeeper.poll() is not None or time.monotonic() > deadline_s:
@@ -112,12 +111,6 @@ class ZooKeeperBroker(KafkaBroker):
             return
         process.kill()  # it writes its log ahead: nothing that it has answered is lost
         process.wait()
-        if process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.write(b"\n")
-                process.stdin.flush()
-            with suppress(OSError):
-                process.stdin.close()
 
 
 class StartZooKeeperBroker(Protocol):

@@ -134,6 +134,20 @@ def test_a_fact_that_could_be_is_not_believed_against_the_checksum() -> None:
         facts_from_metadata(FACTS.to_metadata() | {"archiver-next": "9999"}, "the/key")
 
 
+@pytest.mark.parametrize("dropped", [["holes"], ["topic-id"], ["holes", "topic-id"]])
+def test_an_empty_fact_that_a_store_has_dropped_is_read_where_the_checksum_agrees(dropped: list[str]) -> None:
+    facts = replace(FACTS, holes=(), topic_id="")
+    metadata = facts.to_metadata()
+    left = {name: text for name, text in metadata.items() if name.removeprefix("archiver-") not in dropped}
+    assert facts_from_metadata(left, "k") == facts
+    without_checksum = {name: text for name, text in left.items() if name != "archiver-facts-sha256"}
+    with pytest.raises(CorruptSegmentError, match=r"k: the fact .* is missing"):
+        facts_from_metadata(without_checksum, "k")
+    of_others = {name: text for name, text in FACTS.to_metadata().items() if name in left}
+    with pytest.raises(CorruptSegmentError, match=r"k: the fact .* is missing"):
+        facts_from_metadata(of_others, "k")
+
+
 def test_a_later_program_may_add_facts_under_the_checksum() -> None:
     lines = sorted(f"{name}: {text}\n" for name, text in (METADATA | {"archiver-new": "y"}).items())
     checksum = hashlib.sha256("".join(lines).encode()).hexdigest()

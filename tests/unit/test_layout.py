@@ -232,6 +232,6 @@ def test_a_number_of_seven_digits_has_no_key(number: int) -> None:
         Layout("p").fact_key("topics/t", number)
 
 
-def test_the_probe_is_no_fact_of_any_stream() -> None:
+def test_the_first_probe_is_no_fact_of_any_stream() -> None:
     layout = Layout("p")
-    assert layout.parse_fact("probe", layout.probe_key) is None
+    assert layout.parse_fact("probe", layout.first_probe_key) is None

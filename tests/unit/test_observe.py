@@ -159,12 +159,16 @@ def test_on_a_terminal_that_cannot_change_a_line_there_are_more_lines(monkeypatc
 
 def test_pace_tells_rate_and_time_left_of_what_was_done_since_it_began() -> None:
     now_s = [100.0]
-    pace = Pace(lambda: now_s[0])
+    pace = Pace("records", lambda: now_s[0])
     assert pace.tell(400, 1000) == "40%"
     now_s[0] += 10
-    assert pace.tell(600, 1000) == "60%, 20/s, 20 s left"
+    assert pace.tell(600, 1000) == "60%, 20 records/s, 20 s left"
     now_s[0] += 90
-    assert pace.tell(600, 100_000) == "0%, 2/s, 13 h 48 min left".replace("2/s, ", "")
+    assert pace.tell(600, 100_000) == "0%, 13 h 48 min left"  # of 2 a second no rate is told
     assert pace.tell(600, 600) == "100%"
-    assert Pace(lambda: 0.0).tell(0, 0) == ""
+    assert Pace("records", lambda: 0.0).tell(0, 0) == ""
+    shares = Pace("", lambda: now_s[0])
+    shares.tell(0, 1000)
+    now_s[0] += 10
+    assert shares.tell(500, 1000) == "50%, 10 s left"
     assert [spell_seconds(one) for one in (0.4, 59.6, 61, 3600)] == ["0 s", "1 min 0 s", "1 min 1 s", "1 h 0 min"]

@@ -233,7 +233,7 @@ def test_offsets_below_the_coverage_are_refused(tmp_path: Path) -> None:
 def test_a_spool_file_that_someone_touched_is_noticed(tmp_path: Path) -> None:
     """Such as a sweeper of temporary directories: blocks appended later would begin a new file."""
     big = [replace(RECORDS[0], value=bytes(BLOCK_BYTES))]
-    for harm, told in (("delete", "No such file"), ("cut", "is not what was written")):
+    for harm, told in (("delete", "was deleted under us"), ("cut", "is not what was written")):
         segment = open_segment(tmp_path)
         segment.append(frame_of(big), 0)
         (file,) = tmp_path.iterdir()
@@ -254,5 +254,5 @@ def test_the_longest_topic_name_has_a_spool_file(tmp_path: Path) -> None:
 
 
 def test_a_spool_that_is_gone_is_temporary_and_named(tmp_path: Path) -> None:
-    with pytest.raises(TemporaryError, match=r"gone: No such file.*backup\.spool\.dir"):
+    with pytest.raises(TemporaryError, match=r"gone: was deleted under us.*backup\.spool\.dir"):
         open_segment(tmp_path / "gone")

@@ -1,11 +1,16 @@
 """Files of the spool are written over, and what was in them never shows."""
 
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from archiver.codec.compression import BlockCodec
-from archiver.errors import UsageError
+from archiver.errors import TemporaryError, UsageError
 from archiver.segment import FinishedSegment, OpenSegment, SegmentLimits
 from archiver.spool import Spool, open_spool
 from tests.support.frames import frame_of
@@ -88,6 +93,66 @@ def test_what_is_kept_is_part_of_what_a_spool_may_take(tmp_path: Path) -> None:
         (kept,) = tmp_path.glob("*/kept-*")
         assert kept.stat().st_size > 2_000_000
     assert not list(tmp_path.iterdir())
+
+
+# A process of another container, which shares the directory and no PIDs with us: ours has none of that number.
+NEIGHBOUR = """
+import os, sys
+from pathlib import Path
+os.getpid = lambda: 2**22 + 1
+from archiver.spool import open_spool
+with open_spool(Path(sys.argv[1]), 80_000_000) as spool:
+    for line in sys.stdin:
+        print(spool.new_file(line.strip()), flush=True)
+"""
+
+
+@contextmanager
+def neighbour(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", NEIGHBOUR, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ask_for_a_file(process: subprocess.Popen[str], name: str) -> Path:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(name, file=process.stdin, flush=True)
+    return Path(process.stdout.readline().strip())
+
+
+def test_files_of_a_live_process_are_kept_and_those_of_a_dead_one_swept(tmp_path: Path) -> None:
+    with neighbour(tmp_path) as process:
+        held = ask_for_a_file(process, "one")
+        assert held.is_file()
+        with open_spool(tmp_path, 80_000_000) as spool:
+            assert held.is_file()
+            assert ask_for_a_file(process, "two").is_file()
+            process.kill()
+            process.wait()
+            with open_spool(tmp_path, 80_000_000):
+                assert not held.parent.exists()
+            assert spool.new_file("three").is_file()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_someone_swept_is_made_again(tmp_path: Path) -> None:
+    directory = tmp_path / "spool"
+    with open_spool(directory, 80_000_000) as spool:
+        for _ in range(2):
+            segment = OpenSegment(SOURCE, 0, UNCOMPRESSED, spool)
+            segment.append(frame_of(some(3, b"a")), 0)
+            shutil.rmtree(directory)
+            with pytest.raises(TemporaryError, match="Kafka still has the records"):
+                segment.finish()
+            one = finished(spool, some(3, b"b"))
+            assert read(content_of(one), one.facts) == some(3, b"b")
+            with open_spool(directory, 80_000_000):  # whoever sweeps now knows the new folder for ours
+                assert one.blocks.is_file()
+    assert not list(directory.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_named() -> None:

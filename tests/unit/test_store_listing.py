@@ -6,7 +6,7 @@ import boto3
 import pytest
 from botocore.parsers import create_parser
 
-from archiver.store import _read_rows
+from archiver.s3_client import read_rows
 
 NAMESPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 ROW = (
@@ -27,7 +27,7 @@ def read(body: str, status: int = 200) -> tuple[dict[str, Any], dict[str, Any]]:
     answer: dict[str, Any] = {"status_code": status, "headers": {}, "body": body.encode()}
     alone = create_parser("rest-xml").parse(dict(answer), shape)
     ours: dict[str, Any] = {}
-    _read_rows(answer, ours)
+    read_rows(answer, ours)
     return alone, create_parser("rest-xml").parse(answer, shape) | ours
 
 
@@ -46,5 +46,5 @@ def test_what_cannot_be_read_is_left_to_botocore(size: str) -> None:
     body = f"<ListBucketResult>{ROW.replace('12', size)}</ListBucketResult>".encode()
     for answer in ({"status_code": 200, "body": body}, {"status_code": 200, "body": body[:50]}, {"status_code": 500}):
         before = dict(answer)
-        _read_rows(answer, ours)
+        read_rows(answer, ours)
         assert (answer, ours) == (before, {})

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import logging
 import re
 import tracemalloc
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,8 @@ from archiver.inspection import MOST_BLOCKS, Inspection, take_apart, take_contro
 from archiver.layout import Layout, OffsetMapKey, SegmentKey
 from archiver.listing import list_beside
 from archiver.printing import inspection_lines
-from archiver.store import ListedObject, probe_put_if_absent
+from archiver.probe import probe_key, probe_store
+from archiver.store import ListedObject
 from archiver.verify import Level, check_content, check_control, check_listing, check_object, control_problem
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -362,7 +364,7 @@ def beside_of(store: MemoryStore) -> list[str]:
     }
     for stream, fact in facts.items():
         store.put_if_absent(LAYOUT.fact_key(stream, 0), encode_fact(fact), {})
-    others = [chosen, LAYOUT.offset_map_key(offset_map), LAYOUT.probe_key]
+    others = [chosen, LAYOUT.offset_map_key(offset_map), probe_key(LAYOUT)]
     for key in others:
         store.put_if_absent(key, b"probe", {})
     return [*(LAYOUT.fact_key(stream, 0) for stream in facts), *others]
@@ -414,25 +416,37 @@ def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     assert problem.endswith("if somebody tidied up, delete the rest of it when no run of that restore needs it")
 
 
-def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_noted(store: MemoryStore) -> None:
-    """As when the newest file is gone, and that was of a restore."""
+def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the newest file is gone, and that was of a restore. It is no note: nobody needs to do anything."""
+    caplog.set_level(logging.INFO, "archiver")
     beside_of(store)
-    (note,) = check_listing(store, LAYOUT).notes
-    assert note.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT)))
     assert not check_listing(store, LAYOUT).notes
+    (said,) = caplog.messages
+    assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
+    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT)))
+    caplog.clear()
+    assert not check_listing(store, LAYOUT).notes
+    assert not caplog.messages
 
 
-def test_objects_that_no_file_of_the_index_has_are_noted(store: MemoryStore, tmp_path: Path) -> None:
-    """As when its newest file is gone."""
+def test_objects_that_no_file_of_the_index_has_are_logged(
+    store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when its newest file is gone. The next backup brings them in."""
+    caplog.set_level(logging.INFO, "archiver")
     content, facts = written(tmp_path, records_from(72), 72)
     key = replace(KEY, base=72)
     etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
     assert etag
-    (note,) = check_listing(store, LAYOUT).notes
-    assert note.startswith("p/control/index/: 1 object is in no file of the index: ")
-    append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag, facts)])
     assert not check_listing(store, LAYOUT).notes
+    (said,) = caplog.messages
+    assert said.startswith("p/control/index/: 1 object is in no file of the index: ")
+    append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag, facts)])
+    caplog.clear()
+    assert not check_listing(store, LAYOUT).notes
+    assert not caplog.messages
 
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,7 +542,7 @@ def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> No
     for partition, offset in branches.items():
         branch = Branch(offset=offset, leader_epoch=4)
         settle_branch(store, LAYOUT, topic="orders", partition=partition, parent=0, branch=branch)
-    probe_put_if_absent(store, LAYOUT)
+    probe_store(store, LAYOUT)
     assert check_control(store, LAYOUT) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]
     assert len(keys) == 7

@@ -44,10 +44,8 @@ BROKEN: Mapping[str, Sequence[Change]] = {
         Change("writer.py", "return self._base if self.holds_records else self.position\n", "return self.position\n"),
     ),
     "overwrite instead of put-if-absent": (
-        Change("store.py", '                    IfNoneMatch="*",\n', ""),
-        Change(
-            "store.py", "    if created is not None or (found", "    if False and (found"
-        ),  # the probe would refuse to run
+        Change("store.py", ', IfNoneMatch="*"', ""),
+        Change("probe.py", "    if overwrites:\n", "    if False:\n"),  # the probe would refuse to run
     ),
     "position from the commit alone": _POSITION_FROM_THE_COMMIT,
 }
@@ -60,11 +58,10 @@ WITHOUT_VIGIL = (Change("job.py", "Vigil(backup.session_timeout_ms / 2000)", "Vi
 def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:
     """Write the changed modules; returns the folder for PYTHONPATH."""
     package = folder / "archiver"
-    _overlay_package(package, _PACKAGE)
     for change in changes:
         target = package / change.module
-        if not target.parent.exists():
-            _overlay_package(target.parent, _PACKAGE / target.parent.relative_to(package))
+        for part in (Path(change.module).parent, *Path(change.module).parent.parents):
+            _overlay_package(package / part, _PACKAGE / part)
         text = (target if target.exists() else _PACKAGE / change.module).read_text()
         if text.count(change.old) != 1:
             raise ValueError(f"{change.module}: {text.count(change.old)} times, and not once: {change.old!r}")
@@ -72,7 +69,7 @@ def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:
     return folder
 
 
-def _overlay_package(package: Path, real: Path) -> None:
-    package.mkdir(parents=True)
+def _overlay_package(folder: Path, real: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     beginning = (real / "__init__.py").read_text()
-    (package / "__init__.py").write_text(f"{beginning}\n__path__.append({str(real)!r})\n")
+    (folder / "__init__.py").write_text(f"{beginning}\n__path__.append({str(real)!r})\n")

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from archiver.children import start_child
 from tests.support.brokers import Bucket
 from tests.support.chaos.group import Cluster, NotReachedError, wait_until
 from tests.support.round_trip import COMMAND, environment_of
@@ -41,14 +42,12 @@ class Member:
         backup = {**config["backup"], "spool": {"dir": str(spool)}}
         path.write_text(yaml.safe_dump({**config, "kafka": kafka, "backup": backup}))
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
+            self._process = start_child(
                 [str(COMMAND), "backup", "--verbose", "-c", str(path)],
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=dict(environment),
-                start_new_session=True,
             )
 
     @property

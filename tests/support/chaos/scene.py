@@ -19,6 +19,7 @@ from tests.support.java_oracle import JavaOracle
 
 SESSION_TIMEOUT_S = 3
 _GROWTH_S = 60.0
+_FAULTS_S = 120.0
 # KIP-848: the session is the broker's to set.
 _GROUP_PROPERTIES = {
     "group.consumer.min.session.timeout.ms": "1000",
@@ -56,6 +57,15 @@ class Scene:
             return self.watched.count() > before
 
         wait_until("the archive grows", has_grown, _GROWTH_S)
+
+    def wait_every_fault(self) -> None:
+        """Until the weather has brought each of its faults, and a transaction was aborted: members and traffic go on meanwhile."""
+
+        def is_enough() -> bool:
+            self.fleet.check()
+            return self.weather.met.keys() == self.weather.chances.keys() and self.traffic.tally.aborted > 0
+
+        wait_until("every kind of fault has happened", is_enough, _FAULTS_S)
 
     def settle_accounts(self) -> Judgement:
         """No more records, no more faults; the members catch up and leave; then what Kafka shows against the archive."""

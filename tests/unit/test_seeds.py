@@ -1,0 +1,63 @@
+"""The seeds of tests/conftest.py, as tests get them: by pytest itself, in processes of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+DRAWING = """
+import os, random, uuid
+from pathlib import Path
+import pytest
+from hypothesis import given, strategies as st
+
+def note(*drawn):
+    Path(os.environ["DRAWN"], uuid.uuid4().hex).write_text(repr(drawn))
+
+@pytest.mark.parametrize("number", range(4))
+def test_ours(seed, number):
+    note("ours", number, seed, random.random())
+
+@given(st.lists(st.integers(), min_size=9))
+def test_by_hypothesis(drawn):
+    note("hypothesis", drawn)
+
+@pytest.mark.seeds(77)
+def test_found(seed):
+    note("found", seed)
+"""
+
+
+def drawn_by(folder: Path, *arguments: str) -> tuple[str, set[str]]:
+    """What the tests have drawn in one run, and the seed that its header tells."""
+    (folder / "test_drawing.py").write_text(DRAWING)
+    drawn = folder / "-".join(["drawn", *arguments])
+    drawn.mkdir()
+    command = [sys.executable, "-m", "pytest", "-c", str(REPOSITORY / "pyproject.toml"), "-p", "tests.conftest"]
+    command += ["-p", "no:cacheprovider", *arguments, str(folder / "test_drawing.py")]
+    environment = {**os.environ, "DRAWN": str(drawn)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = re.search(r"--hypothesis-seed=(\d+)", done.stdout)
+    assert told is not None
+    return told[1], {path.read_text() for path in drawn.iterdir()}
+
+
+@pytest.mark.timeout(120)
+def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path) -> None:
+    seed, drawn = drawn_by(tmp_path)
+    assert len(drawn) > 50
+    assert {f"('found', {seed})", "('found', 77)"} <= drawn
+    others_ran_before = ("-p", "archiver.service")  # and have imported something
+    assert drawn_by(tmp_path, "-n", "2", *others_ran_before) == (seed, drawn)
+
+
+@pytest.mark.timeout(120)
+def test_a_long_run_hunts_with_a_seed_that_it_tells(tmp_path: Path) -> None:
+    seed, drawn = drawn_by(tmp_path, "--long", "-n", "2")
+    assert seed != drawn_by(tmp_path)[0]
+    assert drawn_by(tmp_path, f"--hypothesis-seed={seed}") == (seed, drawn)
