@@ -417,12 +417,12 @@ def query(options: argparse.Namespace) -> int:
 def show_config(options: argparse.Namespace) -> int:
     from archiver.config import load_config
     from archiver.kafka.settings import KafkaSettings
-    from archiver.reference import effective, yaml_lines
+    from archiver.reference import shown_config, yaml_lines
 
     config = load_config(options.config)
     if config.kafka:
         KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    found = dict(effective(config))
+    found = shown_config(config)
     if options.format == "json":
         print_json(found)
     else:

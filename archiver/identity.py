@@ -102,7 +102,7 @@ class Identity:
         if end is not None and await self.kin(place, end, at) in {Kin.OTHER, Kin.SHORTER}:
             return False
         first = await self._pool.call(_first_records, held)
-        return await self.holds(place, first, at.log_start, at.high_watermark) is not False
+        return await self.holds(place, first, at.log_start, at.last_stable) is not False
 
     def _decide(self, topic: str, archived: Sequence[tuple[Place, Archived]]) -> bool:
         """Do what the configuration says where nothing else tells."""
@@ -137,7 +137,7 @@ class Identity:
         raise KafkaTemporaryError(f"{place}: the brokers delete faster than it can be compared with the archive")
 
     async def _kin(self, place: Place, end: Archived, at: PartitionOffsets) -> Kin:
-        below = min(end.next, at.high_watermark)
+        below = min(end.next, at.last_stable)  # behind it nothing is served while a transaction is open
         agrees = await self._agrees(place, end, at.log_start, below)
         if agrees is None and at.high_watermark < end.next:
             return Kin.SHORTER

@@ -28,6 +28,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger, Pace
+from archiver.own_group import own_group
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
 from archiver.probe import probe_store
@@ -121,12 +122,13 @@ def run_service(
             request = await unless_stopped(
                 stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
             )
-            service = Service(request, _group(config), pool)
+            group = await unless_stopped(stop, persist("group", lambda: _own_group(config, request, pool), metrics))
+            service = Service(request, _group(config, group), pool)
             vitals.attend(service)
             with suppress(StoppedError):
                 await service.run(
                     stop,
-                    lambda client: [_tell(service, metrics, notice, Arrival(config, say)), *vitals.watch(client)],
+                    lambda client: [_tell(service, metrics, notice, Arrival(config, group, say)), *vitals.watch(client)],
                 )
             return service.dropped
 
@@ -148,9 +150,16 @@ async def _tell(
         await asyncio.sleep(1.0)
 
 
-def _group(config: ArchiverConfig) -> GroupSettings:
+async def _own_group(config: ArchiverConfig, request: BackupRequest, pool: Workers) -> str:
+    if config.backup.group is not None:
+        return config.backup.group
+    async with KafkaClient(request.kafka) as client:
+        return await own_group(client, request.archive.store, request.archive.layout, pool, config.group)
+
+
+def _group(config: ArchiverConfig, group: str) -> GroupSettings:
     return GroupSettings(
-        group=config.backup.group,
+        group=group,
         protocol=config.backup.group_protocol,
         session_timeout_ms=config.backup.session_timeout_ms,
         refresh_ms=config.topics.refresh_ms,

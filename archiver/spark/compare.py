@@ -17,10 +17,11 @@ from archiver.inventory import EMPTY, Reading
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group import Hint, base_in
-from archiver.kafka.group_positions import positions_of
+from archiver.kafka.group_positions import Positions, positions_of
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
+from archiver.own_group import FORMER_GROUP, count_commits
 from archiver.spark.stores import store_of
 from archiver.spark.tasks import Findings, run_on_spark
 from archiver.spelling import spell_count
@@ -58,7 +59,7 @@ async def plan_compare(
 
     What the backup's group has committed must be archived. `asked_for` None: all topics are.
     """
-    storage, topics, group = config.storage, config.topics, config.backup.group
+    storage, topics = config.storage, config.topics
     wanted = asked_for or (lambda _: True)
     store, prefix = store_of(storage)
     archived = {topic.topic: topic for topic in archive}
@@ -75,7 +76,7 @@ async def plan_compare(
         there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
         offsets, refused = await client.offsets_known(partitions)
-        committed, untold = await _committed(client, group)
+        group, committed, untold = await _committed(client, config)
     problems = [
         f"{name}: is included, and nobody archives it"
         for name in topics.select(filter(wanted, cluster))
@@ -115,17 +116,31 @@ async def plan_compare(
     return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
 
 
-async def _committed(client: KafkaClient, group: str) -> tuple[dict[TopicPartition, Hint], list[str]]:
-    """Return what the backup's group has committed where it names an object, or why that is not known."""
+async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
+    """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
+    group = config.group
     try:
         positions = await positions_of(client, group)
+        if not positions and config.backup.group is None:
+            group, positions = await _of_former_group(client, config.storage, group)
     except (KafkaError, KafkaTemporaryError) as error:
-        return {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
+        return group, {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
     hints = {
         (topic, number): Hint(topic=topic, partition=number, offset=found.offset, base=base_in(found.metadata))
         for (topic, number), found in positions.items()
     }
-    return {which: hint for which, hint in hints.items() if hint.base is not None}, []
+    return group, {which: hint for which, hint in hints.items() if hint.base is not None}, []
+
+
+async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str) -> tuple[str, Positions]:
+    """Return the group that all archives had once, and its commits, if some of them name objects of this archive."""
+    try:
+        positions = await positions_of(client, FORMER_GROUP)
+    except KafkaError:
+        return group, {}
+    store, prefix = store_of(storage)
+    ours, _ = count_commits(store, Layout(prefix), positions)
+    return (FORMER_GROUP, positions) if ours else (group, {})
 
 
 def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:

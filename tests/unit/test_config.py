@@ -1,6 +1,7 @@
 """archive.yaml: spelling, units, the environment, and messages that name key and line."""
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -319,6 +320,33 @@ def test_topics_are_selected(include: list[str], exclude: list[str], selected: l
     names = ["payments.eu", "orders-dlq", "orders", "__consumer_offsets", "__transaction_state"]
     topics = TopicsConfig.model_validate({"include": include, "exclude": exclude})
     assert topics.select(names) == tuple(selected)
+
+
+def group_of(url: str, endpoint: str | None = None) -> str:
+    return ArchiverConfig(storage=StorageConfig(url=url, endpoint=endpoint)).group
+
+
+def test_each_archive_has_a_group_of_its_own() -> None:
+    places = [
+        ("s3://bucket/a/b", None),
+        ("s3://bucket/a-b", None),
+        ("s3://bucket/a", None),
+        ("s3://bucket", None),
+        ("s3://bucket/a/b", "http://one:9000"),
+        ("s3://bucket/a/b", "http://two:9000"),
+        ("s3://bucket/" + "x" * 900, None),
+        ("s3://bucket/" + "x" * 901, None),
+        ("s3://bucket/\u00e4\u00f6", None),
+        ("s3://bucket/\u00e4\u00fc", None),
+    ]
+    groups = [group_of(*place) for place in places]
+    assert len(set(groups)) == len(places)
+    assert [group for group in groups if not re.fullmatch(r"archiver-bucket[A-Za-z0-9._-]{0,150}", group)] == []
+    assert group_of("s3://bucket/a/b/", "http://one:9000/") == groups[4]
+    # Instances of two versions must not be two groups.
+    assert group_of("s3://my-bucket/kafka") == "archiver-my-bucket-kafka-ef79aeda"
+    named = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "backup": {"group": "archiver"}})
+    assert named.group == "archiver"
 
 
 @pytest.mark.parametrize(
