@@ -128,7 +128,10 @@ def run_service(
             with suppress(StoppedError):
                 await service.run(
                     stop,
-                    lambda client: [_tell(service, metrics, notice, Arrival(config, group, say)), *vitals.watch(client)],
+                    lambda client: [
+                        _tell(service, metrics, notice, Arrival(config, group, say)),
+                        *vitals.watch(client),
+                    ],
                 )
             return service.dropped
 
