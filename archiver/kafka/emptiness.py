@@ -1,4 +1,4 @@
-"""Whether a log is empty behind an offset: by what its leader proves. An answer without records is no fact (decision 20)."""
+"""Whether a log is empty behind an offset: by what its leader proves. An answer without records is no fact (decision 24)."""
 
 from dataclasses import dataclass
 
