@@ -171,6 +171,7 @@ class Fetching:
                 elif feed.replica is not None and key in ends:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
             self.look_for_leaders()
+            self.stir()
 
     def _follow(self, feed: Feed, replica: int) -> None:
         feed.replica = replica
@@ -305,6 +306,7 @@ class Fetching:
             else:
                 self._fail(feed, as_ours(error, feed.source))
         self.look_for_leaders()
+        self.stir()
 
     def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
         feed.hear(answer, self._clock())
@@ -331,6 +333,7 @@ class Fetching:
         if feed.alone_ms:
             feed.alone_ms = 0
             self.look_for_leaders()  # its broker may have no other fetcher
+            self.stir()
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
         position = feed.fetch_offset
