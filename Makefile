@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test test-long docs demo bench bench-quick
+.PHONY: help setup check test test-long test-worlds docs demo bench bench-quick
 
 BIN := .venv/bin
 # Most tests wait, for brokers and for time: three at once keep two cores busy. Whole files, which share what they start.
@@ -29,9 +29,14 @@ test-long: export PYTHONHASHSEED ?= $(shell od -An -N2 -tu2 /dev/urandom | tr -d
 test-long: .venv/.set-up-test ## the full counts too, with seeds that are drawn
 	$(BIN)/pytest --long $(ARGS)
 
+test-worlds: .venv/.set-up-test ## the full cycle on each broker and store of tests/worlds/table.py; fetches them; writes their table
+	$(BIN)/pytest tests/worlds --worlds $(ARGS)
+	$(BIN)/python -m tests.worlds.figures
+
 docs: .venv/.set-up-test ## the generated pages, written anew
 	$(BIN)/python -c 'from pathlib import Path; from archiver.metrics import metrics_page; Path("docs/metrics.md").write_text(metrics_page(), encoding="utf-8")'
 	$(BIN)/archiver config reference > docs/configuration.md
+	$(BIN)/python -m tests.worlds.figures
 
 demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
 	$(BIN)/archiver demo $(ARGS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from archiver import __version__, commands
+from archiver import __version__, commands, topics_command
 from archiver.errors import ArchiverError, UsageError
 from archiver.output import complain, write
 
@@ -60,6 +60,10 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --until-end: a line for each partition that changed, not each topic",
     )
+
+    topics = _command(group, "topics", topics_command.run, topics_command.SUMMARY)
+    _add_config(topics)
+    _add_format(topics)
 
     ls = _command(group, "ls", commands.ls, "what the archive holds")
     _add_archive(ls)

@@ -17,9 +17,14 @@ class Arrival:
     """Says what changes, once. `look` is called every second or so."""
 
     def __init__(
-        self, config: ArchiverConfig, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        config: ArchiverConfig,
+        group: str,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
+        self._group = group
         self._say = say
         self._clock = clock
         self._has_joined = self._is_let_in = False
@@ -51,7 +56,7 @@ class Arrival:
     def _joined(self, partitions: Collection[TopicPartition]) -> str:
         topics = {topic for topic, _ in partitions}
         what = f"{spell_count(len(partitions), 'partition')} of {spell_count(len(topics), 'topic')}"
-        return f"archiving {what} into {self._config.storage.url}, as a member of group {self._config.backup.group}"
+        return f"archiving {what} into {self._config.storage.url}, as a member of group {self._group}"
 
     def _waiting(self) -> str:
         backup = self._config.backup
@@ -59,9 +64,9 @@ class Arrival:
         if self._has_brokers_timeout:
             longest = "the session timeout of the brokers"
         return (
-            f"group {backup.group} has no partition for this instance yet; one that ended without leaving the group holds its"
+            f"group {self._group} has no partition for this instance yet; one that ended without leaving the group holds its"
             f" partitions for up to {longest}"
         )
 
     def _left_out(self) -> str:
-        return f"group {self._config.backup.group} has let this instance in; other instances have all partitions"
+        return f"group {self._group} has let this instance in; other instances have all partitions"

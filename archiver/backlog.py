@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from archiver.codec.batch import first_timestamp_ms
+from archiver.errors import KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.fetch import FetchTarget, fetch
@@ -37,16 +39,17 @@ async def find_backlogs(client: KafkaClient, positions: Mapping[TopicPartition, 
             target = FetchTarget(topic=topic, topic_id=described[topic].topic_id, partition=partition, offset=position)
             waiting[leader].append(target)
     for leader, targets in waiting.items():
-        answers = await fetch(
-            client,
-            leader,
-            targets,
-            max_bytes=_AN_ANSWER_BYTES,
-            partition_bytes=_A_HEADER_BYTES,
-            max_wait_ms=0,
-            min_bytes=0,
-        )
-        for answer in answers:
-            which = answer.topic, answer.partition
-            found[which] = replace(found[which], oldest_ms=first_timestamp_ms(answer.records))
+        with suppress(KafkaTemporaryError):
+            answers = await fetch(
+                client,
+                leader,
+                targets,
+                max_bytes=_AN_ANSWER_BYTES,
+                partition_bytes=_A_HEADER_BYTES,
+                max_wait_ms=0,
+                min_bytes=0,
+            )
+            for answer in answers:
+                which = answer.topic, answer.partition
+                found[which] = replace(found[which], oldest_ms=first_timestamp_ms(answer.records))
     return found

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.control import TopicFact
+from archiver.cluster_topics import look_at_topics, tell_unmatched
+from archiver.config import TopicsConfig, Unproven
+from archiver.control import TopicFact, topics_known
 from archiver.errors import (
     ArchiverError,
     CutBackError,
@@ -44,13 +46,15 @@ class BackupRequest:
     """What to archive, from where, to where."""
 
     kafka: KafkaSettings
-    select_topics: Callable[[Iterable[str]], Sequence[str]]
+    topics: TopicsConfig
+    place_of_include: Callable[[int], str]
     archive: Archive
     positions: PositionPolicy
     memory_bytes: int
     spool_bytes: int
     rate_bytes: int = 0
     start: Start = EARLIEST
+    unproven: Unproven = Unproven.REFUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +87,16 @@ async def back_up_until_end(
 ) -> BackupReport:
     """Archive every partition of the selected topics up to its last stable offset of now.
 
-    One failure does not stop the rest; it stands in the report. `notice` is called now and then.
+    One failure does not stop the rest; it stands in the report, and so does a stop that came when work had begun. `notice` is
+    called now and then.
     """
     with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
         async with KafkaClient(request.kafka) as client:
             cluster_id = await client.cluster_id()
-            opener = Opener(client, archive=request.archive, pool=openers, cluster_id=cluster_id, start=request.start)
+            opener = opener_of(request, client, openers, cluster_id)
             await unless_stopped(stop, opener.take_possession())
-            keeper = keeper_of(request, client, pool, cluster_id)
-            topics = await _selected(client, request, keeper)
-            problems: list[ArchiverError] = []
+            keeper = keeper_of(request, client, openers, cluster_id)
+            topics, problems = await _selected(client, request, keeper, openers)
             if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
                 try:
                     await unless_stopped(stop, keeper.take_snapshot())
@@ -100,8 +104,24 @@ async def back_up_until_end(
                     problems.append(error)
             run = _Run(client, opener, request, pool)
             await unless_stopped(stop, run.open(topics))
-            async with indexer_of(request).attend(stop):
-                return BackupReport(partitions=await run.until_end(stop, notice, attend), problems=problems)
+            try:
+                async with indexer_of(request).attend(stop):
+                    await run.until_end(stop, notice, attend)
+            except StoppedError as error:
+                problems.append(error)
+            return BackupReport(partitions=run.reports(), problems=problems)
+
+
+def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
+    """Who opens partitions for this backup."""
+    return Opener(
+        client,
+        archive=request.archive,
+        pool=pool,
+        cluster_id=cluster_id,
+        start=request.start,
+        unproven=request.unproven,
+    )
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
@@ -142,14 +162,24 @@ def pump_of(
     )
 
 
-async def _selected(client: KafkaClient, request: BackupRequest, keeper: PositionKeeper) -> list[TopicDescription]:
-    described = await client.describe_topics(None)
-    names = set(request.select_topics(described))
-    if not names:
-        raise UsageError(f"no topic of the cluster's {len(described)} matches topics.include; nothing to archive")
-    if await keeper.look(described):
+async def _selected(
+    client: KafkaClient, request: BackupRequest, keeper: PositionKeeper, pool: Workers
+) -> tuple[list[TopicDescription], list[ArchiverError]]:
+    """Return the topics to archive, and why others that are included cannot be."""
+    archive, topics = request.archive, request.topics
+    known = await pool.call(topics_known, archive.store, archive.layout)
+    seen = await look_at_topics(client, topics, topics.select(known))
+    unmatched = list(tell_unmatched(topics, seen.unmatched(topics), request.place_of_include))
+    names = set(topics.select(seen.found))
+    refused: list[ArchiverError] = [seen.refused[name] for name in topics.select(seen.refused)]
+    if not names and not refused:
+        nothing = f"no topic of the cluster's {len(seen.found)} matches topics.include; nothing to archive"
+        raise UsageError("\n".join([*unmatched, nothing]))
+    for line in unmatched:
+        log.warning("%s", line)
+    if await keeper.look(seen.found):
         names.add(OFFSETS_TOPIC)
-    return [described[name] for name in sorted(names)]
+    return [seen.found[name] for name in sorted(names)], refused
 
 
 class _Run:
@@ -161,6 +191,7 @@ class _Run:
         self._request = request
         self._pool = pool
         self._opened: list[Feed] = []
+        self._running: dict[TopicPartition, Feed] = {}
         self._reports: dict[TopicPartition, PartitionReport] = {}
 
     # --- begin
@@ -229,6 +260,7 @@ class _Run:
             written=Written(),
             open_transactions=(),
             error=error,
+            dropped_records=0,
         )
 
     async def _name_open_transactions(self, feed: Feed, last_stable: int) -> None:
@@ -249,7 +281,11 @@ class _Run:
 
     # --- go on
 
-    async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> list[PartitionReport]:
+    def reports(self) -> list[PartitionReport]:
+        return [self._reports[key] for key in sorted(self._reports)]
+
+    async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> None:
+        """Work until all have ended. Raises StoppedError when the event comes before; each has a report then, too."""
         async with pump_of(self._request, self._client, self._pool) as pump:
             beside = [self._tell(pump, notice), *attend(self._client, pump.feeds)]
             tasks = [asyncio.create_task(one) for one in beside]
@@ -258,27 +294,28 @@ class _Run:
             except StoppedError:
                 # Flush what is held; what is not durable in time is dropped, because the archive is the checkpoint.
                 await pump.close(list(pump.feeds.values()), STOP_S)
+                left = [*self._opened, *self._running.values()]
+                self._reports |= {feed.key: feed.report() for feed in left}
                 raise
             finally:
                 for task in tasks:
                     task.cancel()
-                notice(list(self._reports.values()))
-        return [self._reports[key] for key in sorted(self._reports)]
+                notice(self.reports())
 
     async def _run_all(self, pump: Pump) -> None:
-        running = 0
-        while self._opened or running:
+        while self._opened or self._running:
             while self._opened:
-                pump.add(self._opened.pop())
-                running += 1
+                feed = self._opened.pop()
+                self._running[feed.key] = feed
+                pump.add(feed)
             await self._settle_end(await pump.next_ended())
-            running -= 1
 
     async def _settle_end(self, feed: Feed) -> None:
         if isinstance(feed.error, CutBackError):
             await self._branch_off(feed)
         else:
             self._reports[feed.key] = feed.report()
+        del self._running[feed.key]
 
     async def _tell(self, pump: Pump, notice: Notice) -> None:
         while True:

@@ -97,6 +97,7 @@ def _summary(report: BackupReport) -> dict[str, Any]:
         "segments": sum(one.segments for one in written),
         "holes": sum(len(one.holes) for one in written),
         "open_transactions": sum(len(one.open_transactions) for one in reports),
+        "dropped_records": sum(one.dropped_records for one in reports),
         "errors": [str(error) for error in report.errors],
     }
 
@@ -119,5 +120,6 @@ def _partition_row(report: PartitionReport) -> dict[str, Any]:
             {"producer_id": one.producer_id, "transactional_id": one.transactional_id, "start_offset": one.start_offset}
             for one in report.open_transactions
         ],
+        "dropped_records": report.dropped_records,
         "error": None if report.error is None else str(report.error),
     }

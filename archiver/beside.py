@@ -1,5 +1,6 @@
 """What lies beside the records: how much of it there is, and what of it is gone."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from archiver.layout import Layout
 from archiver.reader import ObjectPart
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
+
+log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
 _MANY_IN_A_ROW = 10  # facts that are gone: told in one line
@@ -89,9 +92,10 @@ def lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[
             )
     unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items() if root)
     if unknown and index.files and not index.lost_files and not index.unreadable:
-        notes.append(
-            f"{layout.index_prefix}: {spell_count(unknown, 'object beside the records is', 'objects beside the records are')}"
-            " in no file of the index: put since a backup wrote the last one, or its newest file is gone"
+        log.info(  # nobody needs to do anything: the next backup counts them
+            "%s: %s in no file of the index: put since a backup wrote the last one, or its newest file is gone",
+            layout.index_prefix,
+            spell_count(unknown, "object beside the records is", "objects beside the records are"),
         )
     return problems, notes
 

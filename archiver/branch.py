@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from archiver.control import Branch, Stretch
 from archiver.errors import NotWholeError
-from archiver.facts import facts_from_metadata
+from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.kafka.calls import EpochEnd, OffsetForLeaderEpochCall
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import broker_error
@@ -17,12 +17,14 @@ from archiver.store import ObjectStore
 from archiver.workers import Workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Archived:
-    """That the archive holds the log up to `next`, and that its last batch is of this epoch; -1: not known."""
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """An object, which holds the log up to `next`: there another life goes on, or the object ends."""
 
+    key: str
+    size: int
+    facts: SegmentFacts
     next: int
-    leader_epoch: int
 
 
 async def find_branch(
@@ -43,9 +45,9 @@ async def find_branch(
     """
     our_end = 0
     highest_known: int | None = None  # of the epochs that we have asked about or below
-    async for archived in _newest_first(pool, store, layout, topic, partition, lineage):
+    async for archived in newest_first(pool, store, layout, topic, partition, lineage):
         our_end = max(our_end, archived.next)
-        epoch = archived.leader_epoch
+        epoch = archived.facts.leader_epoch
         if epoch < 0 or (highest_known is not None and epoch > highest_known):
             continue
         answer = await end_of_epoch(client, topic, partition, epoch)
@@ -63,20 +65,17 @@ def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch
     return branch if branch.offset >= lowest else Branch(offset=lowest)
 
 
-async def _newest_first(
+async def newest_first(
     pool: Workers, store: ObjectStore, layout: Layout, topic: str, partition: int, lineage: Sequence[Stretch]
-) -> AsyncIterator[_Archived]:
+) -> AsyncIterator[Archived]:
     """Walk back through the segments of a partition, one HEAD at a time. Damaged ones tell nothing and are passed over."""
     for stretch in reversed(lineage):
         until = stretch.until_offset
         for key in await pool.call(_keys_newest_first, store, layout, topic, partition, stretch):
-            archived = await pool.call(_look_at, store, key)
-            if archived is not None:
-                yield (
-                    archived
-                    if until is None or archived.next <= until
-                    else _Archived(next=until, leader_epoch=archived.leader_epoch)
-                )
+            found = await pool.call(_look_at, store, key)
+            if found is not None:
+                size, facts = found
+                yield Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
 
 
 def _keys_newest_first(store: ObjectStore, layout: Layout, topic: str, partition: int, stretch: Stretch) -> list[str]:
@@ -89,13 +88,15 @@ def _keys_newest_first(store: ObjectStore, layout: Layout, topic: str, partition
     return [key for _, key in sorted(found, reverse=True)]
 
 
-def _look_at(store: ObjectStore, key: str) -> _Archived | None:
+def _look_at(store: ObjectStore, key: str) -> tuple[int, SegmentFacts] | None:
     info = store.head(key)
+    if info is None:
+        return None
     try:
-        facts = None if info is None else facts_from_metadata(info.metadata, key)
+        facts = facts_from_metadata(info.metadata, key)
     except NotWholeError:
         return None
-    return None if facts is None else _Archived(next=facts.next, leader_epoch=facts.leader_epoch)
+    return None if facts is None else (info.size, facts)
 
 
 async def end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: int) -> EpochEnd:

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from archiver.archived import ArchivedTopic
 from archiver.control import (
-    TOPICS,
     Stretch,
     TopicFact,
     list_topics_known,
     read_topic_history,
     read_topics_known,
     shape_in,
+    topics_known,
 )
 from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import Inventory, PartitionInventory, read_inventory
@@ -57,9 +57,7 @@ def _newest_facts(
 def topic_names(store: ObjectStore, layout: Layout) -> set[str]:
     """List the topics by name alone: two listings of directories, however many objects are in them."""
     parsed = (layout.parse_topic_directory(name) for name in store.list_directories(layout.topics_prefix))
-    return {found[0] for found in parsed if found is not None} | set(
-        store.list_directories(layout.control_prefix(TOPICS))
-    )
+    return {found[0] for found in parsed if found is not None} | topics_known(store, layout)
 
 
 def find_topic(
@@ -108,7 +106,7 @@ def _join_lives(
     inventory: Inventory, topic: str, life: int, fact: TopicFact | None
 ) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
     """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""
-    family = {life} if fact is None else {one.life for one in fact.lives if one.topic_id == fact.current.topic_id}
+    family = {life} if fact is None else {one.life for one in fact.lives if fact.root(one.life) == fact.root(life)}
     partitions: dict[int, PartitionInventory] = {}
     damaged: dict[int, Sequence[str]] = {}
     for number in sorted(inventory.numbers_of(topic, family)):

@@ -57,9 +57,17 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
         progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
 
     with closing(progress):
-        records = run_service(config, notice, progress.say)
-    print_line(f"{spell_count(records, 'record')} archived; what was held is durable, the rest is in Kafka")
-    return 0
+        result = run_service(config, notice, progress.say)
+    dropped = sum(error.records for error in result.dropped)
+    if options.format == "json":
+        problems = [str(error) for error in result.dropped]
+        print_json({"records": result.records, "dropped_records": dropped, "problems": problems})
+    else:
+        held = f"{spell_count(dropped, 'record')} that were held are dropped" if dropped else "what was held is durable"
+        print_line(f"{spell_count(result.records, 'record')} archived; {held}, the rest is in Kafka")
+    for error in result.dropped:
+        complain(error)
+    return max((error.exit_code for error in result.dropped), default=0)
 
 
 def _back_up_until_end(options: argparse.Namespace) -> int:
@@ -409,12 +417,12 @@ def query(options: argparse.Namespace) -> int:
 def show_config(options: argparse.Namespace) -> int:
     from archiver.config import load_config
     from archiver.kafka.settings import KafkaSettings
-    from archiver.reference import effective, yaml_lines
+    from archiver.reference import shown_config, yaml_lines
 
     config = load_config(options.config)
     if config.kafka:
         KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    found = dict(effective(config))
+    found = shown_config(config)
     if options.format == "json":
         print_json(found)
     else:

@@ -1,5 +1,6 @@
 """The one typed configuration, validated once; the only reader of the environment."""
 
+import hashlib
 import os
 import re
 import ssl
@@ -30,6 +31,7 @@ from archiver.keyfile import Key, KeyFile
 from archiver.mask import without_user
 
 MEBIBYTE: Final = 1024 * 1024
+_LEGIBLE_CHARACTERS: Final = 100  # of an archive's address, in the name of its group
 DEFAULT_FILE: Final = Path("archive.yaml")
 FILE_VARIABLE: Final = "ARCHIVER_CONFIG"
 EDITION_VARIABLE: Final = "ARCHIVER_EDITION"
@@ -240,6 +242,14 @@ class StorageConfig(Section):
         return self
 
 
+class Unproven(StrEnum):
+    """What becomes of a topic of which nothing tells whether it was created again."""
+
+    REFUSE = "refuse"
+    GO_ON = "go-on"
+    NEW_LIFE = "new-life"
+
+
 class TopicsConfig(Section):
     """Which topics."""
 
@@ -250,18 +260,32 @@ class TopicsConfig(Section):
     refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
         default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
     )
+    unproven: Unproven = Field(
+        default=Unproven.REFUSE,
+        description="of brokers without topic ids: what becomes of a topic whose log no longer has any archived record, so that"
+        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another one)",
+    )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
         """The included names, sorted. Names that begin with `__` are included only where spelled out."""
-        return tuple(sorted(name for name in set(names) if self._included(name) and not self._excluded(name)))
+        return tuple(name for name in sorted(set(names)) if self.including(name) and not self.excluding(name))
 
-    def _included(self, name: str) -> bool:
-        if name.startswith("__"):
-            return name in self.include
-        return any(re.fullmatch(pattern, name) for pattern in self.include)
+    def including(self, name: str) -> list[int]:
+        """The entries of `include` that a name matches, by their numbers."""
+        return [number for number, pattern in enumerate(self.include) if _takes(pattern, name)]
 
-    def _excluded(self, name: str) -> bool:
-        return any(re.fullmatch(pattern, name) for pattern in self.exclude)
+    def excluding(self, name: str) -> list[int]:
+        """The same of `exclude`."""
+        return [number for number, pattern in enumerate(self.exclude) if re.fullmatch(pattern, name)]
+
+    def unmatched(self, names: Iterable[str]) -> list[int]:
+        """The entries of `include` that match none of these names."""
+        known = list(names)
+        return [at for at, pattern in enumerate(self.include) if not any(_takes(pattern, name) for name in known)]
+
+
+def _takes(pattern: str, name: str) -> bool:
+    return pattern == name if name.startswith("__") else re.fullmatch(pattern, name) is not None
 
 
 class SegmentConfig(Section):
@@ -311,8 +335,10 @@ class GroupPositions(StrEnum):
 class BackupConfig(Section):
     """How topics become segments."""
 
-    group: Text = Field(
-        default="archiver", description="consumer group of all instances that share this archive's work"
+    group: Text | None = Field(
+        default=None,
+        description="consumer group of all instances that share this archive's work; absent: one of its own, made of storage.url"
+        " and storage.endpoint (`archiver config show` tells it)",
     )
     group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
     session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
@@ -335,7 +361,9 @@ class BackupConfig(Section):
         default=None, validation_alias="codec.level", description="zstandard 1 to 22, deflate 1 to 9; absent: 1 and 6"
     )
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
-        default=256 * MEBIBYTE, validation_alias="memory", description="for fetched and decompressed records"
+        default=256 * MEBIBYTE,
+        validation_alias="memory",
+        description="for records that are asked for, fetched and decompressed",
     )
     spool: SpoolConfig = SpoolConfig()
 
@@ -392,6 +420,24 @@ class ArchiverConfig(WithKafka):
     topics: TopicsConfig = TopicsConfig()
     backup: BackupConfig = BackupConfig()
     metrics: MetricsConfig = MetricsConfig()
+
+    @property
+    def group(self) -> str:
+        """The consumer group of this archive's backups: its address, where nothing else is said. No two archives have one."""
+        if self.backup.group is not None:
+            return self.backup.group
+        address = self.storage.url.removeprefix("s3://")
+        legible = re.sub(r"[^A-Za-z0-9._-]+", "-", address)[:_LEGIBLE_CHARACTERS]
+        digest = hashlib.sha256(f"{(self.storage.endpoint or '').rstrip('/')} {address}".encode()).hexdigest()
+        return f"archiver-{legible}-{digest[:8]}"
+
+    def place_of_include(self, number: int) -> str:
+        """Tell for messages where an entry of `topics.include` stands."""
+        return self._place_of(f"topics.include[{number}]")
+
+    def place_of_exclude(self, number: int) -> str:
+        """The same of `topics.exclude`."""
+        return self._place_of(f"topics.exclude[{number}]")
 
 
 class TargetConfig(WithKafka):

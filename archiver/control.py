@@ -7,7 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError, StrangerError, TemporaryError
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    FormatTooNewError,
+    NotWholeError,
+    StrangerError,
+    TemporaryError,
+)
 from archiver.layout import Layout
 from archiver.store import ObjectStore
 
@@ -211,19 +218,36 @@ class TopicFact:
         if not self.lives or [life.life for life in self.lives] != list(range(len(self.lives))):
             raise ValueError(f"the lives of {self.topic} are not numbered from 0: {[life.life for life in self.lives]}")
         for life in self.lives:
+            if life.parent is not None and not 0 <= life.parent < life.life:
+                raise ValueError(f"life {life.life} of {self.topic} has parent {life.parent}")
+            if life.parent is not None and self.lives[life.parent].topic_id != life.topic_id:
+                raise ValueError(f"life {life.life} of {self.topic} is of another topic id than its parent")
             for partition in life.branches:
-                before = self._holder(life.topic_id, partition, life.life)
+                before = self._holder(self.root(life.life), partition, life.life)
                 if before is None or before.life != life.parent:
                     raise ValueError(f"life {life.life} of {self.topic}-{partition} is no branch of life {life.parent}")
 
     @property
     def current(self) -> Life:
-        """The newest life; some partitions may still live in an earlier one of the same topic id."""
+        """The newest life; some partitions may still live in an earlier one of the same root."""
         return self.lives[-1]
 
+    def root(self, life: int) -> int:
+        """Return the life without a parent that a life goes back to: the lives of one root are of one topic.
+
+        Topic ids do not tell that: all topics of brokers without ids have the same one, none.
+        """
+        while (parent := self.lives[life].parent) is not None:
+            life = parent
+        return life
+
     def life_of_partition(self, topic_id: str, partition: int) -> Life:
-        """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known."""
-        found = self._holder(topic_id, partition, len(self.lives))
+        """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known.
+
+        Without a topic id it is the topic that was settled last.
+        """
+        named = [life.life for life in self.lives if topic_id in {"", life.topic_id}]
+        found = self._holder(self.root(named[-1]), partition, len(self.lives)) if named else None
         if found is None:
             raise KeyError(topic_id)
         return found
@@ -232,7 +256,7 @@ class TopicFact:
         """Tell which life holds which offsets of a partition, as seen when `life` was the newest; root first."""
         stretches: list[Stretch] = []
         until: int | None = None
-        holder = self._holder(self.lives[life].topic_id, partition, life + 1)
+        holder = self._holder(self.root(life), partition, life + 1)
         while holder is not None:
             branch = holder.branches.get(partition)
             start = 0 if branch is None else branch.offset
@@ -242,10 +266,10 @@ class TopicFact:
             holder = None if holder.parent is None else self.lives[holder.parent]
         return stretches[::-1]
 
-    def _holder(self, topic_id: str, partition: int, below: int) -> Life | None:
-        """Return the newest life of a topic id, below a number, that holds a partition."""
+    def _holder(self, root: int, partition: int, below: int) -> Life | None:
+        """Return the newest life of a root, below a number, that holds a partition."""
         earlier = reversed(self.lives[:below])
-        return next((life for life in earlier if life.topic_id == topic_id and life.holds(partition)), None)
+        return next((life for life in earlier if life.holds(partition) and self.root(life.life) == root), None)
 
     def to_fact(self) -> Fact:
         return {
@@ -324,6 +348,11 @@ def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
     return next((fact for fact in reversed(history) if fact.current.life == life), None)
 
 
+def topics_known(store: ObjectStore, layout: Layout) -> frozenset[str]:
+    """Return the topics that were archived, or were to be: by their names alone."""
+    return frozenset(store.list_directories(layout.control_prefix(TOPICS)))
+
+
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
     """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
     return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(store, layout).items()}
@@ -374,6 +403,22 @@ def _topic_fact(fact: Fact, topic: str, where: str) -> TopicFact:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Whether the topic that a cluster has now is the one of a root, as its records tell where ids do not."""
+
+    root: int
+    is_same: bool
+
+
+class UnprovenError(ArchiverError):
+    """No topic id tells whether a topic is still the one that is `known`: its records must be asked, for a Judged."""
+
+    def __init__(self, known: TopicFact) -> None:
+        super().__init__(f"{known.topic}: no topic id tells whether it is still the topic that was archived")
+        self.known = known
+
+
 def settle_topic(
     store: ObjectStore,
     layout: Layout,
@@ -383,76 +428,92 @@ def settle_topic(
     cluster_id: str,
     partitions: int,
     configs: Mapping[str, str] | None,
+    judged: Judged | None = None,
 ) -> TopicFact:
-    """Write down what the topic is now, if that is news, and return what is known then, this topic id included.
+    """Write down what the topic is now, if that is news, and return what is known then, its life included.
 
     `configs` None: they cannot be read, and stay as known. Another topic id is a recreated topic: a new life without a
-    parent. Another cluster is refused. Who still sees the topic of an earlier life finds its lives, and writes down
-    nothing: topic ids do not come back.
+    parent. Where one id or both are missing, `judged` decides; raises UnprovenError when it is not of the newest root. Another
+    cluster is refused. Who still sees the topic of an earlier life finds its lives, and writes down nothing: ids do not come back.
     """
 
     def decide(latest: Fact | None) -> Fact | None:
         known = _parse_topic(layout, topic, latest)
         if known is not None and known.cluster_id != cluster_id:
             raise _another_cluster(topic, known.cluster_id, cluster_id)
-        lives = () if known is None else known.lives
-        if lives and not lives[-1].topic_id:  # the brokers were upgraded to a version that has topic ids
-            lives = tuple(life if life.topic_id else replace(life, topic_id=topic_id) for life in lives)
-        if topic_id not in {life.topic_id for life in lives}:
-            lives = (*lives, Life(life=len(lives), topic_id=topic_id))
         known_configs = {} if known is None else known.configs
         wanted = TopicFact(
             topic=topic,
             cluster_id=cluster_id,
             partitions=partitions,
             configs=known_configs if configs is None else configs,
-            lives=lives,
+            lives=_lives_now(known, topic_id, judged),
         )
-        is_old_news = wanted.current.topic_id != topic_id
+        is_old_news = topic_id not in {"", wanted.current.topic_id}
         return None if known == wanted or is_old_news else wanted.to_fact()
 
     settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
-    if settled is None or topic_id not in {life.topic_id for life in settled.lives}:
+    if settled is None or topic_id not in {"", *(life.topic_id for life in settled.lives)}:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return settled
 
 
+def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) -> tuple[Life, ...]:
+    """Return the lives of a topic that has this id, or none, now."""
+    if known is None:
+        return (Life(life=0, topic_id=topic_id),)
+    if topic_id and topic_id in {life.topic_id for life in known.lives}:
+        return known.lives
+    begun = (*known.lives, Life(life=len(known.lives), topic_id=topic_id))
+    if topic_id and known.current.topic_id:
+        return begun
+    root = known.root(known.current.life)
+    if judged is None or judged.root != root:
+        raise UnprovenError(known)
+    if not judged.is_same:
+        return begun
+    if not topic_id:  # missing for a moment, or for good: what is known of it stays
+        return known.lives
+    return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
+
+
 def settle_branch(
-    store: ObjectStore, layout: Layout, *, topic: str, topic_id: str, partition: int, parent: int, branch: Branch
+    store: ObjectStore, layout: Layout, *, topic: str, partition: int, parent: int, branch: Branch
 ) -> tuple[int, Branch]:
     """Write down that a partition's log was cut back, and return the life in which it goes on, and where that begins.
 
     When another instance has already branched this partition off that parent, its branch holds. The newest life takes
-    the partition in if it can; else one begins. A topic id that another one has followed is refused: its log is gone.
+    the partition in if it can; else one begins. A topic that another one has followed is refused: its log is gone.
     """
 
     def decide(latest: Fact | None) -> Fact | None:
         known = _parse_topic(layout, topic, latest)
-        if known is None or known.current.topic_id != topic_id:
-            raise StrangerError(f"{topic}: topic id {topic_id} is not the current one; the topic was created again")
-        if _branch_off(known, topic_id, partition, parent) is not None:
+        if known is None or known.root(parent) != known.root(known.current.life):
+            raise StrangerError(f"{topic}: life {parent} is not of the topic that is there now; it was created again")
+        if _branch_off(known, partition, parent) is not None:
             return None
-        present = known.life_of_partition(topic_id, partition)
+        present = known.life_of_partition("", partition)
         if present.life != parent:
             raise ValueError(f"{topic}-{partition} lives in life {present.life}, and never did in life {parent}")
         *earlier, newest = known.lives
         if newest.parent == parent and partition not in newest.branches:
             lives = (*earlier, replace(newest, branches={**newest.branches, partition: branch}))
         else:
+            topic_id = known.current.topic_id
             begun = Life(life=len(known.lives), topic_id=topic_id, parent=parent, branches={partition: branch})
             lives = (*known.lives, begun)
         return replace(known, lives=lives).to_fact()
 
     settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
-    found = None if settled is None else _branch_off(settled, topic_id, partition, parent)
+    found = None if settled is None else _branch_off(settled, partition, parent)
     if found is None:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return found
 
 
-def _branch_off(fact: TopicFact, topic_id: str, partition: int, parent: int) -> tuple[int, Branch] | None:
+def _branch_off(fact: TopicFact, partition: int, parent: int) -> tuple[int, Branch] | None:
     """Return the life that a partition went on in after `parent`, and its branch; None if it still lives there."""
     for life in fact.lives:
-        if (life.topic_id, life.parent) == (topic_id, parent) and partition in life.branches:
+        if life.parent == parent and partition in life.branches:
             return life.life, life.branches[partition]
     return None

@@ -52,6 +52,14 @@ class StoppedError(TemporaryError):
         super().__init__(INTERRUPTED)
 
 
+class DroppedError(TemporaryError):
+    """Records of a partition were held when its work ended, and are not known to be in the archive."""
+
+    def __init__(self, message: str, *, records: int) -> None:
+        super().__init__(message)
+        self.records = records
+
+
 class CorruptBatchError(NotWholeError):
     """A record batch that cannot be trusted: bad CRC, bad structure, unknown codec.
 

@@ -3,17 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import count
 from typing import Final, Protocol
 
+from archiver.budget import ByteBudget
 from archiver.codec.batch import position_after, whole_batches
+from archiver.defects import as_ours
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.feed import TROUBLE_S, Feed
-from archiver.kafka.client import KafkaClient
+from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.observe import Ledger
 from archiver.spelling import spell_count
-from archiver.trouble import Retry, Skip, Verdict, judge, judge_silence
+from archiver.trouble import PassOver, Retry, Skip, Verdict, Way, judge, judge_silence
 from archiver.writer import Fetch, epoch_of
 
 log = logging.getLogger(__name__)
@@ -21,8 +24,13 @@ log = logging.getLogger(__name__)
 # About 4 MB a partition is the best measured size; larger answers were slower.
 PARTITION_BYTES: Final = 4 * 1024 * 1024
 ANSWER_BYTES: Final = 16 * 1024 * 1024
-_LEAST_ANSWER_BYTES = 64 * 1024  # with a rate: an answer of a second, but no crumbs
+_LEAST_ANSWER_BYTES = 64 * 1024  # no crumbs: with a rate, with many brokers, and of one that had little the last time
+_FETCHED_SHARE: Final = 8  # of the memory, for what was asked for or has come, and is not taken yet
 _LONGEST_WAIT_MS = 500
+# What nothing came of is asked for alone, and longer each time: a broker may have to read it from far away.
+_FIRST_ALONE_MS = 2_000
+_LONGEST_ALONE_MS = 15_000
+_LEADERS_ASKED_EVERY_S = 5.0  # where logs end that are read from followers
 # A request names all its partitions, 3.5 us of CPU each: a trickle over a thousand of them must not ask for each record.
 _SMALL_ANSWER_BYTES = 64 * 1024
 _PAUSE_PER_PARTITION_S = 0.00025
@@ -65,16 +73,17 @@ class Fetching:
         self._work = work
         self._clock = clock
         self._ledger = ledger
-        # With what it becomes, decompressed and encoded, a fetch takes a multiple of its size.
-        self._most_held_bytes = max(memory_bytes // 16, ANSWER_BYTES)
-        self._held_bytes = 0
+        # The rest is for what it becomes: decompressed, in tables, and encoded.
+        self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
+        self._granted = 0
         self._is_suspended = False
         self._rate_bytes = rate_bytes
-        self._answer_bytes = min(ANSWER_BYTES, max(rate_bytes, _LEAST_ANSWER_BYTES)) if rate_bytes else ANSWER_BYTES
         self._fetch_again_at_s = 0.0  # by the rate
         self._changed = asyncio.Event()
         self._lead_moved = asyncio.Event()
-        self._served: set[int] = set()  # brokers
+        self._served: set[tuple[int, bool]] = set()  # brokers, and whether for what is asked for alone
+        self._quiet: set[int] = set()  # brokers that had little the last time
+        self._leaders_only_until_s = 0.0
         self._turn = 0
 
     def stir(self) -> None:
@@ -91,21 +100,28 @@ class Fetching:
         if was_suspended and not is_suspended:
             self.stir()
 
-    def release(self, taken: Fetch) -> None:
-        """What was fetched is no longer held."""
-        self._held_bytes -= len(taken.records)
+    def release(self, taken_bytes: int) -> None:
+        """So much of what was fetched is no longer held."""
+        self._memory.free(taken_bytes)
+
+    def is_stuck(self) -> bool:
+        """Whether somebody waits for memory, and nobody got any since this was asked before."""
+        granted, self._granted = self._granted, self._memory.granted
+        return self._memory.is_short and granted == self._granted
 
     # --- leaders
 
     async def lead(self) -> None:
         """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
-        pause_s = _PAUSE_S
+        if self._client.settings.client_rack:
+            self._work.begin_loop(self._watch_followers())
+        pause_s, was_leaderless = _PAUSE_S, False
         while True:
-            for node in {node for feed in self._feeds.values() if (node := self._node_of(feed)) is not None}:
-                if node not in self._served:
-                    self._served.add(node)
-                    self._work.begin_loop(self._serve(node))
+            self._see_to_fetchers()
             leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
+            if was_leaderless and not leaderless:  # somebody else has asked who leads, and told no fetcher
+                self.stir()
+            was_leaderless = bool(leaderless)
             if leaderless and not await self._find_leaders(leaderless):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -113,6 +129,13 @@ class Fetching:
                 pause_s = _PAUSE_S
                 self._lead_moved.clear()
                 await self._lead_moved.wait()
+
+    def _see_to_fetchers(self) -> None:
+        wanted = {(self._node_of(feed), feed.alone_ms > 0) for feed in self._feeds.values()}
+        for node, is_alone in wanted - self._served:
+            if node is not None:
+                self._served.add((node, is_alone))
+                self._work.begin_loop(self._serve_alone(node) if is_alone else self._serve(node))
 
     async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
         """Whether any was found."""
@@ -132,29 +155,87 @@ class Fetching:
     def _node_of(self, feed: Feed) -> int | None:
         return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
 
+    async def _watch_followers(self) -> None:
+        """Where logs end that are read from followers, their leaders tell; and each is read from for no longer than its lease.
+
+        A follower that has lost its leader answers without an error, and knows of nothing new.
+        """
+        while True:
+            await asyncio.sleep(_LEADERS_ASKED_EVERY_S)
+            followed = {key: feed for key, feed in self._feeds.items() if feed.replica is not None}
+            ends, _ = await self._client.offsets_known(followed) if followed else ({}, {})
+            now_s = self._clock()
+            for key, feed in followed.items():
+                if feed.replica_until_s <= now_s:
+                    feed.replica = None
+                elif feed.replica is not None and key in ends:
+                    feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
+            self.look_for_leaders()
+
+    def _follow(self, feed: Feed, replica: int) -> None:
+        feed.replica = replica
+        feed.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
+        self.look_for_leaders()  # that one may have no fetcher yet
+        self.stir()
+
     # --- fetch
 
     async def _serve(self, node: int) -> None:
         """Fetch from one broker, for as long as there is something to fetch."""
         while True:
-            feeds = self._hungry(node)
-            if feeds:
+            if self._hungry(node):
                 await self._keep_to_the_rate()
-                fetched_bytes = await self._fetch(node, self._in_turn(feeds))
+                answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet else self._share
+                async with self._memory.reserved(answer_bytes):
+                    feeds = self._in_turn(self._hungry(node))  # some may want nothing any more
+                    is_any_follower_fine = self._clock() >= self._leaders_only_until_s
+                    rack = self._client.settings.client_rack if is_any_follower_fine else ""
+                    fetched_bytes = await self._fetch(
+                        node, feeds, answer_bytes, max_wait_ms=_LONGEST_WAIT_MS, rack=rack
+                    )
                 if fetched_bytes < _SMALL_ANSWER_BYTES:
+                    self._quiet.add(node)
                     await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
+                else:
+                    self._quiet.discard(node)
             else:
-                self._changed.clear()
-                await self._changed.wait()
+                await self._until_changed()
 
-    def _hungry(self, node: int) -> list[Feed]:
-        if self._held_bytes >= self._most_held_bytes or self._is_suspended:
+    async def _serve_alone(self, node: int) -> None:
+        """The same for what does not come with the others, one partition at a time, and on a connection of its own."""
+        for turn in count():
+            if self._hungry(node, alone=True):
+                await self._keep_to_the_rate()
+                answer_bytes = self._share
+                async with self._memory.reserved(answer_bytes):
+                    feeds = self._hungry(node, alone=True)
+                    if feeds:
+                        feed = feeds[turn % len(feeds)]
+                        await self._fetch(node, [feed], answer_bytes, max_wait_ms=feed.alone_ms, lane=Lane.FETCH_ALONE)
+            else:
+                await self._until_changed()
+
+    @property
+    def _share(self) -> int:
+        """How much to ask a broker for: all may be asked at once, while as much again is worked on."""
+        share = self._memory.most_bytes // (1 + len(self._served))
+        return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
+
+    async def _until_changed(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _hungry(self, node: int, *, alone: bool = False) -> list[Feed]:
+        if self._is_suspended:
             return []
         now_s = self._clock()
         return [
             feed
             for feed in self._feeds.values()
-            if feed.wants_more and feed.not_before_s <= now_s and self._node_of(feed) == node
+            if feed.wants_more
+            and (feed.alone_ms > 0) == alone
+            and feed.not_before_s <= now_s
+            and self._node_of(feed) == node
         ]
 
     async def _keep_to_the_rate(self) -> None:
@@ -165,21 +246,35 @@ class Fetching:
     def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
         """Rotate, and put first who got nothing last time: a large batch behind a busy partition would starve."""
         self._turn += 1
-        start = self._turn % len(feeds)
+        start = self._turn % (len(feeds) or 1)
         return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
 
-    async def _fetch(self, node: int, feeds: list[Feed]) -> int:
+    async def _fetch(
+        self,
+        node: int,
+        feeds: list[Feed],
+        answer_bytes: int,
+        *,
+        max_wait_ms: int,
+        rack: str = "",
+        lane: Lane = Lane.FETCH,
+    ) -> int:
         """Ask once for all of them. Returns how many bytes came."""
+        if not feeds:
+            return 0
         targets = [feed.target for feed in feeds]
+        begun_s = self._clock()
         try:
             answers = await fetch(
                 self._client,
                 node,
                 targets,
-                max_bytes=self._answer_bytes,
-                partition_bytes=min(PARTITION_BYTES, self._answer_bytes),
-                max_wait_ms=_LONGEST_WAIT_MS,
+                max_bytes=answer_bytes,
+                partition_bytes=min(PARTITION_BYTES, answer_bytes),
+                max_wait_ms=max_wait_ms,
                 min_bytes=1,
+                rack=rack,
+                lane=lane,
             )
         except KafkaTemporaryError as error:
             for feed in feeds:
@@ -190,33 +285,52 @@ class Fetching:
             for feed in feeds:
                 self._fail(feed, error)
             return 0
+        except Exception as error:  # noqa: BLE001 - a defect of ours stops one partition only
+            self._part(feeds, error)
+            return 0
+        is_quick = self._clock() - begun_s < _LONGEST_WAIT_MS / 1000
         for place, (feed, target, answer) in enumerate(zip(feeds, targets, answers, strict=True)):
             if feed.fetch_offset == target.offset and feed.wants_more:
-                self._accept(feed, answer, first=place == 0)
+                try:
+                    self._accept(feed, answer, first=place == 0, is_quick=is_quick)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._fail(feed, as_ours(error, feed.source))
         return sum(len(answer.records) for answer in answers)
 
-    def _accept(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
+    def _part(self, feeds: Sequence[Feed], error: Exception) -> None:
+        """One of them makes a request fail that nobody foresaw to: ask for each alone, and end the one that it is."""
+        for feed in feeds:
+            if len(feeds) > 1:
+                feed.alone_ms = feed.alone_ms or 1
+            else:
+                self._fail(feed, as_ours(error, feed.source))
+        self.look_for_leaders()
+
+    def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
         feed.hear(answer, self._clock())
         if answer.error is not None:
             self._look_into(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
             feed.starving = False
+            if is_quick:
+                self._ask_with_others(feed)
             self._enqueue(feed, answer)
         elif answer.preferred_replica >= 0:
-            feed.replica = answer.preferred_replica
-            self.look_for_leaders()  # that one may have no fetcher yet
-            self.stir()
-        elif first and feed.starving and answer.last_stable_offset >= feed.end_offset:
-            # Served first, twice, and still nothing: compaction left no batch between here and the end.
-            feed.pass_over(feed.end_offset)
-            self._work.advance(feed)
+            self._follow(feed, answer.preferred_replica)
         else:
-            self._note_emptiness(feed, answer, first=first)
+            self._note_emptiness(feed, first=first)
 
-    def _note_emptiness(self, feed: Feed, answer: Fetched, *, first: bool) -> None:
-        if first and feed.starving and feed.has_end:
-            self._look_into(feed, lambda: judge_silence(self._client, feed))
-        feed.starving = feed.has_end or answer.last_stable_offset > feed.fetch_offset
+    def _note_emptiness(self, feed: Feed, *, first: bool) -> None:
+        if not feed.is_behind:
+            self._ask_with_others(feed)
+        elif first and feed.starving:
+            self._look_into(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
+        feed.starving = feed.is_behind
+
+    def _ask_with_others(self, feed: Feed) -> None:
+        if feed.alone_ms:
+            feed.alone_ms = 0
+            self.look_for_leaders()  # its broker may have no other fetcher
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
         position = feed.fetch_offset
@@ -228,7 +342,7 @@ class Fetching:
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[: len(whole)]
         feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
-        self._held_bytes += len(whole)
+        self._memory.add(len(whole))
         self._ledger.fetched(feed.key[0], len(whole))
         if self._rate_bytes:
             begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
@@ -241,21 +355,34 @@ class Fetching:
         """Find out what is wrong, if nothing else is under way; else the next fetch meets the trouble again."""
 
         async def obey(feed: Feed) -> None:
-            verdict = await judging()
-            if isinstance(verdict, Retry):
-                if verdict.elsewhere:
-                    self._look_elsewhere(feed)
-                self._note_trouble([(feed, verdict.error)], "fetch")
-            elif isinstance(verdict, Skip):
-                feed.writer.skip(verdict.log_start)
-                feed.go_on_where_the_writer_is()
-            else:
-                feed.error = verdict
+            match await judging():
+                case Retry(error, way):
+                    self._go_another_way(feed, way, error)
+                    self._note_trouble([(feed, error)], "fetch")
+                case Skip(log_start):
+                    feed.writer.skip(log_start)
+                    feed.go_on_where_the_writer_is()
+                case PassOver(next_offset):
+                    feed.writer.pass_over(next_offset)
+                    feed.go_on_where_the_writer_is()
+                case ArchiverError() as error:
+                    feed.error = error
 
-        if feed.working or feed.queue:
+        if feed.is_busy:
             self._wait_a_little(feed)
         else:
             self._work.spawn(feed, obey)
+
+    def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
+        if way is Way.ALONE:
+            feed.alone_ms = min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS)
+            self.look_for_leaders()  # its broker may have no fetcher for that
+        elif way is not Way.SAME:
+            self._look_elsewhere(feed)
+        if way is Way.FROM_LEADER and self._clock() >= self._leaders_only_until_s:
+            lease_s = self._client.settings.metadata_max_age_ms / 1000
+            self._leaders_only_until_s = self._clock() + lease_s
+            log.warning("%s; no follower is asked for %.0f s", why, lease_s)
 
     def _look_elsewhere(self, feed: Feed) -> None:
         if feed.replica is None:
@@ -287,8 +414,7 @@ class Fetching:
     def _wait_a_little(self, feed: Feed) -> None:
         """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""
         now_s = self._clock()
-        lasted_s = 0.0 if feed.trouble_since_s is None else now_s - feed.trouble_since_s
-        pause_s = min(max(_PAUSE_S, lasted_s / 4), _LONGEST_PAUSE_S)
+        pause_s = min(max(_PAUSE_S, feed.troubled_s(now_s) / 4), _LONGEST_PAUSE_S)
         feed.not_before_s = now_s + pause_s
         asyncio.get_running_loop().call_later(pause_s + 0.001, self.stir)
 

@@ -29,6 +29,7 @@ from archiver.index_file import (
     place_of,
     reach_of,
     size_of,
+    span_of,
     split_file,
 )
 from archiver.layout import Layout, SegmentKey
@@ -45,10 +46,11 @@ _MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
 
 
 class FreshEntries:
-    """What this process has put and no file of the index names yet. Safe for many threads."""
+    """What this process has put and no file of the index names yet, and what it found there. Safe for many threads."""
 
     def __init__(self) -> None:
         self._entries: deque[IndexEntry] = deque(maxlen=_MOST_FRESH)
+        self._found: dict[Directory, dict[int, int]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -69,6 +71,21 @@ class FreshEntries:
             newer = list(self._entries)
             self._entries.clear()
             self._entries.extend([*entries, *newer])
+
+    def note_found(self, directory: Directory, partition: int, end: int) -> None:
+        """Note where a partition ended before this process put anything: the index should know all that lies below."""
+        with self._lock:
+            self._found.setdefault(directory, {})[partition] = end
+
+    def give_back_found(self, found: Mapping[Directory, Mapping[int, int]]) -> None:
+        with self._lock:
+            for directory, ends in found.items():
+                self._found[directory] = {**ends, **self._found.get(directory, {})}
+
+    def take_found(self) -> dict[Directory, dict[int, int]]:
+        with self._lock:
+            taken, self._found = self._found, {}
+        return taken
 
 
 # --- reading
@@ -104,6 +121,14 @@ class Index:
             sizes[topic] += sum(map(size_of, rows.values()))
         return sizes
 
+    def not_whole(self, directory: Directory, ends: Mapping[int, int]) -> list[int]:
+        """Tell of which partitions some offset below an end is in no entry; what lies before all entries may be swept."""
+        spans: dict[int, list[tuple[int, int]]] = {partition: [] for partition in ends}
+        for partition, base, end in map(span_of, self._rows.get(directory, {}).values()):
+            if partition in spans and base < ends[partition]:
+                spans[partition].append((base, end))
+        return [partition for partition, end in ends.items() if _reach_from_first(spans[partition]) < end]
+
     def gone(self, directory: Directory, listed: Collection[Place]) -> list[IndexEntry]:
         """Return the entry that reaches furthest of each partition where it is of an object that is not listed any more."""
         furthest: dict[int, tuple[int, Place]] = {}
@@ -129,6 +154,16 @@ class Index:
         except ValueError as error:
             log.debug("%s: not taken from the index: %s", key, error)
             return None
+
+
+def _reach_from_first(spans: list[tuple[int, int]]) -> int:
+    """Tell how far spans reach without a gap behind the first of them."""
+    reach = min(spans, default=(0, 0))[0]
+    for base, end in sorted(spans):
+        if base > reach:
+            break
+        reach = max(reach, end)
+    return reach
 
 
 def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Index:
@@ -253,22 +288,34 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
     One topic directory at a time: what is held is the compressed files. Who loses the race for the new generation has
     nothing to do: what it was about to write is in the files of the old one.
     """
-    generation, keys = _newest_generation(store, layout)
-    remembered = Index()
-    files = list(_read_files(store, keys, remembered))
+    packed = PackedIndex(store, layout)
     members: dict[Directory, bytes] = {}
-    beside = reduce(SeenBeside.joined, (file.beside for _, file in files), NOTHING_SEEN)
-    for directory in sorted({directory for _, file in files for directory in file.members}):
-        index = Index()
-        for key, file in files:
-            if directory in file.members:
-                _add_member(index, directory, file.members[directory], key)
-        entries = list(_entries_of(store, layout, directory, index))
+    for directory in packed.directories():
+        entries = list(_entries_of(store, layout, directory, packed.of(directory)))
         if entries:
             members[directory] = encode_member(entries)
     if members:
-        content = join_members(members, beside)
-        store.put_if_absent(layout.index_key(generation + 1, 0), content, _metadata(content))
+        content = join_members(members, packed.beside)
+        store.put_if_absent(layout.index_key(packed.generation + 1, 0), content, _metadata(content))
+
+
+class PackedIndex:
+    """All files of the index as they lie there, compressed: what it knows of a topic directory is read when it is asked for."""
+
+    def __init__(self, store: ObjectStore, layout: Layout) -> None:
+        self.generation, keys = _newest_generation(store, layout)
+        self._files = list(_read_files(store, keys, Index()))
+        self.beside = reduce(SeenBeside.joined, (file.beside for _, file in self._files), NOTHING_SEEN)
+
+    def directories(self) -> list[Directory]:
+        return sorted({directory for _, file in self._files for directory in file.members})
+
+    def of(self, directory: Directory) -> Index:
+        index = Index()
+        for key, file in self._files:
+            if directory in file.members:
+                _add_member(index, directory, file.members[directory], key)
+        return index
 
 
 def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index: Index) -> Iterator[IndexEntry]:

@@ -209,6 +209,11 @@ def reach_of(row: Row) -> tuple[int, int]:
     return row[0], row[_NEXT]
 
 
+def span_of(row: Row) -> tuple[int, int, int]:
+    """Return the partition of an entry, and the coverage of its object: from its base up to its next."""
+    return row[0], row[_BASE], row[_NEXT]
+
+
 def is_of(row: Row, size: int, etag: str) -> bool:
     """Tell whether a row is of an object of this size and this ETag; without an ETag it is of none."""
     return bool(etag) and (row[_SIZE], row[_ETAG]) == (size, etag)

@@ -1,17 +1,19 @@
-"""What a backup does for the index of facts, beside its work: it tells what it has put, and merges files that became many."""
+"""What a backup does for the index of facts, beside its work: it tells what was put, by it and by one that was killed, and merges."""
 
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 from archiver.beside import count_beside
 from archiver.control import list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
-from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
-from archiver.index_file import NOTHING_SEEN, IndexEntry, SeenBeside
+from archiver.index import MOST_FILES, FreshEntries, PackedIndex, append_to_index, merge_index, read_index
+from archiver.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
+from archiver.inventory import learn_unknown
 from archiver.layout import Layout
 from archiver.shutdown import unless_stopped
 from archiver.store import ObjectStore
@@ -45,7 +47,8 @@ class Indexer:
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
-        self._told = NOTHING_SEEN  # what this instance has written into the index
+        self._told = NOTHING_SEEN  # what this instance has written into the index, or read there
+        self._has_read = False
 
     async def run(self) -> None:
         """Write now and then, for ever."""
@@ -53,6 +56,7 @@ class Indexer:
             written_at_s = self._clock()
             while True:
                 await self._wait(_LOOK_S)
+                await worker.call(self.bring_in)
                 if len(self._fresh) >= _MANY or self._clock() - written_at_s >= EVERY_S:
                     written_at_s = self._clock()
                     await worker.call(self.write)
@@ -79,7 +83,11 @@ class Indexer:
         with workers(1, "last-index") as worker:
             try:
                 async with asyncio.timeout(most_s):
-                    await worker.call(self.write, has_time=has_time, is_last=has_time)
+                    write = partial(self.write, has_time=has_time, is_last=has_time)
+                    bring_in = partial(self.bring_in, most_s / 3)
+                    # What is fresh goes first. Without it, both read the index: once.
+                    for work in (write, bring_in) if len(self._fresh) else (bring_in, write):
+                        await worker.call(work)
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
@@ -109,18 +117,61 @@ class Indexer:
         if not entries and not is_last:
             return
         try:
-            if not entries:
+            if not entries and not self._has_read:
                 self._told = self._told.joined(read_index(self._store, self._layout, lambda _: False).beside)
             beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
             if not entries and not any(beside):
                 return
-            files = append_to_index(self._store, self._layout, entries, beside)
-            self._told = self._told.joined(beside)
-            if files >= MOST_FILES and has_time:
-                merge_index(self._store, self._layout)
+            self._append(entries, beside, may_merge=has_time)
         except StoreTemporaryError as error:
             # Perhaps it is there already: to write it twice does no harm.
             self._fresh.give_back(entries)
             log.info("the index of facts was not written, and is tried again: %s", error)
         except Exception as error:  # a cache must not stop a backup
             log.info("the index of facts was not written: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+
+    def bring_in(self, most_s: float = math.inf) -> None:
+        """Add what was put here before this process, by one that was killed before it told. It never raises.
+
+        What is not added in time, the next backup finds.
+        """
+        found = self._fresh.take_found()
+        try:
+            self._bring_in(found, self._clock() + most_s)
+        except StoreTemporaryError as error:
+            self._fresh.give_back_found(found)
+            log.info("the index of facts was not mended, which is tried again: %s", error)
+        except Exception as error:  # as above
+            log.info("the index of facts was not mended: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+
+    def _bring_in(self, found: Mapping[Directory, Mapping[int, int]], until_s: float) -> None:
+        waiting: list[IndexEntry] = []
+        for entries in self._unknown(found):
+            waiting += entries
+            is_over = self._clock() >= until_s
+            if waiting and (is_over or len(waiting) >= _MANY):
+                self._append(waiting)
+                waiting = []
+            if is_over:
+                return
+        if waiting:
+            self._append(waiting)
+
+    def _unknown(self, found: Mapping[Directory, Mapping[int, int]]) -> Iterator[list[IndexEntry]]:
+        """Learn what the index does not know of partitions that were found with an end."""
+        if not found:
+            return
+        packed = PackedIndex(self._store, self._layout)
+        self._told, self._has_read = self._told.joined(packed.beside), True
+        for (topic, life), ends in found.items():
+            index = packed.of((topic, life))
+            for partition in index.not_whole((topic, life), ends):
+                yield from learn_unknown(self._store, self._layout, index, topic, life, partition)
+
+    def _append(
+        self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False
+    ) -> None:
+        files = append_to_index(self._store, self._layout, entries, beside)
+        self._told = self._told.joined(beside)
+        if files >= MOST_FILES and may_merge:
+            merge_index(self._store, self._layout)

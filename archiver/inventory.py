@@ -1,6 +1,6 @@
 """A listing -> segments per partition: what is readable, shadowed, missing, strange (docs/format.md §7)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,7 +15,7 @@ from archiver.listing import ListedSegment, Newest, list_segments
 from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 HEADS_AT_ONCE = 16
-_TOLD_EACH = 100  # objects that were asked for their facts
+_TOLD_EACH = 100  # objects that are asked for their facts
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _MANY = 200  # segments that an index should have known: whoever had to ask for them tells the others
 
@@ -285,14 +285,30 @@ def read_inventory(
     listing = list_segments(store, layout, wanted)
     known, unknown = _look_up(index, listing.segments)
     learned, damaged = learn(store, unknown, tell)
-    entries = [
-        IndexEntry(one.key, one.size, one.etag, one.facts) for one in learned if isinstance(one.facts, SegmentFacts)
-    ]
+    entries = _entries_of(learned)
     if len(entries) >= _MANY and not asks_all:
         share(store, layout, entries)
     partitions = arrange_all([*known, *learned])
     _add_lost_ends(partitions, index, damaged)
     return Inventory(partitions=partitions, strangers=tuple(sorted(listing.strangers)), damaged=damaged)
+
+
+def learn_unknown(
+    store: ObjectStore, layout: Layout, index: Index, topic: str, life: int, partition: int
+) -> Iterator[list[IndexEntry]]:
+    """Ask those objects of a partition for their facts that the index does not know, some after the others."""
+    items = store.list(layout.partition_prefix(topic, life, partition))
+    listed = [ListedSegment(key, item) for item in items if (key := layout.parse_segment(item.key)) is not None]
+    _, unknown = _look_up(index, listed)
+    for start in range(0, len(unknown), _TOLD_EACH):
+        yield _entries_of(learn(store, unknown[start : start + _TOLD_EACH])[0])
+
+
+def _entries_of(segments: Iterable[Segment]) -> list[IndexEntry]:
+    """Make entries for the index; it has none of v1.0 objects."""
+    return [
+        IndexEntry(one.key, one.size, one.etag, one.facts) for one in segments if isinstance(one.facts, SegmentFacts)
+    ]
 
 
 def learn(

@@ -18,7 +18,7 @@ from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing,
 from archiver.browse import read_archive, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
-from archiver.errors import NotWholeError, StoppedError, UsageError
+from archiver.errors import DroppedError, NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
 from archiver.inspection import Inspection, take_apart, take_control_apart
@@ -28,6 +28,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER, Ledger, Pace
+from archiver.own_group import own_group
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
 from archiver.probe import probe_store
@@ -54,8 +55,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST_WORKERS = 24  # when a store hangs
 _DECODE_SHARE = 16  # of the memory, for one thread's records; a table of as much may come on top
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceResult:
+    """What a backup has done that was stopped."""
+
+    records: int
+    dropped: Sequence[DroppedError]  # what it held at the end, and could not put in time
 
 
 def run_backup(
@@ -87,8 +95,8 @@ def run_service(
     config: ArchiverConfig,
     notice: Callable[[int, Collection[Feed]], None],
     say: Callable[[str], None] = lambda _: None,
-) -> int:
-    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable: how many records.
+) -> ServiceResult:
+    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
 
     `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
     """
@@ -103,7 +111,7 @@ def run_service(
         vitals.states, vitals.clock_ms, rebalances=vitals.rebalances, commit_failures=vitals.commit_failures
     )
 
-    async def run() -> None:
+    async def run() -> Sequence[DroppedError]:
         stop = stop_on_signals()
         with ExitStack() as stack:
             if config.metrics.listen is not None:
@@ -114,16 +122,23 @@ def run_service(
             request = await unless_stopped(
                 stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
             )
-            service = Service(request, _group(config), pool)
+            group = await unless_stopped(stop, persist("group", lambda: _own_group(config, request, pool), metrics))
+            service = Service(request, _group(config, group), pool)
             vitals.attend(service)
-            await service.run(
-                stop,
-                lambda client: [_tell(service, metrics, notice, Arrival(config, say)), *vitals.watch(client)],
-            )
+            with suppress(StoppedError):
+                await service.run(
+                    stop,
+                    lambda client: [
+                        _tell(service, metrics, notice, Arrival(config, group, say)),
+                        *vitals.watch(client),
+                    ],
+                )
+            return service.dropped
 
-    with suppress(StoppedError):
-        asyncio.run(run())
-    return metrics.records
+    dropped: Sequence[DroppedError] = ()
+    with suppress(StoppedError):  # before there was a service
+        dropped = asyncio.run(run())
+    return ServiceResult(records=metrics.records, dropped=dropped)
 
 
 async def _tell(
@@ -138,9 +153,16 @@ async def _tell(
         await asyncio.sleep(1.0)
 
 
-def _group(config: ArchiverConfig) -> GroupSettings:
+async def _own_group(config: ArchiverConfig, request: BackupRequest, pool: Workers) -> str:
+    if config.backup.group is not None:
+        return config.backup.group
+    async with KafkaClient(request.kafka) as client:
+        return await own_group(client, request.archive.store, request.archive.layout, pool, config.group)
+
+
+def _group(config: ArchiverConfig, group: str) -> GroupSettings:
     return GroupSettings(
-        group=config.backup.group,
+        group=group,
         protocol=config.backup.group_protocol,
         session_timeout_ms=config.backup.session_timeout_ms,
         refresh_ms=config.topics.refresh_ms,
@@ -148,7 +170,7 @@ def _group(config: ArchiverConfig) -> GroupSettings:
 
 
 def _workers() -> AbstractContextManager[Workers]:
-    return workers((os.cpu_count() or 1) + 2, "writer", most=_MOST_WORKERS)
+    return workers((os.cpu_count() or 1) + 2, "decoder")
 
 
 def _spool(config: ArchiverConfig) -> AbstractContextManager[Spool]:
@@ -167,7 +189,8 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
     backup = config.backup
     return BackupRequest(
         kafka=kafka,
-        select_topics=config.topics.select,
+        topics=config.topics,
+        place_of_include=config.place_of_include,
         archive=Archive(
             store=store,
             layout=layout,
@@ -185,6 +208,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
         spool_bytes=spool.most_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
+        unproven=config.topics.unproven,
     )
 
 
@@ -337,9 +361,7 @@ def run_verify(
             notice("looking at the cluster")
             try:
                 archive = read_archive(store, layout, wanted=wanted)
-                is_asked = wanted or (lambda _: True)
-                group = config.backup.group
-                plan = asyncio.run(plan_compare(storage, kafka, config.topics, archive, is_asked, group))
+                plan = asyncio.run(plan_compare(config, kafka, archive, wanted))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")
             else:

@@ -43,6 +43,7 @@ class KeyFile:
     keys: Sequence[Key]
     variables: Mapping[str, str] = field(repr=False)
     _leaves: dict[str, tuple[object, int]] = field(default_factory=dict)
+    _item_lines: dict[str, int] = field(default_factory=dict)  # of a list's items, by key[number]
     _problems: list[str] = field(default_factory=list)
 
     def read(self) -> None:
@@ -121,6 +122,9 @@ class KeyFile:
             self._problem(line, f"{dotted} has no value")
         elif not (key.is_section or (key.is_mapping and _is_empty(node))):
             self._leaves[dotted] = (self._value_of(dotted, node, line), line)
+            if isinstance(node, yaml.SequenceNode):
+                numbered = enumerate(node.value)
+                self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
 
     def _add_below(self, dotted: str, node: yaml.MappingNode, key: Key | None, line: int) -> None:
         if self._takes_value(key):
@@ -210,7 +214,9 @@ class KeyFile:
         return root
 
     def place_of(self, dotted: str) -> str:
-        """`file:line: key`, for messages."""
+        """`file:line: key`, for messages; `key[2]` is an item of a list."""
+        if dotted in self._item_lines:
+            return f"{self.path}:{self._item_lines[dotted]}: {dotted.rpartition('[')[0]}"
         line = self._leaves[dotted][1] if dotted in self._leaves else None
         return f"{self.path}:{line}: {dotted}" if line else f"{self.path}: {dotted}"
 

@@ -3,21 +3,31 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 
 import numpy as np
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.batch import Scratch, decode_batches, first_step, position_after, whole_batches
+from archiver.codec.batch import (
+    Scratch,
+    decode_batches,
+    first_step,
+    position_after,
+    refuse_other_formats,
+    whole_batches,
+)
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.frame import Column, Frame, Longs
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 
 _FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.memory maps anew each time
-_ATTEMPTS = 60
+_PATIENCE_S = 60.0
 _PAUSE_S = 0.5
-_EMPTY_AT_MOST = 3  # answers in a row
+_WAIT_MS = 500  # for the answer to a fetch; longer each time that nothing comes
+_LONGEST_WAIT_MS = 15_000
 
 
 class LogStartError(KafkaError):
@@ -39,7 +49,7 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
     """Hand over the records of a range, some at a time, in a thread; they are valid until `take` returns.
 
     What comes next is fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
-    after half a minute without progress.
+    after a minute without progress.
     """
     await read_log_and_writers(client, wanted, lambda frame, _: take(frame))
 
@@ -59,6 +69,7 @@ async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]
     counts: Counter[int] = Counter()
 
     def count(_: Fetched, batches: Longs, __: int, ___: int) -> None:
+        refuse_other_formats(batches)
         offsets = batches[k.BASE_OFFSET]
         inside = batches[:, (offsets >= wanted.start) & (offsets < wanted.end)]
         producers, places = np.unique(inside[k.PRODUCER_ID], return_inverse=True)
@@ -71,25 +82,23 @@ async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]
 
 async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, Longs, int, int], None]) -> None:
     """Let `work`, in a thread, have each answer: its whole batches, how many bytes those are, and where it was fetched."""
-    position, empty = wanted.start, 0
+    position = wanted.start
     if position >= wanted.end:
         return
-    ahead = asyncio.ensure_future(_fetch_at(client, wanted, position))
+    source = _Source(client, wanted)
+    ahead = asyncio.ensure_future(source.fetch_at(position))
     try:
         while position < wanted.end:
             answer = await ahead
             batches, whole = whole_batches(answer.records, position)
-            after = position_after(batches, position)
-            empty = 0 if after > position else empty + 1
-            if empty and answer.last_stable_offset < wanted.end:
+            after = position_after(batches, position) if len(whole) else answer.last_stable_offset
+            if after <= position:
                 raise KafkaTemporaryError(
                     f"{wanted.topic}-{wanted.partition} ends at {answer.last_stable_offset}, not at {wanted.end}: did the"
                     " leader change? Run the same command again"
                 )
-            if empty == _EMPTY_AT_MOST:
-                return  # compaction has left nothing up to the end
             if after < wanted.end:
-                ahead = asyncio.ensure_future(_fetch_at(client, wanted, after))
+                ahead = asyncio.ensure_future(source.fetch_at(after))
             try:
                 await asyncio.to_thread(work, answer, batches, len(whole), position)
             except CorruptBatchError as error:
@@ -104,7 +113,7 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
 
 async def producer_at(client: KafkaClient, wanted: LogRange) -> int:
     """Return the id of the producer that wrote what stands at the start of a range; -1: one without an id."""
-    answer = await _fetch_at(client, wanted, wanted.start)
+    answer = await _Source(client, wanted).fetch_at(wanted.start)
     batches, _ = whole_batches(answer.records, wanted.start)
     return int(batches[k.PRODUCER_ID, 0]) if batches.shape[1] else -1
 
@@ -126,32 +135,60 @@ def _hand_over(
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
 
 
-async def _fetch_at(client: KafkaClient, wanted: LogRange, position: int) -> Fetched:
-    which = f"{wanted.topic}-{wanted.partition}"
-    target = FetchTarget(topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition, offset=position)
-    for _ in range(_ATTEMPTS):
-        node = await client.leader(wanted.topic, wanted.partition)
-        try:
-            (answer,) = await fetch(
-                client,
-                node,
-                [target],
-                max_bytes=_FETCH_BYTES,
-                partition_bytes=_FETCH_BYTES,
-                max_wait_ms=500,
-                min_bytes=1,
-            )
-        except KafkaTemporaryError:
-            answer = None
-        problem = None if answer is None else answer.error
-        if answer is not None and problem is None:
-            return answer
-        if problem is FetchProblem.OFFSET_OUT_OF_RANGE:
+class _Source:
+    """Fetches of one range, one at a time."""
+
+    def __init__(self, client: KafkaClient, wanted: LogRange) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._wait_ms = _WAIT_MS
+
+    async def fetch_at(self, position: int) -> Fetched:
+        """Return what comes next. An answer without records: it is proved that none lie below its last stable offset."""
+        wanted, why = self._wanted, "run the same command again"
+        which = f"{wanted.topic}-{wanted.partition}"
+        target = FetchTarget(topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition, offset=position)
+        deadline_s = monotonic() + _PATIENCE_S
+        while monotonic() < deadline_s:
+            try:
+                answer = await self._fetch(target)
+                if answer.error is None:
+                    if len(answer.records) or answer.last_stable_offset <= position:
+                        return answer
+                    emptiness = await prove_empty(self._client, target)
+                    if emptiness.reaches > position:
+                        return replace(answer, last_stable_offset=emptiness.reaches)
+                    self._wait_ms, why = min(2 * self._wait_ms, _LONGEST_WAIT_MS), emptiness.advice(position)
+                else:
+                    _refuse_final(answer, which, position)
+                    self._client.forget_leaders(wanted.topic)
+            except KafkaTemporaryError:
+                self._client.forget_leaders(wanted.topic)
+            await asyncio.sleep(_PAUSE_S)
+        raise KafkaTemporaryError(f"{which} cannot be read at offset {position}; {why}")
+
+    async def _fetch(self, target: FetchTarget) -> Fetched:
+        node = await self._client.leader(target.topic, target.partition)
+        (answer,) = await fetch(
+            self._client,
+            node,
+            [target],
+            max_bytes=_FETCH_BYTES,
+            partition_bytes=_FETCH_BYTES,
+            max_wait_ms=self._wait_ms,
+            min_bytes=1,
+        )
+        return answer
+
+
+def _refuse_final(answer: Fetched, which: str, position: int) -> None:
+    """Raise what no later fetch mends."""
+    match answer.error:
+        case FetchProblem.OFFSET_OUT_OF_RANGE:
             raise LogStartError(f"{which}: offset {position} is not in the log any more")
-        if problem is FetchProblem.UNKNOWN_TOPIC_ID:
+        case FetchProblem.UNKNOWN_TOPIC_ID:
             raise TopicGoneError(f"{which}: the topic was deleted, and perhaps created again")
-        if problem is FetchProblem.DENIED:
-            raise KafkaError(f"{which}: may not be read; grant this user Read on topic {wanted.topic}")
-        client.forget_leaders(wanted.topic)
-        await asyncio.sleep(_PAUSE_S)
-    raise KafkaTemporaryError(f"{which} cannot be read at offset {position}; run the same command again")
+        case FetchProblem.DENIED:
+            raise KafkaError(f"{which}: may not be read; grant this user Read on topic {answer.topic}")
+        case _:
+            pass

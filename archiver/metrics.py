@@ -92,9 +92,15 @@ RETENTION_LEFT: Final = Declared(
     "Time until retention.ms lets Kafka delete a record that is not durable yet; negative: overdue, +Inf: no such"
     " record, or no such limit. retention.bytes may delete earlier.",
 )
-PARTITIONS: Final = Declared("archiver_partitions", "gauge", "Partitions that this instance holds.")
+PARTITIONS: Final = Declared(
+    "archiver_partitions",
+    "gauge",
+    "Partitions that this instance holds; of an included topic that it may not describe, those that it knows of, or one.",
+)
 PARTITIONS_FAILING: Final = Declared(
-    "archiver_partitions_failing", "gauge", "Partitions held that do not get on because of an error."
+    "archiver_partitions_failing",
+    "gauge",
+    "Partitions of these that do not get on because of an error; all of a topic that may not be described.",
 )
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",

@@ -3,28 +3,49 @@
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from archiver.branch import find_branch
-from archiver.control import Branch, Life, TopicFact, read_topic, settle_branch, settle_cluster, settle_topic
-from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
+from archiver.config import Unproven
+from archiver.control import (
+    Branch,
+    Judged,
+    Life,
+    TopicFact,
+    UnprovenError,
+    read_topic,
+    settle_branch,
+    settle_cluster,
+    settle_topic,
+)
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    KafkaTemporaryError,
+    StoreNameError,
+    StrangerError,
+    TopicGoneError,
+)
 from archiver.facts import HoleCause
 from archiver.failpoints import reach
 from archiver.feed import NO_END, Feed
+from archiver.identity import Identity, Place
 from archiver.inventory import ArchivedEnd, end_at, position_of
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.configs import TopicConfigs, topic_configs_known
 from archiver.layout import SegmentKey
 from archiver.listing import NOTHING, Newest, list_newest
-from archiver.segment import PartitionSource
+from archiver.segment import FinishedSegment, PartitionSource
 from archiver.starts import EARLIEST, First, Start, Starts
 from archiver.workers import Workers
 from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
 
 log = logging.getLogger(__name__)
 
+_CONFIRM_S = 60.0
+_ROUNDS = 5  # of instances that all see a topic created again
 # What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
 OPENERS = 8
 _LOOK_UP_S = 20.0
@@ -65,8 +86,10 @@ class Opener:
         pool: Workers,
         cluster_id: str,
         start: Start = EARLIEST,
+        unproven: Unproven = Unproven.REFUSE,
     ) -> None:
         self._client = client
+        self._identity = Identity(client, archive, pool, unproven)
         self._starts = Starts(client, archive, pool, start)
         self._archive = archive
         self._pool = pool
@@ -88,11 +111,29 @@ class Opener:
         own = configs.own(topic.name)
         if topic.name in configs.refused:
             log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
-        fact = await self._pool.call(self._settle_topic, topic, own)
+        fact = await self._settle_judged(topic, own)
         if own is not None:
             self._shapes[topic.name] = _shape(topic, own)
         reach("topic.settled")
         return fact
+
+    async def _settle_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
+        """Settle by the topic id; where none tells, by what the topic's records are to those that are archived."""
+        judged: Judged | None = None
+        for _ in range(_ROUNDS):
+            try:
+                fact = await self._pool.call(self._settle_topic, topic, own, judged)
+            except UnprovenError as error:  # not judged yet, or another instance has just begun a life
+                judged = await self._identity.judge(topic, error.known)
+                continue
+            if judged is not None and not judged.is_same:
+                log.warning(
+                    "topic %s was created again: its records are not those that are archived. It goes on as life %d",
+                    topic.name,
+                    fact.current.life,
+                )
+            return fact
+        raise KafkaTemporaryError(f"topic {topic.name} is created again and again; look who does, and try again")
 
     async def try_to_settle(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
         """The same; what keeps this topic alone from being settled is returned."""
@@ -107,7 +148,9 @@ class Opener:
         """Tell whether a topic is not as it was when it was settled here before. The archive is not asked."""
         return self._shapes.get(topic.name) != _shape(topic, configs.own(topic.name))
 
-    def _settle_topic(self, topic: TopicDescription, configs: Mapping[str, str] | None) -> TopicFact:
+    def _settle_topic(
+        self, topic: TopicDescription, configs: Mapping[str, str] | None, judged: Judged | None
+    ) -> TopicFact:
         return settle_topic(
             self._archive.store,
             self._archive.layout,
@@ -116,6 +159,7 @@ class Opener:
             cluster_id=self._cluster_id,
             partitions=len(topic.partitions),
             configs=configs,
+            judged=judged,
         )
 
     async def look_up(
@@ -160,7 +204,10 @@ class Opener:
         if ends is not None and source.topic in ends.topics and ends.silences == self._archive.vigil.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
-        writer = PartitionWriter(source, end, self._archive, written=written)
+        if end.key:
+            self._archive.fresh.note_found((source.topic, source.life), partition, end.next)
+        confirm = None if topic_id else self._confirmation(source, fact, asyncio.get_running_loop())
+        writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._starts.first(source))
         reach("position.read")
@@ -178,6 +225,14 @@ class Opener:
         archive = self._archive
         if listed is None:
             end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition, newest_base)
+            if newest_base is not None and end.next <= newest_base and life.parent is None:
+                log.warning(
+                    "%s: the group has committed an object from offset %d on, which is not in this archive, where it ends at"
+                    " %d. Does another archive use the same backup.group? Then each has only a share of the partitions",
+                    source,
+                    newest_base,
+                    end.next,
+                )
         else:
             end = end_at(archive.store, listed)
         if end.key:
@@ -223,7 +278,7 @@ class Opener:
             log_start=log_start,
         )
         # All that was asked goes by name: a topic that was created again has a shorter log, too.
-        await self._refuse_another(source)
+        await self._refuse_recreated(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
         end = await self._pool.call(self._end_of, source, life)
         goes_on = branch.offset >= end.next
@@ -246,7 +301,6 @@ class Opener:
             archive.store,
             archive.layout,
             topic=source.topic,
-            topic_id=source.topic_id,
             partition=source.partition,
             parent=source.life,
             branch=branch,
@@ -271,11 +325,43 @@ class Opener:
 
     # --- inside
 
-    async def _refuse_another(self, source: PartitionSource) -> None:
+    def _confirmation(
+        self, source: PartitionSource, fact: TopicFact, loop: asyncio.AbstractEventLoop
+    ) -> Callable[[FinishedSegment], None]:
+        """A check for the writer's thread: that a topic without an id still is the one that the source is."""
+
+        def confirm(held: FinishedSegment) -> None:
+            asyncio.run_coroutine_threadsafe(self._refuse_another(source, fact, held), loop).result(_CONFIRM_S)
+
+        return confirm
+
+    async def _refuse_another(self, source: PartitionSource, fact: TopicFact, held: FinishedSegment) -> None:
         """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
+        found = await self._described(source)
+        place = Place(source.topic, found.topic_id, source.partition, fact.lineage(source.life, source.partition))
+        if not await self._identity.still_has(place, held):
+            raise _gone(source)
+
+    async def _refuse_recreated(self, source: PartitionSource) -> None:
+        """The same, before anything is held; the whole topic is asked where its id does not tell."""
+        found = await self._described(source)
+        if not found.topic_id or not source.topic_id:
+            fact = await self._settle_judged(found, None)
+            if fact.root(source.life) != fact.root(fact.current.life):
+                raise _gone(source)
+
+    async def _described(self, source: PartitionSource) -> TopicDescription:
+        """The topic as the brokers tell it now. Raises TopicGoneError when its id tells that it is another one."""
         found = (await self._client.describe_topics([source.topic])).get(source.topic)
-        if found is None or found.topic_id != source.topic_id:
-            raise TopicGoneError(f"{source}: the topic was deleted, or created again; what is archived is kept")
+        if found is None or len({found.topic_id, source.topic_id} - {""}) > 1:
+            raise _gone(source)
+        return found
+
+
+def _gone(source: PartitionSource) -> TopicGoneError:
+    return TopicGoneError(
+        f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
+    )
 
 
 def _shape(topic: TopicDescription, configs: Mapping[str, str] | None) -> object:

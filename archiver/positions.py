@@ -110,8 +110,9 @@ class PositionKeeper:
         end = (await self._client.offsets([(name, partition)]))[name, partition].high_watermark
         node_id = await self._client.leader(name, partition)
         target = FetchTarget(topic=name, topic_id=topic.topic_id, partition=partition, offset=end)
-        limits = {"max_bytes": 1, "partition_bytes": 1, "max_wait_ms": 0, "min_bytes": 0}
-        (answer,) = await fetch(self._client, node_id, [target], **limits)
+        (answer,) = await fetch(
+            self._client, node_id, [target], max_bytes=1, partition_bytes=1, max_wait_ms=0, min_bytes=0
+        )
         if answer.error is FetchProblem.THROTTLED:
             raise KafkaTemporaryError(f"{name} could not be read: throttled by a quota")
         if answer.error is not None:

@@ -63,7 +63,7 @@ def probe_store(store: ObjectStore, layout: Layout) -> None:
     found = store.get(key)
     if found is None:
         raise StoreTemporaryError(f"{key}: was put, and is not there; who deletes objects of the archive?")
-    changed = _changed(found[1])
+    changed = [name for name, text in METADATA.items() if found[1].get(name) != text]
     if changed:
         raise StoreError(
             f"{key}: the store does not give back metadata as it was put ({', '.join(changed)}); what is archived there could"
@@ -77,14 +77,11 @@ def probe_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[st
     if key == layout.first_probe_key:
         is_good = content == _FIRST_CONTENT
     elif key == probe_key(layout):
-        is_good = content == CONTENT and not _changed(metadata)
+        kept = {name: text for name, text in METADATA.items() if text}  # an empty one is read as if it were there
+        is_good = content == CONTENT and kept.items() <= metadata.items()
     else:
         return None
     return "" if is_good else f"{key}: is not what a writer puts there; delete it"
-
-
-def _changed(metadata: Mapping[str, str]) -> list[str]:
-    return [name for name, text in METADATA.items() if metadata.get(name) != text]
 
 
 def _unsafe(key: str, why: str) -> str:

@@ -4,22 +4,26 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from archiver.defects import as_ours
+from archiver.errors import DroppedError
 from archiver.feed import Feed
 from archiver.fetching import Fetching
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.late_puts import LatePuts
 from archiver.observe import Ledger
+from archiver.put_turns import MOST_PUTS, SLOW_S, PutTurns
 from archiver.workers import Workers
 from archiver.writer import PutLaterError
 
 log = logging.getLogger(__name__)
 
+Value = TypeVar("Value")
+
 _TICK_S = 0.5
 _TICK_PER_PARTITION_S = 0.0005  # a look at each of a thousand partitions takes milliseconds
+_LONG_PUT_S = 1.0
 
 
 class Pump:
@@ -39,6 +43,7 @@ class Pump:
         on_durable: Callable[[Feed], None] = lambda _: None,
     ) -> None:
         self.feeds: dict[TopicPartition, Feed] = {}
+        self._unended: set[Feed] = set()  # also those that are not among `feeds` any more
         self._fetching = Fetching(
             client, self.feeds, self, memory_bytes=memory_bytes, rate_bytes=rate_bytes, clock=clock, ledger=ledger
         )
@@ -51,7 +56,8 @@ class Pump:
         self._broken: list[asyncio.Task[None]] = []
         self._work: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._late_puts = LatePuts()
+        self._puts = PutTurns(pool.count)
+        self._putters = Workers(MOST_PUTS, "putter")
 
     async def __aenter__(self) -> Self:
         self.begin_loop(self._tick())
@@ -77,7 +83,8 @@ class Pump:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for feed in self.feeds.values():
+        self._putters.shutdown(wait=False, cancel_futures=True)
+        for feed in self._unended:
             if not feed.working:
                 feed.writer.discard()
 
@@ -85,6 +92,7 @@ class Pump:
 
     def add(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed
+        self._unended.add(feed)
         self.advance(feed)
         self._fetching.look_for_leaders()
 
@@ -96,8 +104,13 @@ class Pump:
             raise RuntimeError("a loop of the pump ended")
         return feed
 
-    async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> None:
-        """Flush what is held, drop what is not archived yet, end. What is not done in time is abandoned: Kafka still has it."""
+    def ended_now(self) -> list[Feed]:
+        """Those that `next_ended` would give at once."""
+        ended = [self._ended.get_nowait() for _ in range(self._ended.qsize())]
+        return [feed for feed in ended if feed is not None]
+
+    async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
+        """Flush what is held, drop what is not taken yet, end. What is not durable in time is abandoned, and returned."""
         closing = list(feeds)
         for feed in closing:
             feed.closing = True
@@ -112,11 +125,12 @@ class Pump:
         for feed in closing:
             self._forget(feed)
             if not feed.ended.is_set():
-                log.warning("%s: what was held at the end is not known to be durable; Kafka has it", feed.source)
+                feed.note_dropped()
+        return [feed.dropped for feed in closing if feed.dropped is not None]
 
     def let_go(self, feed: Feed) -> None:
         """Somebody else may have the partition: what is held is put all the same, which does no harm; nobody waits."""
-        feed.closing = True
+        feed.closing = feed.is_let_go = True
         self._forget(feed)
         self.advance(feed)
 
@@ -126,9 +140,12 @@ class Pump:
 
     def _end(self, feed: Feed) -> None:
         self._forget(feed)
+        self._unended.discard(feed)
         feed.ended.set()
         if not feed.closing:
             self._ended.put_nowait(feed)
+        elif feed.is_let_go and feed.dropped is not None:
+            log.warning("%s", feed.dropped)
         self._fetching.stir()
 
     # --- the loops
@@ -141,14 +158,15 @@ class Pump:
                     self.advance(feed)
                 feed.note_pending(now_s)
             self._make_room()
-            self._late_puts.tell(self.feeds.values(), now_s)
+            self._set_aside(now_s)
+            self._puts.tell(self._unended, now_s)
             self._fetching.look_for_leaders()  # whoever asked the client about a topic may have made it forget
             self._on_tick()
             await asyncio.sleep(max(_TICK_S, _TICK_PER_PARTITION_S * len(self.feeds)))
 
     def _make_room(self) -> None:
         """While the spool is full nothing is fetched, and the oldest segments are closed before their time."""
-        over_bytes = sum(feed.writer.spooled_bytes for feed in self.feeds.values()) - self._most_spooled_bytes
+        over_bytes = sum(feed.writer.spooled_bytes for feed in self._unended) - self._most_spooled_bytes
         self._fetching.suspend(over_bytes > 0)
         opened = [(at_s, feed) for feed in self.feeds.values() if (at_s := feed.writer.opened_at_s) is not None]
         for _, feed in sorted(opened, key=lambda one: one[0]):
@@ -157,6 +175,16 @@ class Pump:
             over_bytes -= feed.writer.spooled_bytes
             feed.writer.close_early()
             self.advance(feed)
+
+    def _set_aside(self, now_s: float) -> None:
+        """Where nothing can be fetched for want of memory, partitions whose puts take long hold none of it."""
+        if not self._fetching.is_stuck():
+            return
+        for feed in self._unended:
+            since_s = feed.put_due_since_s
+            if since_s is not None and now_s - since_s > _LONG_PUT_S:
+                feed.is_set_aside = True
+                self._drop_queue(feed)
 
     # --- archive
 
@@ -167,15 +195,14 @@ class Pump:
         if feed.closing:
             self._drop_queue(feed)
         if feed.put_again_at_s is not None:
-            if self._late_puts.is_due(feed, self._clock()):
-                self.spawn(feed, self._put_again)
-            return
-        if feed.queue:
-            self.spawn(feed, self._take)
-        elif feed.closing or feed.error is not None or feed.is_at_end:
-            self.spawn(feed, self._finish)
+            if self._clock() >= feed.put_again_at_s:
+                self._wait_for_put(feed)
         elif feed.writer.is_due:
-            self.spawn(feed, self._flush)
+            self._wait_for_put(feed)
+        elif feed.queue:
+            self.spawn(feed, self._take)
+        elif feed.is_ending:
+            self._finish(feed)
         else:
             self._fetching.stir()
 
@@ -200,66 +227,72 @@ class Pump:
 
     async def _take(self, feed: Feed) -> None:
         item = feed.queue.popleft()
-        try:
-            await self._in_thread(feed, lambda: feed.writer.take(item))
-        finally:
-            self._fetching.release(item)
+        rest = await self._in_thread(feed, self._pool, lambda: feed.writer.take(item))
+        self._fetching.release(len(item.records) - (0 if rest is None else len(rest.records)))
+        if rest is not None:
+            feed.queue.appendleft(rest)
         self._follow(feed)
-
-    async def _flush(self, feed: Feed) -> None:
-        await self._in_thread(feed, feed.writer.flush)
-        self._follow(feed)
-
-    async def _put_again(self, feed: Feed) -> None:
-        self._late_puts.begin()
-        try:
-            await self._flush(feed)
-        finally:
-            self._late_puts.end(feed)
 
     def _follow(self, feed: Feed) -> None:
         """Go on where the writer is, when another one was there first."""
         if not feed.queue and feed.writer.position != feed.fetch_offset:
             feed.go_on_where_the_writer_is()
 
-    async def _finish(self, feed: Feed) -> None:
-        """Put what is held; before that, take over the position where compaction left nothing up to the end."""
-
-        def flush() -> None:
-            if feed.is_at_end and feed.error is None:
-                feed.writer.pass_over(feed.fetch_offset)
-            feed.writer.flush()
-
-        await self._in_thread(feed, flush)
-        self._tell_durable(feed)
-        if feed.put_again_at_s is not None:
-            return
-        if not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
+    def _finish(self, feed: Feed) -> None:
+        """Put what is held."""
+        if feed.writer.holds_records:
+            self._wait_for_put(feed)
+        elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
             feed.go_on_where_the_writer_is()
+            self._fetching.stir()
         else:
             self._end(feed)
 
-    async def _in_thread(self, feed: Feed, work: Callable[[], None]) -> None:
+    async def _in_thread(self, feed: Feed, pool: Workers, work: Callable[[], Value]) -> Value | None:
+        """Do the work, and note what is wrong with it."""
         try:
-            await self._pool.call(work)
+            return await pool.call(work)
         except PutLaterError as error:
             self._put_later(feed, error)
         except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
             feed.error = as_ours(error, feed.source)
-            self._drop_queue(feed)
+            feed.note_dropped()
             feed.writer.discard()
+            self._drop_queue(feed)
             feed.put_again_at_s = None
-        else:
-            feed.put_again_at_s = feed.put_fails_since_s = None
+        return None
+
+    # --- put
+
+    def _wait_for_put(self, feed: Feed) -> None:
+        self._puts.wait(feed, self._clock())
+        self._begin_puts()
+
+    def _begin_puts(self) -> None:
+        for feed in self._puts.take(self._clock()):
+            self.spawn(feed, self._put)
+            asyncio.get_running_loop().call_later(
+                SLOW_S + 0.005, self._begin_puts
+            )  # it takes no other's place from then on
+
+    async def _put(self, feed: Feed) -> None:
+        """Close the segment, and put it beside the threads that decode: those are for the partitions that get on."""
+        await self._in_thread(feed, self._pool, feed.writer.close)  # it compresses: what that takes, decoders have
+        if feed.error is None:
+            await self._in_thread(feed, self._putters, feed.writer.flush)
+        has_worked = feed.error is None and not feed.writer.holds_records
+        self._puts.end(feed, has_worked=has_worked)
+        feed.is_set_aside = False
+        if has_worked:
+            feed.put_again_at_s = feed.put_fails_since_s = feed.put_error = None
+        self._follow(feed)
+        self._begin_puts()
 
     def _put_later(self, feed: Feed, error: PutLaterError) -> None:
-        """The segment waits beside the workers: they are for the partitions that get on."""
         self._drop_queue(feed)
-        pause_s = self._late_puts.note(feed, error, self._clock())
+        pause_s = self._puts.note(feed, error, self._clock())
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
-        """What was fetched and not taken is fetched again, or by the next run: it must not count as seen."""
-        while feed.queue:
-            self._fetching.release(feed.queue.popleft())
-        feed.go_on_where_the_writer_is()
+        """It must not count as seen."""
+        self._fetching.release(feed.drop_queue())

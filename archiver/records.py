@@ -56,7 +56,7 @@ def follow_records(
     """Read a topic, and for ever what is archived of it later. Each problem is told once."""
     told: set[str] = set()
     positions: dict[int, int] = {}
-    topic_id, life = "", 0
+    root, life = 0, 0
 
     def tell_once(problem: str) -> None:
         if problem not in told:
@@ -66,13 +66,14 @@ def follow_records(
     while True:
         topic = find_topic(store, layout, name, tell=tell_once)
         if topic.fact is not None:
-            current = topic.fact.current
-            if current.topic_id != topic_id:
+            fact, root_before = topic.fact, root
+            root = fact.root(topic.life)
+            if root != root_before:
                 positions.clear()  # it was created again: another log, from its beginning
-            for later in (one for one in topic.fact.lives if one.topic_id == current.topic_id and one.life > life):
+            for later in (one for one in fact.lives if fact.root(one.life) == root and one.life > life):
                 for number, branch in later.branches.items():  # the log was cut back: other records stand there now
                     positions[number] = min(positions.get(number, 0), branch.offset)
-            topic_id, life = current.topic_id, topic.life
+            life = topic.life
         for row in read_records(
             store, topic, tell=tell_once, partition=partition, selection=selection, positions=positions
         ):

@@ -119,6 +119,11 @@ def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | li
             yield dotted, spell(info, value)
 
 
+def shown_config(config: ArchiverConfig) -> dict[str, str | list[str]]:
+    """The same of a whole configuration, with the group that it names by itself."""
+    return {"backup.group": config.group} | dict(effective(config))
+
+
 def yaml_lines(found: Mapping[str, str | list[str]]) -> Iterator[str]:
     """Write what `effective` tells as a configuration: but for what is masked, it means the same again."""
     for key, value in found.items():

@@ -294,10 +294,12 @@ class KafkaBroker:
         features = _FORMATTED.get(self.jars)
         if features is None:
             self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
-            _FORMATTED[self.jars] = (folder / "bootstrap.checkpoint").read_bytes()
+            written = folder.rglob("*.checkpoint")  # one, where the version wants it
+            _FORMATTED[self.jars] = {path.relative_to(folder): path.read_bytes() for path in written}
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "bootstrap.checkpoint").write_bytes(features)
+        for path, content in features.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
         node_id = {**BROKER_PROPERTIES, **self._properties}["node.id"]
         names = {"version": "1", "cluster.id": self.cluster_id, "node.id": node_id, "directory.id": _random_id()}
         (folder / "meta.properties").write_text("".join(f"{name}={text}\n" for name, text in names.items()))
@@ -332,7 +334,7 @@ class KafkaBroker:
 
 
 # By the folder with its jars: the features of a version, which hold for each cluster that begins with it.
-_FORMATTED: Final[dict[Path, bytes]] = {}
+_FORMATTED: Final[dict[Path, dict[Path, bytes]]] = {}
 
 
 def _random_id() -> str:

@@ -230,8 +230,9 @@ class OpenSegment:
     def note_hole(self, hole: Hole) -> None:
         """Record that offsets were not there to be read; they become part of the coverage."""
         holes = self._coverage.holes
-        if holes and holes[-1].last_offset + 1 == hole.first_offset:  # no record came between
-            holes[-1] = replace(holes[-1], last_offset=hole.last_offset)
+        last = holes[-1] if holes else None
+        if last is not None and last.cause is hole.cause and last.last_offset + 1 == hole.first_offset:
+            holes[-1] = replace(last, last_offset=hole.last_offset)  # no record came between
         else:
             holes.append(hole)
         self._coverage.next = max(self._coverage.next, hole.last_offset + 1)

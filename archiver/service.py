@@ -3,17 +3,18 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
+from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
+from archiver.cluster_topics import ClusterTopics, look_at_topics, tell_unmatched
 from archiver.commits import Commits
-from archiver.control import TopicFact
+from archiver.control import TopicFact, topics_known
 from archiver.defects import as_ours
-from archiver.errors import ArchiverError, CutBackError, StrangerError, TopicGoneError
+from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
 from archiver.failpoints import reach
 from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
@@ -21,7 +22,7 @@ from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
-from archiver.opening import OPENERS, Ends, LearnedConfigs, Opener
+from archiver.opening import OPENERS, Ends, LearnedConfigs
 from archiver.patience import persist
 from archiver.shutdown import unless_stopped
 from archiver.spelling import spell_count
@@ -47,6 +48,15 @@ class Hold:
     since_s: float  # without a feed
     archived_to: int = 0  # the last that is known of it while there is no feed, and first the group's word
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An included topic that may not be described, and so is nobody's partition; those that are known of it."""
+
+    error: Refusal
+    since_s: float
+    partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +92,13 @@ class Service:
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(self.membership.commit, age_s=self._archive.age_s, clock=self._archive.clock)
         self.topics: dict[str, TopicDescription] = {}
+        self.refused: Mapping[str, Refused] = {}
+        self._known: set[str] = set()  # included topics that were archived or seen, by whomever
+        self._unmatched: Collection[int] = ()  # entries of topics.include
         self.failing: dict[TopicPartition, float] = {}  # since when something may be there that is not durable
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
+        self.dropped: list[DroppedError] = []  # at the end
         self._has_looked = False
         self.held: dict[TopicPartition, Hold] = {}  # each time that a partition is gained, another one
         self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
@@ -99,11 +113,10 @@ class Service:
             client = await unless_stopped(stop, self._connect(stack))
             self._client = client
             cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
-            self._positions = keeper_of(self._request, client, self._pool, cluster_id)
-            self._opener = Opener(
-                client, archive=self._archive, pool=self._openers, cluster_id=cluster_id, start=self._request.start
-            )
+            self._positions = keeper_of(self._request, client, self._openers, cluster_id)
+            self._opener = opener_of(self._request, client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
+            self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
             await unless_stopped(stop, self._persist("topics", self._look))
             self._pump = await stack.enter_async_context(
                 pump_of(self._request, client, self._pool, on_durable=self._note_durable)
@@ -137,7 +150,8 @@ class Service:
     async def _leave(self) -> None:
         """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
         self.held.clear()
-        await self._pump.close(list(self._pump.feeds.values()), STOP_S)
+        self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
+        self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
         reach("stop.flushed")
         hints = self.commits.all_hints()
         leaver = Workers(1, "leave")
@@ -152,10 +166,13 @@ class Service:
 
     async def _look(self) -> None:
         """See which topics there are, and join the group for those that are ours to archive."""
-        found, refused = await self._client.describe_known(None)
-        for error in refused.values():
-            log.warning("%s", error)
-        names = set(self._request.select_topics(found)) | (self.topics.keys() & refused.keys())
+        topics = self._request.topics
+        seen = await look_at_topics(self._client, topics, topics.select(self._known))
+        found, refused = seen.found, seen.refused
+        self._known |= found.keys()
+        self._tell_unmatched(seen)
+        self._note_refused(seen)
+        names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
         if not self._has_looked and not names:
             log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
         if OFFSETS_TOPIC not in refused and await self._positions.look(found):
@@ -165,6 +182,32 @@ class Service:
         for name in sorted(now.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
         self.topics = now
+
+    async def _known_topics(self) -> frozenset[str]:
+        return await self._openers.call(topics_known, self._archive.store, self._archive.layout)
+
+    def _tell_unmatched(self, seen: ClusterTopics) -> None:
+        """Each entry of topics.include once, for as long as it matches nothing."""
+        before, self._unmatched = self._unmatched, seen.unmatched(self._request.topics)
+        news = [number for number in self._unmatched if number not in before]
+        for line in tell_unmatched(self._request.topics, news, self._request.place_of_include):
+            log.warning("%s", line)
+
+    def _note_refused(self, seen: ClusterTopics) -> None:
+        """Nobody is given the partitions of a topic that may not be described: it fails for as long as that lasts."""
+        before, now_s = self.refused, self._archive.clock()
+        self.refused = {
+            name: Refused(
+                seen.refused[name],
+                before[name].since_s if name in before else now_s,
+                self.topics[name].partitions if name in self.topics else (0,),
+            )
+            for name in self._request.topics.select(seen.refused)
+        }
+        for name, refused in self.refused.items():
+            if name not in before or str(before[name].error) != str(refused.error):
+                log.error("%s; it is included, and not archived", refused.error)
+                self._archive.ledger.failed(name, type(refused.error).__name__)
 
     async def _look_again(self) -> None:
         while True:
@@ -199,11 +242,11 @@ class Service:
             await asyncio.gather(*map(settle_one, changed))
 
     async def _replace_recreated(self) -> None:
-        """Most are noticed by their fetches; one that a broker serves by name is not."""
+        """Most are noticed by their fetches; one that a broker serves by name is not. An id that is missing tells nothing."""
         for feed in list(self._pump.feeds.values()):
             topic = self.topics.get(feed.key[0])
-            if topic is not None and topic.topic_id != feed.source.topic_id:
-                await self._pump.close([feed], RELEASE_S)
+            if topic is not None and topic.topic_id not in {"", feed.source.topic_id}:
+                await self._close([feed])
                 self._begin([feed.key])
 
     # --- partitions come
@@ -293,9 +336,13 @@ class Service:
         """Flush what is held of them, and return what is durable."""
         for key in partitions:
             self._forget(key)
-        await self._pump.close([feed for key in partitions if (feed := self._pump.feeds.get(key))], RELEASE_S)
+        await self._close([feed for key in partitions if (feed := self._pump.feeds.get(key))])
         reach("revoked.flushed")
         return self.commits.take(partitions)
+
+    async def _close(self, feeds: Sequence[Feed]) -> None:
+        for error in await self._pump.close(feeds, RELEASE_S):
+            log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         """Somebody else has them already."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from archiver.branch import end_of_epoch
-from archiver.control import FORMAT, TOPICS, Fact, append_fact, latest_fact, settle_first
+from archiver.control import FORMAT, Fact, append_fact, latest_fact, settle_first, topics_known
 from archiver.failpoints import reach
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -69,7 +69,7 @@ class Starts:
     async def _look(self) -> Fact:
         at_ms = self._clock_ms()  # before the ends: what comes between is archived
         described = await self._client.describe_topics(None)
-        known = await self._pool.call(self._known_topics)
+        known = await self._pool.call(topics_known, self._archive.store, self._archive.layout)
         new = {name: topic for name, topic in sorted(described.items()) if name not in known}
         ends: Mapping[TopicPartition, Any] = {}
         if not isinstance(self._start, int):
@@ -88,7 +88,9 @@ class Starts:
     async def first(self, source: PartitionSource) -> First:
         """Return where a partition begins that has no archive. Not for one in a child life."""
         present = self._present["topics"].get(source.topic)
-        is_old = present is not None and present["topic_id"] == source.topic_id
+        # The first life is of the topic that was noted, unless ids tell otherwise; some brokers tell none.
+        ids = set() if present is None else {present["topic_id"], source.topic_id} - {""}
+        is_old = present is not None and source.life == 0 and len(ids) < 2
         # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
         if self._start == EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
             return BEGINNING
@@ -134,10 +136,6 @@ class Starts:
         )
         archive.ledger.branched(source.topic)
         return True
-
-    def _known_topics(self) -> frozenset[str]:
-        archive = self._archive
-        return frozenset(archive.store.list_directories(archive.layout.control_prefix(TOPICS)))
 
     def _latest(self, stream: str) -> Fact | None:
         return latest_fact(self._archive.store, self._archive.layout, stream)

@@ -1,5 +1,6 @@
 """Is the archive whole? What is looked at, level by level, and what is found."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,8 @@ from archiver.segment import check_header, read_segment
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
+
+log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
 _MEND_INDEX = (
@@ -221,9 +224,10 @@ def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> 
         )
     unknown = sum(isinstance(one.facts, SegmentFacts) and index.remembered(one.key) is None for one in segments)
     if unknown and index.files and not index.lost_files and not index.unreadable:
-        yield (
-            f"{layout.index_prefix}: {spell_count(unknown, 'object is', 'objects are')} in no file of the index: put just now,"
-            " or by a backup that was killed, or its newest file is gone"
+        log.info(  # nobody needs to do anything: the next backup brings them in
+            "%s: %s in no file of the index: put just now, or by a backup that was killed, or its newest file is gone",
+            layout.index_prefix,
+            spell_count(unknown, "object is", "objects are"),
         )
     if index.lost_files:
         yield (

@@ -70,6 +70,12 @@ class Vitals:
             if which in service.failing or now_s - since_s >= TROUBLE_S:  # else it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
 
+        for topic, refused in service.refused.items():
+            lasts_s = now_s - refused.since_s
+            if not refused.error.retriable or lasts_s >= TROUBLE_S:
+                keys = {(topic, number) for number in refused.partitions} - feeds.keys() - held.keys()
+                yield from (self._state_without_feed(which, lasts_s) for which in sorted(keys))
+
     def _state_without_feed(self, which: TopicPartition, lasts_s: float) -> PartitionState:
         backlog = self._backlogs.get(which)
         is_empty = backlog is not None and backlog.position >= backlog.high_watermark
@@ -124,7 +130,10 @@ class Vitals:
             return str(membership.error)
         if membership.is_member:
             return None
-        return "not in the group yet" if self._service.topics else "no topic of the cluster matches topics.include"
+        if self._service.topics:
+            return "not in the group yet"
+        refused = [str(one.error) for one in self._service.refused.values()]
+        return "; ".join(refused) or "no topic of the cluster matches topics.include"
 
     # --- on the loop
 

@@ -17,26 +17,29 @@ _STALL_S = 1.0
 
 
 class Workers(Executor):
-    """Threads: as many as told, and more, up to `most`, while those hang and somebody waits.
+    """Threads: up to `count`, as they are needed, and more, up to `most`, while those hang and somebody waits.
 
     `concurrent.futures` has none that the interpreter does not wait for at its end.
     """
 
     def __init__(self, count: int, name: str, *, most: int = 0) -> None:
+        self.count = count
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._name = name
         self._threads: list[threading.Thread] = []
+        self._adding = threading.Lock()
+        self._idle = threading.Semaphore(0)
         self._begun = 0
         self._closing = threading.Event()
-        for _ in range(count):
-            self._add_thread()
         if most > count:
             threading.Thread(target=self._relieve, args=(most,), name=f"{name}-relief", daemon=True).start()
 
-    def _add_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def _add_thread(self, most: int) -> None:
+        with self._adding:
+            if len(self._threads) < most:
+                thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def _relieve(self, most: int) -> None:
         """A store that hangs must not keep from working what has nothing to do with it."""
@@ -45,12 +48,14 @@ class Workers(Executor):
             # Threads that are busy work: more of them would only take memory.
             is_idle = time.process_time() - busy_s < _STALL_S / 2
             if begun == self._begun and is_idle and not self._jobs.empty():
-                self._add_thread()
+                self._add_thread(most)
             begun, busy_s = self._begun, time.process_time()
 
     def submit(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Value]:
         future: Future[Value] = Future()
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        if not self._idle.acquire(blocking=False):
+            self._add_thread(self.count)
         return future
 
     async def call(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Value:
@@ -70,8 +75,15 @@ class Workers(Executor):
             for thread in self._threads:
                 thread.join()
 
+    def _next_job(self) -> _Job | None:
+        try:
+            return self._jobs.get_nowait()
+        except queue.Empty:
+            self._idle.release()
+            return self._jobs.get()
+
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             future, call = job
             self._begun += 1
             if future.set_running_or_notify_cancel():

@@ -50,6 +50,8 @@ class Fetch:
     position: int
     records: memoryview
     aborted: Aborted = ()
+    follows: bool = False  # it is the rest of a fetch: no batch of it may begin below the position
+    charged_bytes: int = 0  # so much of its first batches counts as source bytes of a segment already
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,6 +127,8 @@ class PartitionWriter:
     """Takes fetches in order and makes segments of them. Not for two threads at once.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
+    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of a topic without
+    an id, where nothing else tells.
     """
 
     def __init__(
@@ -134,6 +138,7 @@ class PartitionWriter:
         archive: Archive,
         *,
         written: Written | None = None,
+        confirm: Callable[[FinishedSegment], None] | None = None,
     ) -> None:
         self.source = source
         self.position = end.next
@@ -142,6 +147,7 @@ class PartitionWriter:
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
         self.newest_base = archive.layout.base_of(end.key) if end.key else None
         self._archive = archive
+        self._confirm = confirm
         self._silences = archive.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
@@ -159,6 +165,12 @@ class PartitionWriter:
     @property
     def holds_records(self) -> bool:
         return self._open is not None or self._closed is not None
+
+    @property
+    def held_records(self) -> int:
+        """How many are in a segment that is not known to be durable."""
+        opened, closed = self._open, self._closed
+        return (0 if opened is None else opened.records) + (0 if closed is None else closed.facts.records)
 
     @property
     def spooled_bytes(self) -> int:
@@ -181,65 +193,69 @@ class PartitionWriter:
 
     @property
     def is_due(self) -> bool:
-        """Whether the open segment is as old as one may be."""
-        return self._open is not None and self._is_old()
+        """Whether a segment is to be put before anything else: it is full, or as old as one may be, or was closed before."""
+        opened = self._open
+        return self._closed is not None or (opened is not None and (opened.is_full or self._is_old()))
 
-    def take(self, fetch: Fetch) -> None:
-        """Archive one fetch. One that does not begin at the position is ignored: it was asked for before the position moved.
+    def take(self, fetch: Fetch) -> Fetch | None:
+        """Take one fetch, up to where a segment is due; the rest is returned, to be taken after the segment's put.
 
-        A broken batch ends the partition, after everything before it is durable.
+        One that does not begin at the position is ignored: it was asked for before the position moved. A broken batch ends
+        the partition; what is held before it is due first.
         """
         if fetch.position != self.position or self._closed is not None:
-            return
-        rest, aborted, broken = fetch.records, fetch.aborted, None
-        while len(rest):
-            try:
-                taken = self._take_some(rest, aborted)
-            except CorruptBatchError as error:
-                # Another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb.
-                rest, broken = rest[: error.good_bytes], type(error)(str(error))
-                continue
-            if taken is None:
-                return
-            taken_bytes, aborted = taken
-            rest = rest[taken_bytes:]
-            if len(rest) and first_offset(rest) < self.position:  # within a step the decoder sees that
-                broken = CorruptBatchError(
-                    f"offset {first_offset(rest)}: a batch behind one that ends at {self.position - 1}"
-                )
-                break
+            return None
+        rest, broken = fetch, None
+        try:
+            while len(rest.records) and not self.is_due:
+                self._refuse_older(rest)
+                rest = self._take_step(rest)
+        except CorruptBatchError as error:
+            # Another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb.
+            broken = type(error)(str(error))
         _scratch().trim()
         if broken is not None:
-            self.flush()
-            raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
+            if not self.holds_records:
+                raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
+            self.close_early()
+        return replace(rest, position=self.position) if len(rest.records) else None
 
-    def _take_some(self, batches: memoryview, aborted: Aborted) -> tuple[int, Aborted] | None:
-        """Take what a thread works on at once, or one batch that is larger.
+    def _refuse_older(self, rest: Fetch) -> None:
+        """Within a step the decoder sees batches that go back; here are those between two of them."""
+        if rest.follows and not rest.charged_bytes and first_offset(rest.records) < self.position:
+            raise CorruptBatchError(
+                f"offset {first_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
+            )
 
-        Returns the bytes that were taken, and the transactions that are still aborted behind them; None when another
-        writer was there first.
-        """
-        batches = first_step(batches)
+    def _take_step(self, rest: Fetch) -> Fetch:
+        """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
+        batches = first_step(rest.records)
         try:
-            return self._take_within(self._archive.decode_bytes, batches, aborted)
+            return self._take_within(self._archive.decode_bytes, batches, rest)
         except CorruptBatchError as error:
             good_bytes = error.good_bytes
         if good_bytes:
-            return self._take_within(self._archive.decode_bytes, batches[:good_bytes], aborted)
+            return self._take_within(self._archive.decode_bytes, batches[:good_bytes], rest)
         with _ALONE:  # broken, or too large: only with more room that shows
             try:
-                return self._take_within(MOST_DECOMPRESSED_BYTES, batches[: first_batch_bytes(batches)], aborted)
+                return self._take_within(MOST_DECOMPRESSED_BYTES, batches[: first_batch_bytes(batches)], rest)
             finally:
                 _scratch().trim(0)
 
-    def _take_within(self, most_bytes: int, batches: memoryview, aborted: Aborted) -> tuple[int, Aborted] | None:
-        decoded = decode_batches(batches, self.position, aborted, most_bytes, _scratch())
-        return (decoded.source_bytes, decoded.aborted) if self._append(decoded, batches) else None
+    def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
+        decoded = decode_batches(batches, self.position, rest.aborted, most_bytes, _scratch())
+        charged_bytes = self._append(decoded, batches, rest.charged_bytes)
+        if (
+            charged_bytes < decoded.source_bytes
+        ):  # a segment is due in their midst: they are decoded again after its put
+            return replace(rest, charged_bytes=charged_bytes)
+        left = rest.records[decoded.source_bytes :]
+        return Fetch(position=self.position, records=left, aborted=decoded.aborted, follows=True)
 
-    def _append(self, decoded: DecodedBatches, batches: memoryview) -> bool:
-        """Append records, and put what is full on the way. False: another writer was there first."""
+    def _append(self, decoded: DecodedBatches, batches: memoryview, charged_bytes: int) -> int:
+        """Append records until a segment is due. Returns how many bytes of the batches are charged to segments: all, or fewer."""
         frame, row = decoded.frame, 0
-        left_bytes = decoded.source_bytes
+        left_bytes = decoded.source_bytes - charged_bytes
         while row < len(frame):
             segment = self._segment(frame, row)
             after = segment.append(frame, row)
@@ -251,12 +267,12 @@ class PartitionWriter:
                 self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
             segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
             row = after
-            if (segment.is_full or self._is_old()) and not self._put():
-                return False
+            if row < len(frame) and self.is_due:
+                return decoded.source_bytes - left_bytes
         self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
         if self._open is not None:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
-        return True
+        return decoded.source_bytes
 
     def skip(self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, is_news: bool = True) -> None:
         """Go on behind what cannot be had; it becomes a hole of the next segment, and is told and counted now, if it is news."""
@@ -266,11 +282,11 @@ class PartitionWriter:
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
-        elif self._waiting_holes:
+        elif self._waiting_holes and self._waiting_holes[-1].cause is cause:
             # No record came between: one hole, however often the log start moved.
-            self._waiting_holes = [replace(self._waiting_holes[0], last_offset=hole.last_offset)]
+            self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
-            self._waiting_holes = [hole]
+            self._waiting_holes.append(hole)
 
     def _tell_hole(self, hole: Hole) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
@@ -288,6 +304,11 @@ class PartitionWriter:
             self._open.forget_epoch()
             self._open.cover(self.position, leader_epoch=-1, source_bytes=0)
 
+    def close(self) -> None:
+        """Close what is held, so that nothing but its put is left to `flush`."""
+        if self.holds_records:
+            self._close()
+
     def flush(self) -> None:
         """Make durable what is held; PutLaterError when that did not work now."""
         if self.holds_records:
@@ -300,6 +321,7 @@ class PartitionWriter:
         if self._closed is not None:
             self._closed.discard()
         self._open = self._closed = self.oldest_held_ms = None
+        self.position, self.leader_epoch = self._base, -1
 
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
         """The open segment, or a new one that will begin with this row."""
@@ -320,7 +342,7 @@ class PartitionWriter:
         closed = self._close()  # 1. close: the body and its facts are whole
         reach("segment.closed")
         try:
-            end = self._taken_over() or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
+            end = self._taken_over(closed) or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
         except StoreTemporaryError as error:
             raise self._later(error) from error
         closed.recycle()
@@ -352,8 +374,10 @@ class PartitionWriter:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return PutLaterError(error, pause_s)
 
-    def _taken_over(self) -> ArchivedEnd | None:
+    def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
+        if self._confirm is not None:
+            self._confirm(closed)
         silences = self._archive.vigil.silences
         if silences == self._silences:
             return None

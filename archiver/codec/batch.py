@@ -109,9 +109,17 @@ def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes
 
 
 def position_after(batches: Longs, position: int) -> int:
-    """Return where to go on after these batches; never before `position`."""
+    """Return where to go on after these batches, which nobody has checked: an offset that a log may have, not before `position`."""
     last = batches[k.LAST_OFFSET, -1] if batches.shape[1] else position - 1
-    return max(int(last) + 1, position)
+    return max(min(int(last), _MOST_OFFSET) + 1, position)
+
+
+def refuse_other_formats(batches: Longs) -> None:
+    """Raise UnsupportedBatchError for the first that is no record batch v2: of such a one the table tells next to nothing."""
+    others = np.flatnonzero(batches[k.MAGIC] != _MAGIC)
+    if len(others):
+        magic, base, start = batches[[k.MAGIC, k.BASE_OFFSET, k.START], others[0]].tolist()
+        raise _unknown_magic(magic, base, start)
 
 
 class Scratch:

@@ -50,7 +50,7 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
     """Describe each whole batch, without trusting it. Returns (batches, bytes that they take).
 
     Stops before a batch that is cut (a fetch may end inside one), has an impossible length, or when the table is full.
-    A batch of another magic gets its first fields only.
+    Of a batch of another magic only the first fields mean what they do here: it is one offset without a record.
     """
     position = np.int64(0)
     found = np.int64(0)
@@ -75,6 +75,11 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
             row[MAX_TIMESTAMP] = _big_endian(source, position + 35, 8)
             row[PRODUCER_ID] = _big_endian(source, position + 43, 8)
             row[COUNT] = np.int64(np.int32(_big_endian(source, position + 57, 4)))
+        else:
+            row[LEADER_EPOCH] = row[PRODUCER_ID] = -1
+            row[CRC] = row[ATTRIBUTES] = row[BASE_TIMESTAMP] = row[MAX_TIMESTAMP] = row[COUNT] = 0
+            row[LAST_OFFSET] = row[BASE_OFFSET]
+        row[PAYLOAD_START] = row[PAYLOAD_END] = 0
         position += row[SIZE]
         found += 1
     return found, position

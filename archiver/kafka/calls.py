@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from archiver.kafka.wire import Call, Reader, Writer
 
+UNKNOWN_EPOCH = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 EARLIEST = -2  # ListOffsets' marks in place of a timestamp
 LATEST = -1
+EARLIEST_LOCAL = -4  # where the log on the leader's own disk begins; what lies below is in a remote tier
+_TELLS_LOCAL = 8  # the version with that mark: no older broker of Apache Kafka has tiers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,18 +124,33 @@ _OFFSET_LISTED = struct.Struct(">ihqqi")  # partition, error, timestamp, offset,
 
 
 class ListOffsetsCall(Call[list[ListedOffset]]):
-    """Where partitions begin (EARLIEST) or end (LATEST, by isolation level). v5 says when a new leader cannot tell yet."""
+    """Where partitions begin (EARLIEST, EARLIEST_LOCAL) or end (LATEST, by isolation level). Only leaders answer.
+
+    With `leader_epoch` only one that leads in that epoch. v5 says when a new leader cannot tell yet.
+    """
 
     api_key = 2
-    lowest = highest = 5
+    lowest = 5
+    highest = _TELLS_LOCAL
     flexible_from = 6
 
-    def __init__(self, partitions: dict[str, list[int]], *, timestamp: int, isolation_level: int) -> None:
+    def __init__(
+        self,
+        partitions: dict[str, list[int]],
+        *,
+        timestamp: int,
+        isolation_level: int,
+        leader_epoch: int = UNKNOWN_EPOCH,
+    ) -> None:
         self._partitions = partitions
         self._timestamp = timestamp
         self._isolation_level = isolation_level
+        self._leader_epoch = leader_epoch
+        self.tells_local = False  # set by `write`: this broker knows EARLIEST_LOCAL, and was not asked for EARLIEST
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: Writer, version: int) -> None:
+        self.tells_local = version >= _TELLS_LOCAL
+        timestamp = EARLIEST if self._timestamp == EARLIEST_LOCAL and not self.tells_local else self._timestamp
         out.int32(-1)  # replica_id: a consumer
         out.int8(self._isolation_level)
         out.count(len(self._partitions))
@@ -140,20 +158,27 @@ class ListOffsetsCall(Call[list[ListedOffset]]):
             out.text(topic)
             out.count(len(partitions))
             for partition in partitions:
-                out.raw(_OFFSET_WANTED.pack(partition, -1, self._timestamp))
+                out.raw(_OFFSET_WANTED.pack(partition, self._leader_epoch, timestamp))
+                out.tags()
+            out.tags()
+        out.tags()
 
-    def read(self, answer: Reader, version: int) -> list[ListedOffset]:  # noqa: ARG002 one version
+    def read(self, answer: Reader, version: int) -> list[ListedOffset]:  # noqa: ARG002 all are read alike
         self.throttle_ms = answer.int32()
         return [offset for topic in answer.array(lambda: _read_listed(answer)) for offset in topic]
 
 
 def _read_listed(answer: Reader) -> list[ListedOffset]:
     topic = answer.text()
-    rows = answer.array(lambda: answer.unpack(_OFFSET_LISTED))
-    return [
-        ListedOffset(topic=topic, partition=partition, error_code=error, offset=offset, leader_epoch=epoch)
-        for partition, error, _timestamp, offset, epoch in rows
-    ]
+    rows = answer.array(lambda: _read_listed_partition(answer, topic))
+    answer.tags()
+    return rows
+
+
+def _read_listed_partition(answer: Reader, topic: str) -> ListedOffset:
+    partition, error, _timestamp, offset, epoch = answer.unpack(_OFFSET_LISTED)
+    answer.tags()
+    return ListedOffset(topic=topic, partition=partition, error_code=error, offset=offset, leader_epoch=epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

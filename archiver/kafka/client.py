@@ -17,6 +17,7 @@ from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka import calls
 from archiver.kafka.cluster import (
     AbsentError,
+    NodeRefusedError,
     OpenTransaction,
     PartitionOffsets,
     Refusal,
@@ -43,6 +44,7 @@ class Lane(IntEnum):
     CONTROL = 0  # aiokafka's own default group
     FETCH = 2
     PRODUCE = 3
+    FETCH_ALONE = 4  # what may take long, one partition at a time
 
 
 class KafkaClient:
@@ -120,17 +122,27 @@ class KafkaClient:
 
     async def send_any(self, call: Call[Answer]) -> Answer:
         """Ask whichever broker answers; when none does, look for the cluster at its bootstrap addresses again."""
-        trouble: KafkaTemporaryError | None = None
+        try:
+            return await self._send_first(call)
+        except (KafkaError, KafkaTemporaryError) as trouble:
+            try:
+                await self._client.bootstrap()
+            except (AiokafkaError, OSError):
+                raise self._unreachable() from trouble
+        return await self._send_first(call)
+
+    async def _send_first(self, call: Call[Answer]) -> Answer:
+        """Ask one broker after the other. That none lets us in is final; what another try may heal goes before that."""
+        troubles: list[Refusal] = []
         for node_id in self._nodes():
             try:
                 return await self.send(node_id, call)
-            except KafkaTemporaryError as error:
-                trouble = error
-        try:
-            await self._client.bootstrap()
-        except (AiokafkaError, OSError) as error:
-            raise self._unreachable() from (trouble or error)
-        return await self.send(self._client.get_random_node(), call)
+            except (KafkaError, KafkaTemporaryError) as error:
+                troubles.append(error)
+        for trouble in troubles:
+            if trouble.retriable and not isinstance(trouble, NodeRefusedError):
+                raise trouble
+        raise KafkaError(str(troubles[0])) if troubles else self._unreachable()
 
     # --- the cluster
 
@@ -371,16 +383,16 @@ class KafkaClient:
     def _unreachable(self) -> Refusal:
         return explain(self._settings, self._connections.reasons)
 
-    def _not_let_in(self, node_id: int, call: Call[Answer]) -> Refusal:
+    def _not_let_in(self, node_id: int, call: Call[Answer]) -> KafkaTemporaryError:
         """Say more than aiokafka, which says only that a broker is not ready."""
         broker = self._client.cluster.broker_metadata(node_id)
         address = f"{broker.host}:{broker.port}" if broker is not None else f"broker {node_id}"
         error = self._connections.reasons.get(address)
         refusal = None if error is None else explain_one(address, error, self._settings.security)
+        what = f"{call.name} to broker {node_id}: {refusal or 'it cannot be reached'}"
         if isinstance(refusal, KafkaError):
-            return refusal
-        why = refusal or "it cannot be reached"
-        return KafkaTemporaryError(f"{call.name} to broker {node_id}: {why}", cause="NodeNotReadyError")
+            return NodeRefusedError(what)
+        return KafkaTemporaryError(what, cause="NodeNotReadyError")
 
     async def _learn_brokers(self) -> None:
         """Have aiokafka read the brokers' addresses again."""

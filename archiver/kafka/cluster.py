@@ -48,5 +48,9 @@ class OpenTransaction:
         return f"producer id {self.producer_id}{name}, begun at offset {self.start_offset}"
 
 
+class NodeRefusedError(KafkaTemporaryError):
+    """One broker does not let us in. Others may, and may come to lead what this one leads."""
+
+
 class AbsentError(KafkaTemporaryError):
     """No such topic or partition: may be too new to be known everywhere."""

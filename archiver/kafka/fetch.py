@@ -7,7 +7,7 @@ from enum import Enum, auto
 from itertools import groupby
 
 from archiver.errors import KafkaError
-from archiver.kafka.calls import READ_COMMITTED
+from archiver.kafka.calls import READ_COMMITTED, UNKNOWN_EPOCH
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import DENIED, LEADER_MOVED, TEMPORARY, Code, broker_error
 from archiver.kafka.wire import Call, MalformedAnswerError, Reader, Writer, uuid_bytes
@@ -15,8 +15,6 @@ from archiver.kafka.wire import Call, MalformedAnswerError, Reader, Writer, uuid
 # v12 is the first with last_fetched_epoch, v13 names topics by id. Both are encoded alike. Every supported broker has v12.
 BY_NAME = 12
 BY_TOPIC_ID = 13
-
-UNKNOWN_EPOCH = -1
 
 
 class FetchProblem(Enum):
@@ -83,10 +81,14 @@ async def fetch(
     partition_bytes: int,
     max_wait_ms: int,
     min_bytes: int,
+    rack: str = "",
+    lane: Lane = Lane.FETCH,
 ) -> list[Fetched]:
     """One answer per target, in their order, read_committed. Brokers serve in that order until max_bytes are full.
 
-    The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle.
+    The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle. With a rack
+    leaders may answer with no more than the replica to ask instead. An answer without records tells nothing of the log:
+    see archiver.kafka.emptiness.
     """
     limit_ms = client.settings.request_timeout_ms // 2  # a longer wait would look like a dead broker
     call = FetchCall(
@@ -95,9 +97,9 @@ async def fetch(
         partition_bytes=partition_bytes,
         max_wait_ms=min(max_wait_ms, limit_ms),
         min_bytes=min_bytes,
-        rack=client.settings.client_rack,
+        rack=rack,
     )
-    error_code, answers = await client.send(node_id, call, lane=Lane.FETCH)
+    error_code, answers = await client.send(node_id, call, lane=lane)
     if error_code:
         raise broker_error(error_code, f"fetch from broker {node_id}")
     # Brokers answer what they refuse last, wherever it stood in the request.

@@ -76,8 +76,13 @@ async def positions_of(client: KafkaClient, group: str) -> Positions:
     """What one group has committed; nothing when there is no such group."""
 
     async def once() -> Positions:
+        trouble: KafkaTemporaryError | None = None  # of a broker that may be the one
         for node_id in sorted(await client.brokers()):
-            code, positions = await client.send(node_id, OffsetFetchCall(group))
+            try:
+                code, positions = await client.send(node_id, OffsetFetchCall(group))
+            except KafkaTemporaryError as error:
+                trouble = error
+                continue
             if code == Code.GROUP_ID_NOT_FOUND:
                 return {}
             if code and code != Code.NOT_COORDINATOR:
@@ -85,6 +90,8 @@ async def positions_of(client: KafkaClient, group: str) -> Positions:
                 raise broker_error(code, what, right=f"Describe on group {group}")
             if not code:
                 return positions
+        if trouble is not None:
+            raise trouble
         return {}  # who would coordinate it, is nobody: no group has ever committed
 
     return await client.persist(once)

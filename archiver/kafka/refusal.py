@@ -15,10 +15,10 @@ _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_F
 
 
 def explain(settings: KafkaSettings, reasons: Mapping[str, BaseException]) -> Refusal:
-    """Tell why no bootstrap address will do: what no second try heals, before what one may."""
+    """Tell why no bootstrap address will do. It is final when no second try heals any of the reasons."""
     found = [explain_one(address, error, settings.security) for address, error in reasons.items()]
     final = [error for error in found if not error.retriable]
-    if final:
+    if final and len(final) == len(found):
         return final[0]
     without_token = [error.__cause__ for error in reasons.values() if isinstance(error.__cause__, KafkaTemporaryError)]
     if without_token:  # no broker was asked

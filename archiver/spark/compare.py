@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pyspark import SparkContext
 
 from archiver.archived import ArchivedTopic
+from archiver.cluster_topics import look_at_topics, tell_unmatched
 from archiver.comparison import Comparison
-from archiver.config import StorageConfig, TopicsConfig
+from archiver.config import ArchiverConfig, StorageConfig
 from archiver.control import read_cluster, read_topic
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.facts import Bounds
@@ -16,10 +17,11 @@ from archiver.inventory import EMPTY, Reading
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group import Hint, base_in
-from archiver.kafka.group_positions import positions_of
+from archiver.kafka.group_positions import Positions, positions_of
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
+from archiver.own_group import FORMER_GROUP, count_commits
 from archiver.spark.stores import store_of
 from archiver.spark.tasks import Findings, run_on_spark
 from archiver.spelling import spell_count
@@ -48,17 +50,17 @@ class ComparePlan:
 
 
 async def plan_compare(
-    storage: StorageConfig,
+    config: ArchiverConfig,
     kafka: KafkaSettings,
-    topics: TopicsConfig,
     archive: Iterable[ArchivedTopic],
-    wanted: Callable[[str], bool],
-    group: str,
+    asked_for: Callable[[str], bool] | None,
 ) -> ComparePlan:
     """Look at the topics of the cluster that are included or archived, and where they begin and end now.
 
-    `group` is the backup's: what it has committed must be archived.
+    What the backup's group has committed must be archived. `asked_for` None: all topics are.
     """
+    storage, topics = config.storage, config.topics
+    wanted = asked_for or (lambda _: True)
     store, prefix = store_of(storage)
     archived = {topic.topic: topic for topic in archive}
     owner = read_cluster(store, Layout(prefix))
@@ -67,24 +69,24 @@ async def plan_compare(
         if owner not in {None, cluster_id}:
             other = f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {owner}; nothing was compared"
             return ComparePlan(tasks=(), problems=[other], notes=(), errors=())
-        cluster = await client.describe_topics(None)
-        # Asked for by name: what this user may not describe is missing from the list of all, as if it were not there.
-        literal = {name for name in topics.include if is_topic_name(name) and wanted(name)}
-        hidden, denied = await client.describe_known((archived.keys() | literal) - cluster.keys())
-        cluster |= hidden
+        seen = await look_at_topics(client, topics, archived.keys())
+        cluster = seen.found
+        concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
+        denied = {name: error for name, error in seen.refused.items() if name in concerned}
         there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
         offsets, refused = await client.offsets_known(partitions)
-        committed, untold = await _committed(client, group)
+        group, committed, untold = await _committed(client, config)
     problems = [
         f"{name}: is included, and nobody archives it"
         for name in topics.select(filter(wanted, cluster))
         if name not in archived
     ]
-    problems += [
-        f"{name}: is included, and is not in the cluster"
-        for name in sorted(literal - cluster.keys() - denied.keys() - archived.keys())
-    ]
+    unmatched = topics.unmatched([*cluster, *seen.refused, *archived])
+    if asked_for is not None:  # a pattern may match what nobody asked for
+        unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
+        unmatched = [number for number in unmatched if asked_for(topics.include[number])]
+    problems += tell_unmatched(topics, unmatched, config.place_of_include)
     errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
     gone = sorted(archived.keys() - cluster.keys() - denied.keys())
     notes = [*untold, *(f"{name}: is not in the cluster any more" for name in gone)]
@@ -114,17 +116,31 @@ async def plan_compare(
     return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
 
 
-async def _committed(client: KafkaClient, group: str) -> tuple[dict[TopicPartition, Hint], list[str]]:
-    """Return what the backup's group has committed where it names an object, or why that is not known."""
+async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
+    """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
+    group = config.group
     try:
         positions = await positions_of(client, group)
+        if not positions and config.backup.group is None:
+            group, positions = await _of_former_group(client, config.storage, group)
     except (KafkaError, KafkaTemporaryError) as error:
-        return {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
+        return group, {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
     hints = {
         (topic, number): Hint(topic=topic, partition=number, offset=found.offset, base=base_in(found.metadata))
         for (topic, number), found in positions.items()
     }
-    return {which: hint for which, hint in hints.items() if hint.base is not None}, []
+    return group, {which: hint for which, hint in hints.items() if hint.base is not None}, []
+
+
+async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str) -> tuple[str, Positions]:
+    """Return the group that all archives had once, and its commits, if some of them name objects of this archive."""
+    try:
+        positions = await positions_of(client, FORMER_GROUP)
+    except KafkaError:
+        return group, {}
+    store, prefix = store_of(storage)
+    ours, _ = count_commits(store, Layout(prefix), positions)
+    return (FORMER_GROUP, positions) if ours else (group, {})
 
 
 def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:

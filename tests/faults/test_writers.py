@@ -17,6 +17,7 @@ import pytest
 import archiver.codec.batch
 import archiver.writer
 from archiver.errors import CorruptBatchError, StoreTemporaryError
+from archiver.facts import HoleCause
 from archiver.inventory import position_of
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER
@@ -113,6 +114,15 @@ class World:
             self.store.delete([key])
 
 
+def take_all(writer: PartitionWriter, fetch: Fetch) -> None:
+    """As the pump does: a segment that is due is put before the rest is taken."""
+    rest: Fetch | None = fetch
+    while rest is not None:
+        rest = writer.take(rest)
+        if writer.is_due:
+            writer.flush()
+
+
 class Process:
     """A writer of this partition; `None` when it is dead. Its clock is the world's, its vigil its own."""
 
@@ -147,7 +157,7 @@ class Process:
                 self.is_waiting = False
             else:
                 self.is_waiting = True
-                self.writer.take(fetch)
+                take_all(self.writer, fetch)
                 self.is_waiting = False
 
 
@@ -196,7 +206,7 @@ def finish(world: World) -> None:
     last = world.writer()
     while (fetch := world.fetch(last.writer.position)) is not None:
         last.vigil.beat()
-        last.writer.take(fetch)
+        take_all(last.writer, fetch)
     last.writer.flush()
 
 
@@ -276,10 +286,10 @@ def test_nothing_is_put_under_a_swept_key_after_a_silence(world: World) -> None:
     world.store.is_calm = True
     for _ in range(40):
         world.grow()
-    sleeper.writer.take(cast("Fetch", world.fetch(0)))
+    take_all(sleeper.writer, cast("Fetch", world.fetch(0)))
     held = sleeper.writer.position
     while (fetch := world.fetch(other.writer.position)) is not None:
-        other.writer.take(fetch)
+        take_all(other.writer, fetch)
     other.writer.flush()
     newest = max(world.store.objects)
     world.store.delete([key for key in world.store.objects if key != newest])
@@ -298,12 +308,33 @@ def test_log_starts_that_move_again_and_again_leave_one_hole(world: World) -> No
     writer.skip(5)
     writer.skip(middle)
     while (fetch := world.fetch(writer.position)) is not None:
-        writer.take(fetch)
+        take_all(writer, fetch)
     writer.flush()
     first = world.store.objects[min(world.store.objects)]
     assert (first.metadata["archiver-base"], first.metadata["archiver-holes"]) == ("0", f"0-{middle - 1}:expired")
     world.kept_from = middle
     assert read_archive(world.store)[0] == [row for row in world.truth if row.offset >= middle]
+
+
+@pytest.mark.parametrize("has_open", [False, True])
+def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> None:
+    world.store.is_calm = True
+    for _ in range(40):
+        world.grow()
+    writer = world.writer().writer
+    if has_open:
+        first = world.fetch(0)
+        assert first is not None
+        writer.take(first)
+    begin, middle = writer.position, world.batches[20][0]
+    writer.skip(begin + 2, HoleCause.BEFORE_START)
+    writer.skip(begin + 4)
+    writer.skip(middle)
+    while (fetch := world.fetch(writer.position)) is not None:
+        writer.take(fetch)
+    writer.flush()
+    holes = [body.metadata["archiver-holes"] for body in world.store.objects.values()]
+    assert f"{begin}-{begin + 1}:before-start;{begin + 2}-{middle - 1}:expired" in holes
 
 
 @pytest.mark.parametrize("step_bytes", [1, 1 << 20])
@@ -317,5 +348,5 @@ def test_batches_that_go_back_are_damage_in_whatever_steps(
     first, second = (encode(batch_of([Rec(offset, 1, 0, b"k", b"v")])) for offset in (10, 5))
     writer = Process(world, None).writer
     with pytest.raises(CorruptBatchError, match=r"offset 5: .* behind one that ends at 10"):
-        writer.take(Fetch(position=0, records=memoryview(first + second)))
+        take_all(writer, Fetch(position=0, records=memoryview(first + second)))
     assert writer.durable_position == 11

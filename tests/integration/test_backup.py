@@ -24,8 +24,10 @@ from confluent_kafka.admin import AdminClient
 
 import archiver.fetching
 import archiver.job
+from archiver.config import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
 from archiver.feed import PartitionReport
+from archiver.job import run_backup
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
@@ -34,8 +36,9 @@ from archiver.store import Body, S3Store
 from archiver.writer import Fetch, PartitionWriter
 from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
+from tests.support.cluster import broker_cluster
 from tests.support.examples import EAGER_CLEANER, until_stable
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
 from tests.support.foreign_reader import Segment, keys_in, read_partitions, read_segments, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
@@ -204,6 +207,26 @@ def test_what_kafka_no_longer_has_is_a_hole(broker: Broker, topic: str, site: Ar
     assert offsets == [*range(7, 30), *range(45, 61)]
 
 
+def test_holes_of_two_causes_side_by_side_stay_two(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """The backup was told to begin late, and what lies behind that has expired before its first record came."""
+    create(broker_41, topic)
+    send(broker_41, topic, 10)
+    config = site.config(broker_41.bootstrap, [topic])
+    config["backup"]["start"] = "latest"
+    back_up_as(config)
+    send(broker_41, topic, 40)
+    delete_below(broker_41, topic, 30)
+    (report,) = back_up_as(config)
+    assert (report.error, report.written.records) == (None, 20)
+    assert [one.holes for one in read_segments(site.bucket, topic)] == ["0-9:before-start;10-29:expired"]
+    assert site.verify(broker_41.bootstrap, [topic], against_kafka=True).is_whole
+
+
+def back_up_as(config: Mapping[str, Any]) -> Sequence[PartitionReport]:
+    found, _ = run_backup(ArchiverConfig.model_validate(config), lambda _: None)
+    return found.partitions
+
+
 @pytest.mark.parametrize(
     ("limits", "most_records"), [({"records": 100}, 100), ({"bytes": 20_000}, 400)], ids=["records", "bytes"]
 )
@@ -254,6 +277,39 @@ def test_nothing_but_avro_lies_under_topics(broker_41: Broker, topic: str, site:
     assert list((site.folder / "spool").iterdir()) == []
 
 
+def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
+    tmp_path: Path, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all brokers together. A batch that is larger than the answer that was asked for comes all the same."""
+    memory_bytes = 16 * 1024 * 1024
+    asked: dict[int, int] = {}  # by broker, while the request is under way
+    most: list[int] = []
+
+    async def counted(
+        client: KafkaClient,
+        node_id: int,
+        targets: Sequence[FetchTarget],
+        **limits: Any,  # noqa: ANN401 - as they are
+    ) -> list[Fetched]:
+        asked[node_id] = limits["max_bytes"]
+        most.append(sum(asked.values()))
+        try:
+            return await fetch(client, node_id, targets, **limits)
+        finally:
+            del asked[node_id]
+
+    monkeypatch.setattr(archiver.fetching, "fetch", counted)
+    with broker_cluster(tmp_path, 3) as cluster:
+        cluster.create_topic(topic, [[1], [2], [3]] * 2)
+        for partition in range(6):
+            produce_values(cluster.bootstrap, topic, [random.randbytes(3_000_000), *[b"small"] * 100], partition)
+        config = ArchiverConfig.model_validate(site.config(cluster.bootstrap, [topic]))
+        config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": memory_bytes})})
+        report, _ = archiver.job.run_backup(config, lambda _: None)
+    assert [(one.error, one.written.records) for one in report.partitions] == [(None, 101)] * 6
+    assert max(most) <= memory_bytes
+
+
 # --- a stop
 
 
@@ -275,11 +331,12 @@ def test_a_stop_covers_nothing_that_it_drops(
 
     with monkeypatch.context() as patch:
         patch.setattr(PartitionWriter, "take", take)
-        with pytest.raises(StoppedError):
-            site.back_up(broker_41.bootstrap, topic)
+        config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
+        report, _ = archiver.job.run_backup(config, lambda _: None)
+    assert [type(problem) for problem in report.problems] == [StoppedError]
+    assert [(one.error, one.position, one.end_offset) for one in report.partitions] == [(None, 4, 7)]
     (first,) = read_segments(site.bucket, topic)
-    assert 0 < len(first.records) < 7
-    assert first.next == len(first.records)
+    assert (len(first.records), first.next) == (4, 4)
     site.back_up(broker_41.bootstrap, topic)
     assert [record.offset for record in read_partitions(site.bucket, topic)[0]] == list(range(7))
 
@@ -429,6 +486,24 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(40))
 
 
+def test_a_bucket_with_object_lock_takes_an_archive(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    """As AWS does, the store refuses each put that has no checksum: of segments, facts, positions and the index."""
+    create(broker_41, topic)
+    with FaultyS3(bucket.s3.endpoint, Quirk.WANTS_CHECKSUM) as proxy:
+        s3 = GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key)
+        with archive_site(Bucket(s3, bucket.name), tmp_path) as site:
+            for _ in range(2):
+                send(broker_41, topic, 30)
+                site.write_config(broker_41.bootstrap, topic, records=10)
+                done = site.run("backup", "--until-end", "--quiet")
+                assert (done.returncode, done.stderr) == (0, "")
+    assert_contiguous(read_segments(bucket, topic))
+    assert [row.offset for row in read_partitions(bucket, topic)[0]] == list(range(60))
+    assert {key.split("/")[1] for key in keys_in(bucket, "control/")} >= {"index", "cluster", "topics", "probe"}
+
+
 # --- bad input
 
 
@@ -511,7 +586,10 @@ def test_a_topic_that_vanishes_leaves_the_others_alone(
         send(broker, name, 20, 1)
 
     async def fetch_after_deletion(
-        client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], **limits: int
+        client: KafkaClient,
+        node_id: int,
+        targets: Sequence[FetchTarget],
+        **limits: Any,  # noqa: ANN401 - of fetch
     ) -> list[Fetched]:
         if names[0] in await client.describe_topics([names[0]]):
             await KafkaAdmin(client.settings).delete_topic(names[0])

@@ -49,9 +49,7 @@ class Archive:
 
     def cut_back(self, partition: int, parent: int, offset: int) -> int:
         branch = Branch(offset=offset, leader_epoch=4)
-        life, _ = settle_branch(
-            self.store, LAYOUT, topic="orders", topic_id="A", partition=partition, parent=parent, branch=branch
-        )
+        life, _ = settle_branch(self.store, LAYOUT, topic="orders", partition=partition, parent=parent, branch=branch)
         return life
 
     @staticmethod

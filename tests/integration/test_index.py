@@ -1,6 +1,7 @@
 """The index of facts on a real S3: what is asked of the store with it, and without, and when it is wrong."""
 
 import logging
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from archiver.inventory import Inventory, read_inventory
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_segments
 from archiver.store import S3Store
-from tests.support.brokers import Broker, Bucket
+from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
@@ -201,3 +202,73 @@ def test_a_service_writes_the_index_when_it_is_stopped(
     segments, unknown = unknown_to_index(site)
     assert segments > 0
     assert unknown == 0
+
+
+# --- what a backup that was killed has put
+
+
+def notes_of(site: ArchiveSite, *options: str) -> str:
+    """What `verify` says beside its result: notes, and what it logs."""
+    done = site.run("verify", *options)
+    assert done.returncode == 0
+    return "".join(line for line in (done.stdout + done.stderr).splitlines(keepends=True) if "control/index/" in line)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("puts_more", [False, True])
+def test_the_next_backup_brings_in_what_a_killed_one_has_put(
+    broker_41: Broker, topic: str, site: ArchiveSite, puts_more: bool
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    site.write_config(broker_41.bootstrap, topic, records=10)
+    send(broker_41, topic, 3)
+    assert site.run("backup", "--until-end").returncode == 0
+    send(broker_41, topic, 15)
+    killed = site.command("backup", "--until-end", ARCHIVER_FAILPOINT="segment.put:15")
+    killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert unknown_to_index(site) == (18, 15)
+    assert notes_of(site) == ""
+    assert "15 objects are in no file of the index" in notes_of(site, "--verbose")
+    if puts_more:
+        send(broker_41, topic, 2)
+    assert site.run("backup", "--until-end").returncode == 0
+    assert unknown_to_index(site) == (20, 0) if puts_more else (18, 0)
+    assert notes_of(site, "--verbose") == ""
+
+
+@pytest.mark.kafka
+def test_a_service_brings_in_what_a_killed_one_has_put(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """While it runs."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    send(broker_41, topic, 5)
+    config = service_config(site, broker_41.bootstrap, topic, segment={"records": 10})
+    with running(site, config) as instance:
+        eventually(instance.is_ready)
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        instance.kill()
+    segments, unknown = unknown_to_index(site)
+    assert unknown == segments > 0
+    with running(site, config):
+        eventually(lambda: unknown_to_index(site)[1] == 0)
+
+
+@pytest.mark.kafka
+def test_a_backup_asks_for_nothing_that_the_index_knows(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    """It reads the index once, and lists no partition for it."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    with FaultyS3(bucket.s3.endpoint) as proxy:
+        s3 = GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key)
+        with archive_site(Bucket(s3, bucket.name), tmp_path) as site:
+            counts = []
+            for _ in range(4):
+                send(broker_41, topic, 3)
+                proxy.requests.clear()
+                assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
+                counts.append(dict(proxy.requests))
+    assert counts[-1]["HEAD"] == counts[-2]["HEAD"]
+    assert counts[-1]["GET"] == counts[-2]["GET"] + 1  # there is one file more

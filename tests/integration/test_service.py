@@ -1,12 +1,14 @@
 """The continuous backup as a process, on one real broker: what comes, what goes, what stands still, and how it stops."""
 
 import http.client
+import json
 import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -296,6 +298,37 @@ def test_a_topic_whose_requests_hang_holds_up_no_other(
             assert instance.stop() == 0
 
 
+@pytest.mark.parametrize(("partitions", "megabytes"), [(60, 0), (8, 12)], ids=["many partitions", "much data"])
+def test_first_puts_that_hang_leave_threads_and_memory_to_other_topics(
+    broker_41: Broker, site: ArchiveSite, topic: str, partitions: int, megabytes: int
+) -> None:
+    """Each of them would take a thread for half a minute, or what may be fetched at once, and none has failed yet."""
+    stuck, healthy = f"{topic}-stuck", f"{topic}-healthy"
+    create_topic(broker_41.bootstrap, stuck, partitions, KEEP_ALL)
+    create_topic(broker_41.bootstrap, healthy, 1, KEEP_ALL)
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic, segment={"bytes": "1MiB", "age": "1s"})
+        config["storage"]["endpoint"] = store.endpoint
+        with running(site, config) as instance:
+            eventually(lambda: instance.total("archiver_partitions") == partitions + 1)
+            with store.failing(Fault.HANG, "PUT", naming=f"topics/{stuck}"):
+                for partition in range(partitions):
+                    stuck_values = values(10) + [random.randbytes(1_000_000) for _ in range(megabytes)]
+                    produce_values(broker_41.bootstrap, stuck, stuck_values, partition)
+                eventually(lambda: store.requests.get("PUT", 0) > 0)
+                for turn in range(1, 4):
+                    produce_values(broker_41.bootstrap, healthy, values(10))
+                    until_durable(instance, healthy, 10 * turn, timeout_s=8)
+                assert instance.total("archiver_failures_total") == 0
+            expected = partitions * (10 + megabytes)
+            until_durable(instance, stuck, expected, timeout_s=60)
+            assert instance.stop() == 0
+
+
+def until_durable(instance: Instance, topic: str, records: int, timeout_s: float) -> None:
+    eventually(lambda: instance.value("archiver_records_total", topic=topic) == records, timeout_s=timeout_s)
+
+
 def test_a_name_that_the_store_does_not_take_stops_its_topic_alone(
     broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
@@ -470,6 +503,39 @@ def test_a_spool_that_somebody_deletes_is_made_again(
     assert not list((site.folder / "spool").iterdir())
 
 
+def test_what_is_held_of_a_lost_partition_takes_its_part_of_the_spool(
+    broker_41: Broker, site: ArchiveSite, topic: str
+) -> None:
+    """It is still being put while the same partition has come back, and is fetched again."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(1_000_000) for _ in range(60)])
+    spool = site.folder / "spool"
+
+    def used() -> int:
+        return sum(file.stat().st_size for file in spool.glob("*/*.blocks"))
+
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        limit = {"dir": str(spool), "bytes": "16MiB"}
+        config = config_of(site, broker_41, topic, spool=limit, rate="8MiB", segment={"age": "1h"})
+        config["storage"]["endpoint"] = store.endpoint
+        segments = f"{site.bucket.name}/topics/"
+        with running(site, config) as instance, store.failing(Fault.HANG, "PUT", naming=segments):
+            eventually(lambda: used() > 14_000_000)
+            with standing_still(instance.process.pid):
+                eventually(lambda: not members_of(broker_41, topic))
+            eventually(lambda: instance.total("archiver_rebalances_total") >= 3)  # gained, lost, gained
+            begin_s = time.monotonic()
+            while time.monotonic() - begin_s < 6.0:  # by its rate it would be there within two
+                assert used() < 24_000_000
+                time.sleep(0.1)
+
+
+def members_of(broker: Broker, group: str) -> list[str]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    found = admin.describe_consumer_groups([group])[group].result(20)
+    return [member.member_id for member in found.members]
+
+
 # --- coming, giving back, and ending
 
 
@@ -569,10 +635,73 @@ def test_a_signal_ends_it_in_time_while_the_store_hangs(
                 eventually(lambda: store.requests.get("PUT", 0) > 0)
                 begin_s = time.monotonic()
                 instance.process.send_signal(number)
-                assert instance.process.wait(STOP_S + 5) == 0
+                assert instance.process.wait(STOP_S + 5) == 4
                 assert time.monotonic() - begin_s < STOP_S
         with running(site, config, "two"):
             until_archived(site, java_oracle, broker_41.bootstrap, topic)
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        ("denied", "PutObject was denied"),
+        ("hangs", "the store has not answered"),
+        ("spool", "was deleted under us"),
+        pytest.param("busy", "SlowDown", marks=pytest.mark.long),
+    ],
+)
+def test_what_is_held_at_a_stop_and_not_put_is_told(
+    broker_41: Broker, site: ArchiveSite, topic: str, harm: str, why: str
+) -> None:
+    """Nothing was wrong before: only the stop closes the segment."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = config_of(site, broker_41, topic, segment={"age": "1h"})
+        config["storage"]["endpoint"] = store.endpoint
+        faults = {"denied": Fault.DENIED, "hangs": Fault.HANG, "busy": Fault.SLOW_DOWN}
+        with running(site, config, arguments=["--format", "json"]) as instance:
+            eventually(lambda: instance.value("archiver_partitions", topic=topic) == 2)
+            produce_values(broker_41.bootstrap, topic, values(50), 1, linger_ms=200)
+            eventually(lambda: any(site.folder.glob("spool/*/1-0-*.blocks")))
+            with ExitStack() as stack:
+                if harm == "spool":
+                    shutil.rmtree(site.folder / "spool")
+                else:
+                    stack.enter_context(store.failing(faults[harm], "PUT", naming="topics/"))
+                assert instance.stop() == 4
+    assert keys_in(site.bucket, "topics/") == []
+    told = f"{topic}-1: 50 records from offset 0 on, held at the end, are not known to be in the archive"
+    (line,) = [line for line in instance.log.splitlines() if line.startswith(f"archiver: {told}")]
+    assert why in line
+    result = json.loads(instance.log[instance.log.index("\n{\n") : instance.log.index("\n}\n") + 2])
+    assert (result["records"], result["dropped_records"]) == (0, 50)
+    assert [problem.startswith(told) for problem in result["problems"]] == [True]
+
+
+@pytest.mark.parametrize("fault", [Fault.DENIED, pytest.param(Fault.HANG, marks=pytest.mark.long)])
+def test_a_stopped_bounded_backup_tells_what_it_has_and_what_is_dropped(
+    broker_41: Broker, site: ArchiveSite, topic: str, fault: Fault
+) -> None:
+    """By its rate it is not half through yet, and holds what it has."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, [random.randbytes(250_000) for _ in range(64)])
+    with FaultyS3(site.bucket.s3.endpoint) as store:
+        config = site.config(broker_41.bootstrap, [topic])
+        config["storage"]["endpoint"] = store.endpoint
+        config["backup"]["rate"] = "2MiB"
+        (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
+        process = site.command("backup", "--until-end", "--format", "json")
+        eventually(lambda: any(file.stat().st_size for file in site.folder.glob("spool/*/0-0-*.blocks")))
+        with store.failing(fault, "PUT", naming="topics/"):
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=STOP_S + 5)
+    assert process.returncode == 4
+    (row,) = json.loads(out)["partitions"]
+    assert 0 < row["dropped_records"] < 64
+    assert (row["records"], row["position"]) == (0, 0)
+    assert f"{topic}-0: {row['dropped_records']} records from offset 0 on, held at the end, are not known" in err
+    assert "interrupted" in err
+    assert keys_in(site.bucket, "topics/") == []
 
 
 @pytest.mark.long

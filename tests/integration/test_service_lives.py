@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.job import run_restore_job
 from archiver.restore_request import RestoreRequest
-from archiver.sandbox import KafkaBroker
-from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import BrokerCluster, broker_cluster, cut_log
 from tests.support.foreign_reader import keys_in, read_partitions, read_segments
@@ -277,7 +277,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 @pytest.fixture
 def three_brokers(tmp_path: Path, version: str) -> Iterator[BrokerCluster]:
-    with broker_cluster(tmp_path, 3, version=version) as cluster:
+    with broker_cluster(tmp_path, 3, fetch_kafka(version, CACHE)) as cluster:
         yield cluster
 
 

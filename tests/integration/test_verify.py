@@ -19,7 +19,8 @@ from archiver.segment import OpenSegment, PartitionSource, read_segment
 from archiver.spool import Spool
 from archiver.store import ObjectStore, open_store
 from archiver.verify import Level
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, Bucket, GivenS3
+from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.frames import frame_of, records_of
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.records import Rec
@@ -96,6 +97,22 @@ def test_what_a_backup_made_is_whole_at_every_level(
     assert found.is_whole
     assert found.notes == [f"{key}: is not one of ours" for key in ("junk", "topics.bak/", "zoo")]
     assert (found.listing.records, found.checked) == (30, 0 if level is Level.LISTING else 3)
+
+
+def test_an_archive_in_a_store_that_drops_empty_metadata_is_read(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """As earlier programs have made them there. Its segments have no hole, and that is an empty value."""
+    archived(broker_41, topic, site)
+    with FaultyS3(site.bucket.s3.endpoint, Quirk.DROPS_EMPTY_METADATA) as store:
+        s3 = GivenS3(store.endpoint, site.bucket.s3.access_key, site.bucket.s3.secret_key)
+        behind = ArchiveSite(Bucket(s3, site.bucket.name), site.folder)
+        for level in Level:
+            found = behind.verify(broker_41.bootstrap, [topic], level, against_kafka=True)
+            assert (found.problems, found.listing.records, found.compared) == ([], 30, 30)
+        behind.write_config(broker_41.bootstrap, topic)
+        printed = behind.run("cat", topic)
+        assert (printed.returncode, len(printed.stdout.splitlines())) == (0, 30)
 
 
 def test_what_kafka_has_is_there_and_what_came_later_is_told(broker: Broker, topic: str, site: ArchiveSite) -> None:
@@ -310,6 +327,6 @@ def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, si
     found = site.verify(broker_41.bootstrap, [topic], against_kafka=True)
     assert (found.compared, found.problems, found.notes) == (0, [], [f"{topic}: is not in the cluster any more"])
     missing = compared(site, broker_41, topic, topic, "not-there")[1]
-    assert missing == ["not-there: is included, and is not in the cluster"]
+    assert missing == ["topics.include[1]: 'not-there' matches no topic of the cluster"]
     create_topic(broker_41.bootstrap, topic)
     assert compared(site, broker_41, topic)[1] == [f"{topic}: was created again, and nobody archives the new one"]

@@ -9,6 +9,7 @@ from archiver.sandbox import KafkaBroker
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".cache"  # git-ignored; `make setup` warms it
 KAFKA_39 = "3.9.1"
+KAFKA_37 = "3.7.2"
 KAFKA_41 = "4.1.1"
 
 

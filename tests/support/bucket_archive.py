@@ -35,9 +35,7 @@ class BucketArchive:
     def cut_back(self, topic: str, partition: int, offset: int) -> int:
         """Begin a child life of life 0."""
         branch = Branch(offset=offset, leader_epoch=1)
-        life, _ = settle_branch(
-            self.store, self.layout, topic=topic, topic_id="A", partition=partition, parent=0, branch=branch
-        )
+        life, _ = settle_branch(self.store, self.layout, topic=topic, partition=partition, parent=0, branch=branch)
         return life
 
     def put(

@@ -20,7 +20,7 @@ from tests.support.round_trip import KEEP_ALL
 
 _REQUEST_S = 20.0
 _LED_S = 60.0
-_LOG_REQUESTS = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
+LOG_REQUESTS = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +88,25 @@ class BrokerCluster:
 def broker_cluster(
     folder: Path,
     nodes: int,
+    jars: Path | None = None,
+    /,
     *,
-    version: str = KAFKA_41,
     of_node: Mapping[int, Mapping[str, str]] | None = None,
     log_requests: bool = False,
     **properties: str,
 ) -> Iterator[BrokerCluster]:
-    """Started, and stopped at the end. `properties` are everyone's, `of_node` those of one. For `bytes_served` they log requests."""
-    jars = fetch_kafka(version, CACHE)
+    """Started, and stopped at the end; `jars` are 4.1's where none are given. `properties` are everyone's, `of_node` those of one.
+
+    For `bytes_served` they log requests.
+    """
+    jars = jars or fetch_kafka(KAFKA_41, CACHE)
     shared = {
         "offsets.topic.replication.factor": str(nodes),
         "offsets.topic.num.partitions": "1",
         "replica.lag.time.max.ms": "3000",
         **properties,
     }
-    options = (*JAVA_OPTIONS, _LOG_REQUESTS) if log_requests else JAVA_OPTIONS
+    options = (*JAVA_OPTIONS, LOG_REQUESTS) if log_requests else JAVA_OPTIONS
     brokers: dict[int, KafkaBroker] = {}
     for node in range(1, nodes + 1):
         own = {**shared, **(of_node or {}).get(node, {}), "node.id": str(node)}
@@ -122,13 +126,17 @@ def log_folder(broker: KafkaBroker, topic: str, partition: int) -> Path:
 
 
 def cut_log(broker: KafkaBroker, topic: str, partition: int, end: int) -> None:
-    """As a machine without power leaves it: the log ends at a batch. The broker must be down; it recovers the log itself."""
-    folder = log_folder(broker, topic, partition)
-    path = folder / f"{0:020}.log"
-    content, at = path.read_bytes(), 0
+    """As a machine without power leaves it: the log ends at a batch. The broker must be down."""
+    content, at = (log_folder(broker, topic, partition) / f"{0:020}.log").read_bytes(), 0
     while at < len(content) and struct.unpack_from(">q", content, at)[0] < end:
         at += 12 + int(struct.unpack_from(">i", content, at + 8)[0])
-    path.write_bytes(content[:at])
+    write_log(broker, topic, partition, content[:at])
+
+
+def write_log(broker: KafkaBroker, topic: str, partition: int, content: bytes) -> None:
+    """Put batches in place of those that there are. The broker must be down; it makes its indexes anew."""
+    folder = log_folder(broker, topic, partition)
+    (folder / f"{0:020}.log").write_bytes(content)
     for kind in ("*.index", "*.timeindex", "*.snapshot"):
         for other in folder.glob(kind):
             other.unlink()

@@ -1,7 +1,5 @@
 """Kafka's own Java as a second opinion: `java/Oracle.java`, compiled at first use, one process, asked over a pipe."""
 
-import hashlib
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -14,9 +12,8 @@ from typing import IO, Self
 
 from archiver.children import start_child
 from archiver.sandbox import JAVA_OPTIONS
+from tests.support.compiled import compile_java
 from tests.support.records import Headers, Rec
-
-SOURCE = Path(__file__).parent / "java" / "Oracle.java"
 
 
 class JavaError(Exception):
@@ -59,7 +56,7 @@ class JavaOracle:
     """Start it with the jars of one Kafka version and a folder for the compiled class. Not for several threads."""
 
     def __init__(self, jars: Path, cache: Path) -> None:
-        self._classes = compile_oracle(jars, cache)
+        self._classes = compile_java("Oracle", jars, cache)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         command = ["java", *JAVA_OPTIONS, "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += ["-cp", f"{self._classes}:{jars}/*", "Oracle"]
@@ -192,29 +189,6 @@ class JavaOracle:
         if answer.byte():
             raise JavaError(answer.text(), answer.text())
         return answer
-
-
-def compile_oracle(jars: Path, cache: Path) -> Path:
-    """The folder with Oracle.class; its name follows from the source and the jars, so that it is never stale."""
-    digest = hashlib.sha256(SOURCE.read_bytes() + jars.name.encode()).hexdigest()[:16]
-    target = cache / f"java-oracle-{digest}"
-    if target.is_dir():
-        return target
-    if shutil.which("javac") is None:
-        raise FileNotFoundError("javac is not on the PATH: install a JDK, 17 or later")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="java-oracle-", dir=cache) as staging:
-        classes = Path(staging) / "classes"
-        command = ["javac", "--release", "17", "-d", str(classes), "-cp", f"{jars}/*", str(SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"javac failed:\n{done.stderr}")
-        try:
-            classes.rename(target)
-        except OSError:
-            if not target.is_dir():  # else another session was first
-                raise
-    return target
 
 
 def _refuse_broken_keys(records: Sequence[Rec]) -> None:

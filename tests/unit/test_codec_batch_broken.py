@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.batch import DecodedBatches, decode_batches, whole_batches
+from archiver.codec.batch import DecodedBatches, decode_batches, position_after, refuse_other_formats, whole_batches
 from archiver.errors import CorruptBatchError, UnsupportedBatchError
 from archiver.frame import Column
 from tests.support.frames import records_of
@@ -93,6 +93,25 @@ def test_other_formats_are_named_with_their_offset(magic: int, reason: str) -> N
     with pytest.raises(UnsupportedBatchError, match="offset 5: ") as error:
         decode_batches(encode(batch_of([replace(RECORD, offset=1)])) + content, 0)
     assert error.value.good_bytes > 0
+
+
+def test_of_other_formats_no_column_is_left_to_chance() -> None:
+    content = bytearray(encode(batch_of([RECORD])))
+    content[16] = 1
+    tables = [np.full((k.BATCH_COLUMNS, 2), garbage, np.int64) for garbage in (2**40, -3)]
+    for table in tables:
+        assert k.scan_batches(np.frombuffer(bytes(content), np.uint8), table) == (1, len(content))
+    assert (tables[0][:, 0] == tables[1][:, 0]).all()
+    assert (tables[0][[k.LEADER_EPOCH, k.LAST_OFFSET, k.COUNT], 0] == (-1, 5, 0)).all()
+    with pytest.raises(UnsupportedBatchError, match="offset 5: message set v1"):
+        refuse_other_formats(tables[0][:, :1])
+
+
+@pytest.mark.parametrize("base_offset", [2**63 - 1, 2**63 - 2, -1, -(2**63)])
+def test_a_position_behind_any_batch_is_an_offset(base_offset: int) -> None:
+    content = struct.pack(">q", base_offset) + encode(batch_of([RECORD]))[8:]
+    batches, _ = whole_batches(content, 3)
+    assert 3 <= position_after(batches, 3) < 2**63
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])

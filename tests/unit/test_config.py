@@ -1,6 +1,7 @@
 """archive.yaml: spelling, units, the environment, and messages that name key and line."""
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -319,6 +320,54 @@ def test_topics_are_selected(include: list[str], exclude: list[str], selected: l
     names = ["payments.eu", "orders-dlq", "orders", "__consumer_offsets", "__transaction_state"]
     topics = TopicsConfig.model_validate({"include": include, "exclude": exclude})
     assert topics.select(names) == tuple(selected)
+
+
+def group_of(url: str, endpoint: str | None = None) -> str:
+    return ArchiverConfig(storage=StorageConfig(url=url, endpoint=endpoint)).group
+
+
+def test_each_archive_has_a_group_of_its_own() -> None:
+    places = [
+        ("s3://bucket/a/b", None),
+        ("s3://bucket/a-b", None),
+        ("s3://bucket/a", None),
+        ("s3://bucket", None),
+        ("s3://bucket/a/b", "http://one:9000"),
+        ("s3://bucket/a/b", "http://two:9000"),
+        ("s3://bucket/" + "x" * 900, None),
+        ("s3://bucket/" + "x" * 901, None),
+        ("s3://bucket/\u00e4\u00f6", None),
+        ("s3://bucket/\u00e4\u00fc", None),
+    ]
+    groups = [group_of(*place) for place in places]
+    assert len(set(groups)) == len(places)
+    assert [group for group in groups if not re.fullmatch(r"archiver-bucket[A-Za-z0-9._-]{0,150}", group)] == []
+    assert group_of("s3://bucket/a/b/", "http://one:9000/") == groups[4]
+    # Instances of two versions must not be two groups.
+    assert group_of("s3://my-bucket/kafka") == "archiver-my-bucket-kafka-ef79aeda"
+    named = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "backup": {"group": "archiver"}})
+    assert named.group == "archiver"
+
+
+@pytest.mark.parametrize(
+    "include",
+    [
+        "topics.include:\n- orders\n- typo\n\n- __.*\n- 'o.*'",
+        "topics:\n  include: [orders,\n typo,\n\n __.*, 'o.*']",
+    ],
+    ids=["a line each", "in brackets"],
+)
+def test_an_entry_that_matches_nothing_is_known_by_its_line(tmp_path: Path, include: str) -> None:
+    path = tmp_path / "archive.yaml"
+    path.write_text(f"storage.url: s3://bucket\n{include}\n")
+    config = load_config(path)
+    unmatched = config.topics.unmatched(["orders", "__consumer_offsets"])
+    assert unmatched == [1, 2]
+    lines = path.read_text().splitlines()
+    for number in unmatched:
+        file, line, key = config.place_of_include(number).rsplit(":", 2)
+        assert (file, key) == (str(path), " topics.include")
+        assert config.topics.include[number] in lines[int(line) - 1]
 
 
 @given(st.integers(0, 2**53), st.sampled_from(["B", "kB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"]))

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from archiver.control import (
     Branch,
     Fact,
+    Judged,
     Life,
     Stretch,
     TopicFact,
+    UnprovenError,
     append_fact,
     decode_fact,
     facts,
@@ -165,10 +167,10 @@ def test_a_newer_fact_is_refused_by_name() -> None:
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Life, ...]:
     """Lives as settle_topic and settle_branch begin them: recreated now and then, some partitions cut back in between."""
-    lives = [Life(life=0, topic_id="T0")]
+    lives = [Life(life=0, topic_id=draw(st.sampled_from(["", "T0"])))]
     for number in range(1, draw(st.integers(1, 6))):
         if draw(st.integers(0, 3)) == 0:
-            lives.append(Life(life=number, topic_id=f"T{number}"))
+            lives.append(Life(life=number, topic_id=draw(st.sampled_from(["", f"T{number}"]))))
             continue
         topic_id = lives[-1].topic_id
         known = TopicFact(topic="t", cluster_id="c", partitions=3, configs={}, lives=tuple(lives))
@@ -250,10 +252,22 @@ def test_a_topic_that_cannot_be_is_corrupt(lives: object) -> None:
 
 
 def settle(
-    store: MemoryStore, topic_id: str = "A", cluster_id: str = "c", partitions: int = 3, **configs: str
+    store: MemoryStore,
+    topic_id: str = "A",
+    cluster_id: str = "c",
+    partitions: int = 3,
+    judged: Judged | None = None,
+    **configs: str,
 ) -> TopicFact:
     return settle_topic(
-        store, LAYOUT, topic="t", topic_id=topic_id, cluster_id=cluster_id, partitions=partitions, configs=configs
+        store,
+        LAYOUT,
+        topic="t",
+        topic_id=topic_id,
+        cluster_id=cluster_id,
+        partitions=partitions,
+        configs=configs,
+        judged=judged,
     )
 
 
@@ -341,23 +355,57 @@ def test_a_settled_topic_survives_a_lost_answer() -> None:
     assert len(store.objects) == 1
 
 
-def test_an_upgrade_to_topic_ids_names_all_lives() -> None:
+def roots_in(fact: TopicFact) -> list[tuple[str, int]]:
+    return [(life.topic_id, fact.root(life.life)) for life in fact.lives]
+
+
+def test_an_upgrade_to_topic_ids_names_the_lives_of_what_is_the_same() -> None:
     store = MemoryStore()
     settle(store, "")
-    cut(store, 0, 0, 95, topic_id="")
-    assert {life.topic_id for life in settle(store, "A").lives} == {"A"}
-    assert life_in(store, "A") == 1
+    with pytest.raises(UnprovenError):
+        settle(store, "")
+    settle(store, "", judged=Judged(0, is_same=False))
+    cut(store, 0, 1, 95)
+    with pytest.raises(UnprovenError):
+        settle(store, "A")
+    with pytest.raises(UnprovenError) as told:
+        settle(store, "A", judged=Judged(0, is_same=True))  # another instance has begun a life meanwhile
+    assert told.value.known == read_topic(store, LAYOUT, "t")
+    assert roots_in(settle(store, "A", judged=Judged(1, is_same=True))) == [("", 0), ("A", 1), ("A", 1)]
+    assert life_in(store, "A") == 2
+
+
+def test_an_upgrade_to_topic_ids_of_another_topic_begins_a_life() -> None:
+    store = MemoryStore()
+    settle(store, "")
+    assert roots_in(settle(store, "A", judged=Judged(0, is_same=False))) == [("", 0), ("A", 1)]
+    assert roots_in(settle(store, "A")) == [("", 0), ("A", 1)]
+
+
+def test_a_topic_id_that_is_missing_is_no_other_one() -> None:
+    store = MemoryStore()
+    settle(store, "A")
+    cut(store, 0, 0, 95)
+    with pytest.raises(UnprovenError):
+        settle(store, "")
+    same = settle(store, "", judged=Judged(0, is_same=True))
+    assert roots_in(same) == [("A", 0), ("A", 0)]
+    assert same.life_of_partition("", 0).life == 1
+    other = settle(store, "", judged=Judged(0, is_same=False))
+    assert roots_in(other) == [("A", 0), ("A", 0), ("", 2)]
+    assert other.life_of_partition("", 0).life == 2
+    assert other.lineage(1, 0) == [(0, 0, 95), (1, 95, None)]
+    assert life_in(store, "A") == 1  # who still sees the earlier one finds its lives
+    assert lives_in(store) == ["A", "A", ""]
 
 
 # --- logs that were cut back
 
 
-def cut(store: MemoryStore, partition: int, parent: int, offset: int, epoch: int = 3, topic_id: str = "A") -> int:
+def cut(store: MemoryStore, partition: int, parent: int, offset: int, epoch: int = 3) -> int:
     """Branch off, and return the life; the branch that was asked for is the one that holds."""
     asked = Branch(offset=offset, leader_epoch=epoch)
-    life, held = settle_branch(
-        store, LAYOUT, topic="t", topic_id=topic_id, partition=partition, parent=parent, branch=asked
-    )
+    life, held = settle_branch(store, LAYOUT, topic="t", partition=partition, parent=parent, branch=asked)
     assert held == asked
     return life
 
@@ -408,7 +456,8 @@ def test_every_offset_is_held_by_the_newest_life_that_reaches_it(lives: tuple[Li
     for newest in lives:
         for partition in range(3):
             stretches = fact.lineage(newest.life, partition)
-            family = [life for life in lives[: newest.life + 1] if life.topic_id == newest.topic_id]
+            beginnings = [life.life for life in lives[: newest.life + 1] if life.parent is None]
+            family = lives[beginnings[-1] : newest.life + 1]  # a topic that is gone gets no more branches
             for offset in range(20):
                 holders = [
                     life.life
@@ -431,7 +480,7 @@ def test_who_comes_second_gets_the_branch_that_holds() -> None:
     def write(number: int) -> tuple[int, Branch]:
         start.wait()
         mine = Branch(offset=90 + number, leader_epoch=number)
-        return settle_branch(store, LAYOUT, topic="t", topic_id="A", partition=0, parent=0, branch=mine)
+        return settle_branch(store, LAYOUT, topic="t", partition=0, parent=0, branch=mine)
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(write, range(4)))
@@ -443,7 +492,7 @@ def test_who_comes_second_gets_the_branch_that_holds() -> None:
 
 
 def write_late(store: MemoryStore) -> tuple[int, Branch]:
-    return settle_branch(store, LAYOUT, topic="t", topic_id="A", partition=0, parent=0, branch=Branch(offset=5))
+    return settle_branch(store, LAYOUT, topic="t", partition=0, parent=0, branch=Branch(offset=5))
 
 
 def test_a_branch_survives_a_lost_answer() -> None:
@@ -460,14 +509,15 @@ def test_a_branch_survives_a_lost_answer() -> None:
 
 def test_a_branch_of_what_is_not_there_is_refused() -> None:
     store = MemoryStore()
-    with pytest.raises(StrangerError, match="topic id A is not the current one"):
+    with pytest.raises(StrangerError, match="t: life 0 is not of the topic that is there now"):
         cut(store, 0, 0, 95)
     settle(store, "A")
     settle(store, "B")
-    with pytest.raises(StrangerError, match="t: topic id A is not the current one; the topic was created again"):
+    with pytest.raises(StrangerError, match="t: life 0 is not of the topic that is there now; it was created again"):
         cut(store, 0, 0, 95)
-    with pytest.raises(ValueError, match="t-0 lives in life 1, and never did in life 0"):
-        cut(store, 0, 0, 95, topic_id="B")
+    assert cut(store, 0, 1, 95) == 2
+    with pytest.raises(ValueError, match="t-1 lives in life 1, and never did in life 2"):
+        cut(store, 1, 2, 95)
     with pytest.raises(KeyError):
         fact_of(Life(life=0, topic_id="A")).life_of_partition("B", 0)
 

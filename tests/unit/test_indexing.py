@@ -4,26 +4,28 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
 import archiver.indexing
 from archiver.control import encode_fact, settle_topic
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
-from archiver.index import MOST_FILES, FreshEntries
+from archiver.index import MOST_FILES, FreshEntries, append_to_index, read_index
 from archiver.index_file import IndexEntry, split_file
 from archiver.indexing import EVERY_S, Indexer
 from archiver.layout import Layout, SegmentKey
 from archiver.store import Body
 from archiver.verify import check_listing
-from tests.support.memory_store import MemoryStore
+from tests.support.memory_store import CountingStore
 from tests.support.segments import facts_of
 
 LAYOUT = Layout("p")
 
 
-class IndexStore(MemoryStore):
+class IndexStore(CountingStore):
     """Counts the files of the index; a put may fail or hang."""
 
     def __init__(self) -> None:
@@ -195,6 +197,100 @@ def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() 
         told.append(split_file(world.store.objects[world.store.files[-1]].body, "k").beside.counts["group-positions"])
         assert not [one for one in check_listing(world.store, LAYOUT).problems if "group-positions" in one]
     assert told == [9, 40]
+
+
+# --- what a backup that was killed has put
+
+
+def known_bases(store: IndexStore) -> list[int]:
+    index = read_index(store, LAYOUT)
+    keys = [LAYOUT.parse_segment(key) for key in store.objects]
+    return sorted(key.base for key in keys if key is not None and index.remembered(key) is not None)
+
+
+def killed_world(known: Collection[int], total: int) -> World:
+    """Of so many segments the index knows some; the next process finds the partition's end there."""
+    world = World()
+    world.put(total)
+    entries = [entry for entry in world.fresh.take() if entry.key.base in known]
+    if entries:
+        append_to_index(world.store, LAYOUT, entries)
+    world.fresh.note_found(("t", 0), 0, total)
+    world.store.heads = 0
+    return world
+
+
+@pytest.mark.parametrize(
+    "known", [set(), {0, 1}, {0, 3, 4}, {0, 1, 2, 3, 4}], ids=["nothing", "the end", "the middle", "all"]
+)
+def test_the_next_backup_brings_in_what_the_index_does_not_know(known: set[int]) -> None:
+    """Where the killed one was the first, or another one has gone on behind it. Nothing is asked for that is known."""
+    world = killed_world(known, 5)
+    world.indexer.bring_in()
+    assert known_bases(world.store) == [0, 1, 2, 3, 4]
+    assert world.store.heads == 5 - len(known)
+    assert len(world.store.files) == bool(known) + (len(known) < 5)
+    world.indexer.bring_in()
+    assert world.store.heads == 5 - len(known)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "at its end"])
+def test_what_this_backup_puts_hides_nothing_of_what_was_before(is_stopped: bool) -> None:
+    """One that lives for a moment brings it in, too."""
+    world = killed_world(set(), 5)
+
+    async def run() -> None:
+        async with world.indexer.attend(asyncio.Event()):
+            world.put(2)
+            if is_stopped:
+                raise StoppedError
+
+    with pytest.raises(StoppedError) if is_stopped else nullcontext():
+        asyncio.run(run())
+    assert known_bases(world.store) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_it_is_brought_in_soon_and_not_with_the_next_file() -> None:
+    async def run() -> None:
+        world = killed_world({0}, 3)
+        running = asyncio.create_task(world.indexer.run())
+        world.turns.release()
+        await settled(lambda: known_bases(world.store) == [0, 1, 2])
+        assert world.now_s < EVERY_S / 10
+        running.cancel()
+
+    asyncio.run(run())
+
+
+def test_what_is_not_brought_in_in_time_is_found_by_the_one_after() -> None:
+    world = killed_world(set(), 250)
+    brought = []
+    for _ in range(3):
+        world.indexer.bring_in(0)
+        brought.append(len(known_bases(world.store)))
+        world.fresh.note_found(("t", 0), 0, 250)
+    assert brought == [100, 200, 250]
+
+
+def test_a_damaged_object_is_not_brought_in_and_keeps_no_other_out() -> None:
+    world = killed_world({0}, 4)
+    damaged = LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=2))
+    world.store.objects[damaged] = replace(world.store.objects[damaged], metadata={"archiver-format": "1"})
+    world.indexer.bring_in()
+    assert known_bases(world.store) == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("error", "then"), [(StoreTemporaryError("slow down"), [0, 1, 2, 3]), (StoreError("denied"), [0])]
+)
+def test_a_store_that_fails_is_asked_again_if_that_may_help(error: Exception, then: list[int]) -> None:
+    world = killed_world({0}, 4)
+    world.store.error = error
+    world.indexer.bring_in()
+    world.store.error = None
+    assert known_bases(world.store) == [0]
+    world.indexer.bring_in()
+    assert known_bases(world.store) == then
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "at its end"])

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import logging
 import re
 import tracemalloc
 from collections.abc import Iterator, Mapping
@@ -247,7 +248,7 @@ def test_a_newest_fact_that_is_gone_is_remembered(store: MemoryStore) -> None:
     """Also when the index is merged; and an older one that is lost with it is told, too."""
     for life in (0, 1):
         branch = Branch(offset=72 + life, leader_epoch=3)
-        settle_branch(store, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, partition=life, parent=0, branch=branch)
+        settle_branch(store, LAYOUT, topic="orders", partition=life, parent=0, branch=branch)
     entry = IndexEntry(KEY, 1, "not there", written_facts(store))
     fresh = FreshEntries()
     fresh.note(entry)
@@ -415,25 +416,37 @@ def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     assert problem.endswith("if somebody tidied up, delete the rest of it when no run of that restore needs it")
 
 
-def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_noted(store: MemoryStore) -> None:
-    """As when the newest file is gone, and that was of a restore."""
+def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the newest file is gone, and that was of a restore. It is no note: nobody needs to do anything."""
+    caplog.set_level(logging.INFO, "archiver")
     beside_of(store)
-    (note,) = check_listing(store, LAYOUT).notes
-    assert note.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT)))
     assert not check_listing(store, LAYOUT).notes
+    (said,) = caplog.messages
+    assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
+    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT)))
+    caplog.clear()
+    assert not check_listing(store, LAYOUT).notes
+    assert not caplog.messages
 
 
-def test_objects_that_no_file_of_the_index_has_are_noted(store: MemoryStore, tmp_path: Path) -> None:
-    """As when its newest file is gone."""
+def test_objects_that_no_file_of_the_index_has_are_logged(
+    store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when its newest file is gone. The next backup brings them in."""
+    caplog.set_level(logging.INFO, "archiver")
     content, facts = written(tmp_path, records_from(72), 72)
     key = replace(KEY, base=72)
     etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
     assert etag
-    (note,) = check_listing(store, LAYOUT).notes
-    assert note.startswith("p/control/index/: 1 object is in no file of the index: ")
-    append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag, facts)])
     assert not check_listing(store, LAYOUT).notes
+    (said,) = caplog.messages
+    assert said.startswith("p/control/index/: 1 object is in no file of the index: ")
+    append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag, facts)])
+    caplog.clear()
+    assert not check_listing(store, LAYOUT).notes
+    assert not caplog.messages
 
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -523,14 +536,12 @@ def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> None:
-    known = {"topic": "orders", "topic_id": SOURCE.topic_id, "cluster_id": "c"}
-    settle_topic(store, LAYOUT, **known, partitions=12, configs={"ä": "ö"})
+    topic_id, configs = SOURCE.topic_id, {"ä": "ö"}
+    settle_topic(store, LAYOUT, topic="orders", topic_id=topic_id, cluster_id="c", partitions=12, configs=configs)
     branches = {10: 5, 2: 7}
     for partition, offset in branches.items():
         branch = Branch(offset=offset, leader_epoch=4)
-        settle_branch(
-            store, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, partition=partition, parent=0, branch=branch
-        )
+        settle_branch(store, LAYOUT, topic="orders", partition=partition, parent=0, branch=branch)
     probe_store(store, LAYOUT)
     assert check_control(store, LAYOUT) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]

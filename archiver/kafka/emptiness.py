@@ -1,0 +1,74 @@
+"""Whether a log is empty behind an offset: by what its leader proves. An answer without records is no fact (decision 24)."""
+
+from dataclasses import dataclass
+
+from archiver.kafka.calls import EARLIEST_LOCAL, LATEST, READ_COMMITTED, UNKNOWN_EPOCH, ListedOffset, ListOffsetsCall
+from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.codes import broker_error
+from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.fetch import FetchTarget, fetch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emptiness:
+    """What is proved of a log behind an offset at which nothing came."""
+
+    reaches: int  # no batch lies between the offset and this one; the offset itself: nothing is proved
+    local_start: int  # what lies below is in the remote tier
+
+    def advice(self, offset: int) -> str:
+        """Where nothing is proved: what to look at."""
+        if offset < self.local_start:
+            return (
+                f"it lies in the remote tier, below offset {self.local_start}: look at that store, and raise"
+                " remote.fetch.max.wait.ms on the brokers where its reads take longer"
+            )
+        return "look at its leader"
+
+
+async def prove_empty(client: KafkaClient, target: FetchTarget) -> Emptiness:
+    """Ask the leader for what proves that nothing lies behind an offset, up to its last stable offset.
+
+    A fetch from a log on the leader's own disk brings the next batch, however large, or there is none. One from the remote
+    tier brings nothing when it takes long. So the offset has to be on that disk still when the fetch was answered, and the
+    broker the leader all the while. Raises KafkaError or KafkaTemporaryError.
+    """
+    node = await client.leader(target.topic, target.partition)
+    (leader, _) = await _list_offset(client, node, target, LATEST)
+    (local, tells_local) = await _list_offset(client, node, target, EARLIEST_LOCAL, leader.leader_epoch)
+    unproved = Emptiness(reaches=target.offset, local_start=local.offset)
+    if target.offset < local.offset or await _is_kept_elsewhere(client, target.topic, tells_local=tells_local):
+        return unproved
+    (answer,) = await fetch(
+        client, node, [target], max_bytes=1, partition_bytes=1, max_wait_ms=0, min_bytes=1, lane=Lane.FETCH_ALONE
+    )
+    (local, _) = await _list_offset(client, node, target, EARLIEST_LOCAL, leader.leader_epoch)
+    if answer.error is not None or len(answer.records) or target.offset < local.offset:
+        return unproved
+    return Emptiness(reaches=max(answer.last_stable_offset, target.offset), local_start=local.offset)
+
+
+async def _list_offset(
+    client: KafkaClient, node: int, target: FetchTarget, timestamp: int, leader_epoch: int = UNKNOWN_EPOCH
+) -> tuple[ListedOffset, bool]:
+    """Return what the leader tells, and whether it knows of a local start at all."""
+    call = ListOffsetsCall(
+        {target.topic: [target.partition]},
+        timestamp=timestamp,
+        isolation_level=READ_COMMITTED,
+        leader_epoch=leader_epoch,
+    )
+    (listed,) = await client.send(node, call)
+    if listed.error_code:
+        client.forget_leaders(target.topic)
+        doing = f"offsets of {target.topic}[{target.partition}] from broker {node}"
+        raise broker_error(listed.error_code, doing, right=f"Describe on topic {target.topic}")
+    return listed, call.tells_local
+
+
+async def _is_kept_elsewhere(client: KafkaClient, topic: str, *, tells_local: bool) -> bool:
+    """Tell whether segments are in a tier that the local start says nothing of: of another make, or before Kafka had tiers."""
+    found, _ = await topic_configs_known(client, [topic])
+    configs = found[topic].effective if topic in found else {}
+    switches = ("confluent.tier.enable",) if tells_local else ("confluent.tier.enable", "remote.storage.enable")
+    return any(configs.get(switch) == "true" for switch in switches)

@@ -1,0 +1,81 @@
+"""What the newest run of each world told: docs/worlds.json, and the tables that are made of it."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.brokers import REPOSITORY
+from tests.worlds.table import WORLDS
+
+REPORT: Final = REPOSITORY / "docs" / "worlds.json"
+WHOLE: Final = "whole"
+
+Figures = Mapping[str, Mapping[str, Any]]  # by world
+
+
+def read() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(REPORT.read_text(encoding="utf-8")) if REPORT.exists() else {}
+    return found
+
+
+def record(world: str, figures: Mapping[str, object]) -> None:
+    """In place of what was known of this world; in the order of the table."""
+    known = {**read(), world: figures}
+    ordered = {one.name: known[one.name] for one in WORLDS if one.name in known}
+    REPORT.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+def proofs_table(figures: Figures) -> str:
+    """For docs/proofs.md: a row for each world."""
+    lines = [
+        "| world | Kafka | store | the cycle | records | kills | compared | differences | seconds | date |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, one in figures.items():
+        seen = f" ({one['evidence']})" if one["evidence"] else ""
+        counts = f"{one['records']:,} | {one['kills']} | {one['compared']:,} | {one['differences']} | {one['seconds']}"
+        lines.append(f"| {name}{seen} | {one['kafka']} | {one['store']} | {one['result']} | {counts} | {one['date']} |")
+    return "\n".join(lines)
+
+
+def readme_table(figures: Figures) -> str:
+    """For README.md: what may be relied on, and what is refused, since the oldest of these runs."""
+    whole = {name: one for name, one in figures.items() if one["result"].startswith(WHOLE)}
+    kafkas = {str(one["kafka"]) for one in whole.values()}
+    stores = {str(one["store"]) for one in whole.values()}
+    rows = {
+        "Kafka": ", ".join(sorted(kafkas, key=lambda text: [int(part) for part in text.split(".")])),
+        "stores": ", ".join(sorted(stores, key=str.lower)),
+        "and with": "; ".join(name for name, one in whole.items() if name not in f"{one['kafka']} {one['store']}"),
+        **{name: str(one["result"]) for name, one in figures.items() if name not in whole},
+    }
+    since = min(str(one["date"]) for one in figures.values())
+    lines = [f"| | the full cycle, in runs since {since} |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {name} | {text} |" for name, text in rows.items() if text)])
+
+
+PAGES: Final[Mapping[Path, Callable[[Figures], str]]] = {
+    REPOSITORY / "README.md": readme_table,
+    REPOSITORY / "docs" / "proofs.md": proofs_table,
+}
+
+
+def with_table(page: str, table: str) -> str:
+    """The page with this table between its two marks."""
+    begin, end = "<!-- worlds: written by `make docs` -->", "<!-- worlds: end -->"
+    parts = re.fullmatch(rf"(.*{re.escape(begin)}\n).*(\n{re.escape(end)}.*)", page, re.DOTALL)
+    if parts is None:
+        raise ValueError(f"the page has no place for the table of worlds: {begin} ... {end}")
+    return f"{parts[1]}{table}{parts[2]}"
+
+
+def main() -> None:
+    """Write the tables anew."""
+    for path, table in PAGES.items():
+        path.write_text(with_table(path.read_text(encoding="utf-8"), table(read())), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
