@@ -25,6 +25,7 @@ from archiver.observe import Pace
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
+from archiver.spark.executors import Destination, try_executors
 from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
 from archiver.spark.target_configs import Finish
@@ -117,6 +118,7 @@ class _Restore:
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace("records")
+        self._has_tried = False
 
     def run(
         self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
@@ -131,6 +133,7 @@ class _Restore:
                 "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
             )
         spark = start_spark()
+        self._try_executors(spark, first)
         started_s = time.monotonic()
         reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
@@ -141,6 +144,21 @@ class _Restore:
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
         return topics, filling_s
+
+    def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
+        """Once, and before anything is changed: what stands on the driver's machine tells nothing of theirs."""
+        if self._has_tried or is_local(spark.master):
+            return
+        parts = (part for topic in topics for partition in topic.partitions for part in partition.parts)
+        destination = Destination(
+            storage=self._job.storage,
+            object_key=next((part.object_key for part in parts), ""),
+            kafka=self._job.kafka,
+            cluster_id=self._ask(lambda client: client.cluster_id()),
+        )
+        self._notice("trying what executors reach")
+        try_executors(spark, destination)
+        self._has_tried = True
 
     def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
         async def run() -> Value:
@@ -163,6 +181,7 @@ class _Restore:
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
         spark = start_spark()
+        self._try_executors(spark, topics)
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
         from archiver.spark.choose import choose  # noqa: PLC0415 - Spark SQL, which takes seconds
 

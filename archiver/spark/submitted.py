@@ -1,19 +1,24 @@
 """Spark as spark-submit has started it, on whatever cluster: what it was told holds, the rest is ours (docs/clusters.md)."""
 
 import logging
+import os
 import sys
+import threading
+from contextlib import suppress
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config import EDITION_VARIABLE, python_of_workers
+from archiver.config import EDITION_VARIABLE, is_submitted, python_of_workers
 from archiver.edition import edition
 from archiver.spark.failure import failure_of
 
 log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
+_PASSING_ON = "redirect output"  # Spark's name for the thread that reads our streams
+_POLL_S = 0.02
 _FILE = "submit.py"  # Spark's name for an application that was given none
 
 
@@ -40,6 +45,23 @@ def start_submitted(name: str, settings: dict[str, str]) -> SparkContext:
     context.environment[EDITION_VARIABLE] = edition()
     _try_out(context)
     return context
+
+
+def end_output() -> None:
+    """Close both streams, and wait until spark-submit has passed on what came by them.
+
+    Its JVM reads them in a thread of its own, and ends when this process does: whoever reads slowly lost the end of a result.
+    """
+    gateway = SparkContext._gateway  # noqa: SLF001 - it has no other name
+    if gateway is None or not is_submitted():
+        return
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
+    with suppress(Exception):  # a JVM that is gone passes nothing on
+        all_threads = gateway.jvm.java.lang.Thread.getAllStackTraces
+        while any(thread.getName() == _PASSING_ON for thread in all_threads().keySet()):
+            threading.Event().wait(_POLL_S)
 
 
 def is_local(master: str | None) -> bool:

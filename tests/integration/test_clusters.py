@@ -5,24 +5,44 @@ A submission takes half a minute: 400 MB are unpacked three times.
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import yaml
+from confluent_kafka.admin._acl import AclOperation as Op
+from confluent_kafka.admin._resource import ResourceType as Kind
 
 from archiver.edition import edition
-from tests.support.brokers import REPOSITORY, Broker
+from archiver.sandbox import fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker
+from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_records
 from tests.support.records import Rec, generate
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.secure_broker import Certificates, SecureBroker
 from tests.support.submits import Submits, bare_python, complaints, result_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(900)]
 
 BATCH = 100
+LOG_SETTINGS = REPOSITORY / "archiver" / "spark" / "log4j2.properties"  # as docs/clusters.md has it
+# On a local-cluster executors inherit what the driver has; there is no role to fall back on either.
+NO_CREDENTIALS = {
+    f"spark.executorEnv.{name}": value
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "",
+        "AWS_SECRET_ACCESS_KEY": "",
+        "AWS_CONFIG_FILE": "/nowhere",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items()
+}
 # As docs/spark.md shows it. What a group of offsets adds up to needs every record, read on an executor.
 READER = """\
 from pyspark.sql import SparkSession
@@ -160,6 +180,79 @@ def test_what_executors_lack_is_told_in_a_line_and_nothing_is_changed(
     cluster = site.verify(broker_41.bootstrap, [f"{topic}.back"], against_kafka=True)
     assert not cluster.errors
     assert f"topics.include[0]: '{topic}.back' matches no topic of the cluster" in cluster.problems
+
+
+def by_project(site: ArchiveSite) -> tuple[Submits, dict[str, str | None]]:
+    """Executors with the project's own Python, which need no environment to be unpacked: they are there sooner."""
+    confs: dict[str, str | None] = {"spark.archives": None, "spark.pyspark.python": sys.executable}
+    confs["spark.executorEnv.PYTHONPATH"] = str(REPOSITORY)
+    return Submits(site, site.folder / "none", Path(sys.executable)), confs
+
+
+def assert_unchanged(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    cluster = site.verify(broker.bootstrap, [f"{topic}.back"], against_kafka=True)
+    assert f"{topic}.back: is included, and is not in the cluster" in cluster.problems
+    assert keys_in(site.bucket, "control/restores/") == []
+
+
+def test_executors_that_reach_no_store_or_broker_are_told_before_a_topic_is_created(
+    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path, seed: int
+) -> None:
+    """The driver has the credentials of the environment, and stands where the configuration's files are."""
+    archived(broker_41, topic, site, seed, partitions=2)
+    submits, confs = by_project(site)
+    renamed = ("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back")
+    host = socket.gethostname()
+
+    done = submits.run_by_project(*renamed, confs=confs | NO_CREDENTIALS)
+    (complaint,) = complaints(done)
+    assert done.returncode == 2, complaint
+    assert complaint.startswith(f"archiver: on executor {host}: s3://{site.bucket.name}/topics/{topic}/")
+    assert "no credentials; set AWS_ACCESS_KEY_ID" in complaint
+    assert "the driver can: give executors the same" in complaint
+    assert_unchanged(broker_41, topic, site)
+
+    # A key of the kafka: section that only the driver's folder can resolve.
+    certificates = Certificates.make(tmp_path / "certificates")
+    with SecureBroker(fetch_kafka(KAFKA_41, CACHE), tmp_path / "secure", certificates) as secure:
+        secure.grant((Kind.TOPIC, "*", Op.ALL), (Kind.BROKER, "kafka-cluster", Op.ALL), user="*")
+        shutil.copy(certificates.ca, site.folder / "ca.pem")
+        kafka = {"bootstrap.servers": secure.address("TLS"), "security.protocol": "ssl", "ssl.ca.location": "ca.pem"}
+        (site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": kafka}))
+        done = submits.run_by_project(*renamed, confs=confs)
+        (complaint,) = complaints(done)
+        assert done.returncode == 2, complaint
+        assert complaint.startswith(f"archiver: on executor {host}: ")
+        assert "ca.pem" in complaint
+        assert "the driver can: give executors the same files" in complaint
+    assert keys_in(site.bucket, "control/restores/") == []
+
+
+@pytest.mark.long
+def test_the_result_comes_last_and_whole_also_to_a_slow_reader(
+    broker_41: Broker, topic: str, site: ArchiveSite, seed: int
+) -> None:
+    """On one stream with what Spark says, as on a terminal, by the settings of docs/clusters.md."""
+    archived(broker_41, topic, site, seed, partitions=2)
+    submits, confs = by_project(site)
+    sql = f"SELECT partition, offset, repeat('x', 60) AS filler FROM `{topic}` ORDER BY partition, offset"
+    recipe = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG_SETTINGS}"}
+    confs |= {"spark.master": "local[2]", **recipe}  # the driver's JVM is the same
+    with submits.start_by_project("query", sql, confs=confs, stderr=subprocess.STDOUT) as running:
+        told = read_slowly(running)
+    assert running.returncode == 0, told[-3000:]
+    rows = [f"{partition}          {offset:<6}  {'x' * 60}" for partition in range(2) for offset in range(1_000)]
+    assert told.splitlines()[-2_000:] == rows
+
+
+def read_slowly(running: subprocess.Popen[str]) -> str:
+    """As somebody who pages through it: when the program has come to its end, more is unread than pipes hold."""
+    assert running.stdout is not None
+    pieces = []
+    while piece := running.stdout.read(2_000):
+        pieces.append(piece)
+        time.sleep(0.1)
+    return "".join(pieces)
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyspark
@@ -66,6 +67,16 @@ class Submits:
     def run(
         self, *arguments: str, confs: Mapping[str, str | None] | None = None, entry: Path, **environment: str | None
     ) -> subprocess.CompletedProcess[str]:
+        return end_of(self.start(*arguments, confs=confs, entry=entry, environment=environment), _SUBMIT_S)
+
+    def start(
+        self,
+        *arguments: str,
+        confs: Mapping[str, str | None] | None = None,
+        entry: Path,
+        environment: Mapping[str, str | None],
+        stderr: int = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
         """In the folder that has archive.yaml and target.yaml. The executors get nothing of this process's environment."""
         settings: dict[str, str | None] = {
             "spark.master": CLUSTER,
@@ -85,15 +96,14 @@ class Submits:
         properties.write_text("".join(f"{key} {text}\n" for key, text in settings.items() if text is not None))
         properties.chmod(0o600)
         command = [str(self.spark_home / "bin" / "spark-submit"), "--properties-file", str(properties)]
-        submitted = start_child(
+        return start_child(
             [*command, str(entry), *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             cwd=self.site.folder,
-            env={name: text for name, text in (self._environment() | environment).items() if text is not None},
+            env={name: text for name, text in {**self._environment(), **environment}.items() if text is not None},
         )
-        return end_of(submitted, _SUBMIT_S)
 
     def _environment(self) -> dict[str, str | None]:
         s3 = self.site.bucket.s3
@@ -127,12 +137,21 @@ class Submits:
         self, *arguments: str, confs: Mapping[str, str | None] | None = None, **environment: str | None
     ) -> subprocess.CompletedProcess[str]:
         """With the project's Python as the driver's."""
-        return self.run(
+        return end_of(self.start_by_project(*arguments, confs=confs, environment=environment), _SUBMIT_S)
+
+    def start_by_project(
+        self,
+        *arguments: str,
+        confs: Mapping[str, str | None] | None = None,
+        environment: Mapping[str, str | None] = MappingProxyType({}),
+        stderr: int = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
+        return self.start(
             *arguments,
             confs={"spark.pyspark.driver.python": sys.executable, **(confs or {})},
             entry=REPOSITORY / "archiver" / "submit.py",
-            PYTHONPATH=str(REPOSITORY),
-            **environment,
+            environment={"PYTHONPATH": str(REPOSITORY), **environment},
+            stderr=stderr,
         )
 
 
