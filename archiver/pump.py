@@ -277,10 +277,10 @@ class Pump:
 
     async def _put(self, feed: Feed) -> None:
         """Close the segment, and put it beside the threads that decode: those are for the partitions that get on."""
+        error = feed.error  # of its fetches: what came before is archived
         await self._in_thread(feed, self._pool, feed.writer.close)  # it compresses: what that takes, decoders have
-        if feed.error is None:
-            await self._in_thread(feed, self._putters, feed.writer.flush)
-        has_worked = feed.error is None and not feed.writer.holds_records
+        await self._in_thread(feed, self._putters, feed.writer.flush)
+        has_worked = feed.error is error and not feed.writer.holds_records
         self._puts.end(feed, has_worked=has_worked)
         feed.is_set_aside = False
         if has_worked:
