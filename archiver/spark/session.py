@@ -72,9 +72,11 @@ def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterat
 
 def open_sql(context: SparkContext) -> "SparkSession":
     """Put SQL on a context, of one meaning wherever it runs."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - half a second that jobs without SQL do not need
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
     for logger in TALKING_LOGGERS:
-        logging.getLogger(logger).disabled = True
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - half a second that jobs without SQL do not need
+        PySparkLogger.getLogger(logger).disabled = True  # a logger of another class cannot take what PySpark tells it
 
     session = SparkSession(context)
     for setting, text in SQL_SETTINGS.items():

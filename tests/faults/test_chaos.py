@@ -185,6 +185,7 @@ def stop_while_the_store_hangs(scene: Scene) -> None:
             time.sleep(0.05)
         took_s = scene.fleet.terminate(member)
     assert took_s < STOP_S
+    assert member.returncode == 4  # what it held is not known to be durable
 
 
 def archive_the_rest(scene: Scene) -> Judgement:

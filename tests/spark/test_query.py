@@ -1,7 +1,6 @@
 """SQL over topics: what is asked is answered as if no filter were pushed anywhere; and the command that asks."""
 
 import json
-import logging
 import random
 import re
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import archiver.job
@@ -91,7 +91,7 @@ def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathF
     s3_client(bucket).create_bucket(Bucket=bucket.name)
     with pytest.MonkeyPatch.context() as patch:
         for logger in TALKING_LOGGERS:
-            patch.setattr(logging.getLogger(logger), "disabled", True)
+            patch.setattr(PySparkLogger.getLogger(logger), "disabled", True)
         lend_bucket(bucket, spark_avro.sparkContext, patch)
         archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
         for topic in TOPICS:
