@@ -286,11 +286,13 @@ def _preview_restore(options: argparse.Namespace) -> int:
     from archiver.job import preview_restore
     from archiver.printing import preview_lines, preview_row
 
+    config = _archive_config(options)
     found = preview_restore(
-        _archive_config(options).storage,
+        config.storage,
         load_target(options.target),
         _restore_request(options),
         restore_id=options.id,
+        select_topics=config.topics.select,
     )
     if options.format == "json":
         print_json(preview_row(found))

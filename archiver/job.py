@@ -446,9 +446,17 @@ class RestorePreview:
 
 
 def preview_restore(
-    storage: StorageConfig, target: TargetConfig, request: RestoreRequest, *, restore_id: str | None
+    storage: StorageConfig,
+    target: TargetConfig,
+    request: RestoreRequest,
+    *,
+    restore_id: str | None,
+    select_topics: Callable[[Iterable[str]], Sequence[str]] = lambda _: (),
 ) -> RestorePreview:
-    """Plan a restore and check its targets. Changes nothing, and needs no Spark."""
+    """Plan a restore and check its targets. Changes nothing, and needs no Spark.
+
+    `select_topics` chooses the names that the configuration at hand has a backup archive.
+    """
     from archiver.spark.claim import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
     from archiver.spark.targets import Targets  # noqa: PLC0415
 
@@ -475,12 +483,29 @@ def preview_restore(
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
                 refused=verdict.problems,
-                notes=[*request.notes(wave), *([_NOT_LOOKED_AT] if request.where else [])],
+                notes=[
+                    *request.notes(wave),
+                    *_archived_copies(select_topics, wave),
+                    *([_NOT_LOOKED_AT] if request.where else []),
+                ],
                 doubts=verdict.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, verdict.limits),
             )
 
     return asyncio.run(look())
+
+
+def _archived_copies(
+    select_topics: Callable[[Iterable[str]], Sequence[str]], targets: Mapping[str, str]
+) -> Sequence[str]:
+    """Tell of copies under other names that would go into the archive a second time."""
+    copies = select_topics([target for source, target in targets.items() if source != target])
+    if not copies:
+        return ()
+    first, *others = copies
+    more = f" and {spell_count(len(others), 'more target')}" if others else ""
+    told = f"{first}{more}: topics.include matches the name, and a backup with this configuration archives what is restored"
+    return [f"{told}; leave it out by topics.exclude, or choose another name"]
 
 
 def run_restore_job(

@@ -88,6 +88,25 @@ def test_a_dry_run_tells_all_and_changes_nothing(
     assert ([one["state"] for one in found["topics"]], found["notes"]) == (["begun with"], [note])
 
 
+def test_copies_that_a_backup_would_archive_are_told(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, [b"one"], 0)
+    site.back_up(broker_41.bootstrap, topic)
+    site.write_config(broker_41.bootstrap, rf"{topic}.*")
+    site.write_target(broker_41.bootstrap)
+
+    def notes(name: str) -> list[str]:
+        command = ["restore", "--target", "target.yaml", "--dry-run", "--format", "json"]
+        done = site.run(*command, "--rename", f"{topic}={name}")
+        assert done.returncode == 0, done.stderr
+        found: list[str] = json.loads(done.stdout)["notes"]
+        return found
+
+    (note,) = notes(f"{topic}.copy")
+    assert note.startswith(f"{topic}.copy: topics.include matches the name")
+    assert notes(f"copy.{topic}") == []
+
+
 def test_an_estimate_counts_what_is_read_twice_and_what_is_dealt_out(
     broker_41: Broker, topic: str, site: ArchiveSite
 ) -> None:
