@@ -21,6 +21,7 @@ from tests.support.service import Instance, eventually, running, service_config
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
+GROUP = "soak"
 PARTITIONS = 4
 PER_SEGMENT = 10
 BATCH = [Rec(at, NOW_MS, 0, b"k%d" % at, b"value %d" % at) for at in range(PER_SEGMENT)]
@@ -83,7 +84,7 @@ def rival_comes_and_goes(bootstrap: str, topic: str) -> None:
     rival = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "archiver",
+            "group.id": GROUP,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": 6000,
             "enable.auto.commit": False,
@@ -104,7 +105,7 @@ def rival_comes_and_goes(bootstrap: str, topic: str) -> None:
 
 def soak(site: ArchiveSite, bootstrap: str, topic: str, *, rolls: int, rebalances: int) -> Sizes:
     create_topic(bootstrap, topic, PARTITIONS, KEEP_ALL)
-    config = service_config(site, bootstrap, topic)
+    config = service_config(site, bootstrap, topic, group=GROUP)
     config["backup"]["segment"] = {"records": PER_SEGMENT, "age": "5s"}
     with running(site, config) as instance:
         eventually(lambda: instance.value("archiver_partitions", topic=topic) == PARTITIONS)
