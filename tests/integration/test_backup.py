@@ -395,6 +395,7 @@ def test_as_json_it_tells_of_everything_and_a_sum(broker_41: Broker, topic: str,
         "segments": 2,
         "holes": 0,
         "open_transactions": 0,
+        "dropped_records": 0,
         "errors": [],
     }
 
