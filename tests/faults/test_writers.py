@@ -325,13 +325,13 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
     if has_open:
         first = world.fetch(0)
         assert first is not None
-        writer.take(first)
+        take_all(writer, first)
     begin, middle = writer.position, world.batches[20][0]
     writer.skip(begin + 2, HoleCause.BEFORE_START)
     writer.skip(begin + 4)
     writer.skip(middle)
     while (fetch := world.fetch(writer.position)) is not None:
-        writer.take(fetch)
+        take_all(writer, fetch)
     writer.flush()
     holes = [body.metadata["archiver-holes"] for body in world.store.objects.values()]
     assert f"{begin}-{begin + 1}:before-start;{begin + 2}-{middle - 1}:expired" in holes
