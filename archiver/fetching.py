@@ -391,7 +391,7 @@ class Fetching:
         if feed.replica is None:
             self._client.forget_leaders(feed.key[0])
         feed.replica = None
-        self._lead_moved.set()
+        self.look_for_leaders()
 
     def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
         """Of troubles that last, one line is logged, however many partitions are in them."""
