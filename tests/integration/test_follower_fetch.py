@@ -1,6 +1,7 @@
 """A backup on three brokers: leaders that move, brokers that go and come, and followers that are read from instead of leaders."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from archiver.sandbox import KafkaBroker
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import BrokerCluster, broker_cluster
+from tests.support.cut_off import FOLLOWER, LEADER, cut_off_follower
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import produce_values
 from tests.support.round_trip import ArchiveSite
@@ -73,6 +75,49 @@ def test_followers_are_read_from_and_leaders_when_they_are_gone(
         eventually(lambda: cluster.leader(topic) == 3)
         produce_values(cluster.bootstrap, topic, content)
         until_archived(site, java_oracle, cluster.bootstrap, topic)
+        assert_unharmed(instance)
+
+
+def test_a_follower_that_lost_its_leader_is_left(
+    site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    """It still answers, without an error, where the log ended when it heard of it last."""
+    with cut_off_follower(tmp_path) as (pair, cut):
+        pair.create_topic(topic, [[LEADER, FOLLOWER]])
+        config = config_of(site, pair, topic, **{"client.rack": f"rack-{FOLLOWER}", "client.id": topic})
+        with running(site, config) as instance:
+            eventually(instance.is_ready)
+            produce_values(pair.bootstrap, topic, [b"before"] * 100)
+            until_archived(site, java_oracle, pair.bootstrap, topic)
+            assert pair.bytes_served(FOLLOWER, topic) > pair.bytes_served(LEADER, topic) == 0
+
+            cut()
+            produce_values(pair.bootstrap, topic, [b"after"] * 50)
+            assert pair.in_sync(topic) == {LEADER}
+            eventually(
+                lambda: instance.value("archiver_lag_offsets", topic=topic) == 50, "its end is taken for the log's"
+            )
+            until_archived(site, java_oracle, pair.bootstrap, topic)
+            assert pair.bytes_served(LEADER, topic) > 0
+            assert (
+                f"{topic}-0: nothing comes at offset 100 from the follower {FOLLOWER}, though its leader has"
+                in instance.log
+            )
+            assert instance.value("archiver_retries_total", effect="fetch", cause="FOLLOWER_BEHIND") > 0
+            assert_unharmed(instance)
+
+
+def test_a_follower_is_asked_for_no_longer_than_its_lease(
+    cluster: BrokerCluster, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    cluster.create_topic(topic, [[2, 3]])
+    kafka = {"client.rack": "rack-3", "client.id": topic, "metadata.max.age.ms": "1000"}
+    with running(site, config_of(site, cluster, topic, **kafka)) as instance:
+        eventually(instance.is_ready)
+        eventually(lambda: cluster.fetches(2, topic) >= 3, "its leader is not asked again")
+        produce_values(cluster.bootstrap, topic, [b"value"] * 10)
+        until_archived(site, java_oracle, cluster.bootstrap, topic)
+        assert cluster.bytes_served(3, topic) > cluster.bytes_served(2, topic) == 0
         assert_unharmed(instance)
 
 

@@ -73,9 +73,16 @@ class BrokerCluster:
 
     def bytes_served(self, node: int, client_id: str) -> int:
         """Bytes of records that a node has sent to a client, by its own log of requests."""
+        lines = self._fetches(node, client_id)
+        return sum(int(size) for line in lines for size in re.findall(r'"recordsSizeInBytes":(\d+)', line))
+
+    def fetches(self, node: int, client_id: str) -> int:
+        """How many a node has answered to a client, by the same log."""
+        return len(self._fetches(node, client_id))
+
+    def _fetches(self, node: int, client_id: str) -> list[str]:
         log = self.nodes[node].log_path.read_text(errors="replace")
-        fetches = [line for line in log.splitlines() if '"FETCH"' in line and f'"clientId":"{client_id}"' in line]
-        return sum(int(size) for line in fetches for size in re.findall(r'"recordsSizeInBytes":(\d+)', line))
+        return [line for line in log.splitlines() if '"FETCH"' in line and f'"clientId":"{client_id}"' in line]
 
     def _describe(self, topic: str, partition: int) -> tuple[int, set[int]]:
         # Of node 1 alone: it is up, and as the controller it is the first to know.
