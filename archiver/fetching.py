@@ -91,8 +91,9 @@ class Fetching:
         self._changed.set()
 
     def look_for_leaders(self) -> None:
-        """Look again which broker each partition is fetched from."""
+        """Look again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
         self._lead_moved.set()
+        self.stir()
 
     def suspend(self, is_suspended: bool) -> None:
         """Fetch nothing for as long as that holds."""
@@ -171,13 +172,11 @@ class Fetching:
                 elif feed.replica is not None and key in ends:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
             self.look_for_leaders()
-            self.stir()
 
     def _follow(self, feed: Feed, replica: int) -> None:
         feed.replica = replica
         feed.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
         self.look_for_leaders()  # that one may have no fetcher yet
-        self.stir()
 
     # --- fetch
 
@@ -306,7 +305,6 @@ class Fetching:
             else:
                 self._fail(feed, as_ours(error, feed.source))
         self.look_for_leaders()
-        self.stir()
 
     def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
         feed.hear(answer, self._clock())
@@ -333,7 +331,6 @@ class Fetching:
         if feed.alone_ms:
             feed.alone_ms = 0
             self.look_for_leaders()  # its broker may have no other fetcher
-            self.stir()
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
         position = feed.fetch_offset
