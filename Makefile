@@ -3,9 +3,9 @@
 .PHONY: help setup check test test-long test-worlds docs demo bench bench-quick
 
 BIN := .venv/bin
-# Most tests wait, for brokers and for time: three at once keep two cores busy. Whole files, which share what they start.
+# Most tests wait, for brokers and for time: four at once keep two cores busy. Whole files, which share what they start.
 # They are begun in the order of tests/conftest.py: the longest first.
-SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 SETUP_INPUTS := pyproject.toml constraints.txt $(wildcard infra/*.sh)
 
 help: ## what can be made

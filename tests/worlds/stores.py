@@ -111,6 +111,6 @@ def java_of(jars: Path, main: str, folder: Path) -> Sequence[str]:
 def built_version(program: str) -> str:
     """Of a program that infra/ builds. A Go module's version without a tag holds its date."""
     text = (REPOSITORY / "infra" / f"{program}.sh").read_text(encoding="utf-8")
-    (version,) = re.findall(r"^version=v(\S+)", text, re.MULTILINE)
+    (version,) = re.findall(r" v(\S+) \d+$", text, re.MULTILINE)
     dated = re.fullmatch(r"0\.0\.0-(\d{4})(\d{2})(\d{2})\d+-\w+", version)
     return "-".join(dated.groups()) if dated else version
