@@ -372,7 +372,8 @@ class Service:
 
     def _yield_to_another(self, feed: Feed) -> None:
         """Of a partition that we hold on to while nobody can ask the group: two that archive it double the reading."""
-        if feed.writer.was_overtaken and feed.key in self.membership.unsure:
+        is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
+        if is_unsure and feed.writer.was_overtaken:
             log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
             self.lose([feed.key])
 
