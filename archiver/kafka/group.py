@@ -65,7 +65,7 @@ class Owner(Protocol):
         """
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are somebody else's already; nothing is committed. Must not block."""
+        """These are not ours any more, as the group has told by now; nothing is committed. Must not block."""
 
 
 @dataclass(slots=True, kw_only=True)
