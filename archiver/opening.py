@@ -38,6 +38,7 @@ from archiver.kafka.configs import TopicConfigs, topic_configs_known
 from archiver.layout import SegmentKey
 from archiver.listing import NOTHING, Newest, list_newest
 from archiver.segment import FinishedSegment, PartitionSource
+from archiver.spelling import spell_count
 from archiver.starts import EARLIEST, First, Start, Starts
 from archiver.workers import Workers
 from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
@@ -356,10 +357,14 @@ class Opener:
         found = await self._described(source)
         place = Place.of(found, source.partition, fact, source.life)
         if not await self._identity.still_has(found, fact, place, held):
-            raise TopicGoneError(
-                f"{source}: its log is not, or cannot be proved to be, the one that was read: what was held of it is dropped,"
-                " what is archived is kept"
+            log.warning(
+                "%s: %s from offset %d on, which were held, are dropped: without a topic id, nothing proves that they are of"
+                " the topic that is archived. What is archived is kept",
+                source,
+                spell_count(held.facts.records, "record"),
+                held.facts.first,
             )
+            raise _gone(source)
 
     async def _refuse_recreated(self, source: PartitionSource) -> None:
         """The same, before anything is held; the whole topic is asked where its id does not tell."""

@@ -332,6 +332,8 @@ def test_a_topic_created_again_whose_log_begins_behind_the_old_one(
                 recreate_topic(bootstrap, name, 1, KEPT)
                 produce(bootstrap, name, 300, "other")
                 lose_below(bootstrap, name, 150)
+        dropped = [f"{held}-0: 50 records from offset 0 on", f"{both}-0: 50 records from offset 50 on"]
+        eventually(lambda: all(one in instance.log for one in dropped))
         refused = [f"topic {name} has no topic id that is known" for name in (archived, both)]
         eventually(lambda: all(one in instance.log for one in refused))
         before = instance.value(fetched, topic=held)
