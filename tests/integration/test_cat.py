@@ -92,6 +92,9 @@ def lose(archive: Archive, base: int) -> None:
 
 
 def strip(archive: Archive, base: int) -> None:
+    """Take an object's facts away, also those that an index remembers."""
+    for key in [key for key in archive.store.objects if "/control/index/" in key]:
+        del archive.store.objects[key]
     found = archive.store.objects[Archive.key(base)]
     archive.store.objects[Archive.key(base)] = StoredObject(found.body, {}, found.last_modified)
 
