@@ -70,10 +70,18 @@ def producer_of(bootstrap: str, **properties: object) -> Producer:
 
 
 def produce_values(bootstrap: str, topic: str, values: list[bytes], partition: int = 0, **properties: object) -> None:
+    """Returns when the broker has all of them."""
     producer = producer_of(bootstrap, message_max_bytes=20_000_000, **properties)
+    refused: list[object] = []
+
+    def note(error: object, _: object) -> None:
+        if error is not None:
+            refused.append(error)
+
     for value in values:
-        producer.produce(topic, value, partition=partition)
+        producer.produce(topic, value, partition=partition, on_delivery=note)
     assert producer.flush(30) == 0
+    assert refused == []
 
 
 async def until_stable(client: KafkaClient, topic: str, offset: int) -> None:
