@@ -123,8 +123,11 @@ def run_service(
             request = await unless_stopped(
                 stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
             )
-            group = await unless_stopped(stop, persist("group", lambda: _own_group(config, request, pool), metrics))
-            service = Service(request, _group(config, group), pool)
+            mark = archive_mark(config.storage)
+            group = await unless_stopped(
+                stop, persist("group", lambda: _own_group(config, mark, request, pool), metrics)
+            )
+            service = Service(request, _group(config, group, mark), pool)
             vitals.attend(service)
             with suppress(StoppedError):
                 await service.run(
@@ -154,20 +157,20 @@ async def _tell(
         await asyncio.sleep(1.0)
 
 
-async def _own_group(config: ArchiverConfig, request: BackupRequest, pool: Workers) -> str:
+async def _own_group(config: ArchiverConfig, mark: str, request: BackupRequest, pool: Workers) -> str:
     if config.backup.group is not None:
         return config.backup.group
     async with KafkaClient(request.kafka) as client:
-        return await own_group(client, request.archive.store, request.archive.layout, pool, config)
+        return await own_group(client, request.archive.store, request.archive.layout, pool, config, mark)
 
 
-def _group(config: ArchiverConfig, group: str) -> GroupSettings:
+def _group(config: ArchiverConfig, group: str, mark: str) -> GroupSettings:
     return GroupSettings(
         group=group,
         protocol=config.backup.group_protocol,
         session_timeout_ms=config.backup.session_timeout_ms,
         refresh_ms=config.topics.refresh_ms,
-        archive=archive_mark(config.storage),
+        archive=mark,
     )
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from archiver.address import archive_mark, group_of
+from archiver.address import group_of
 from archiver.config import ArchiverConfig
 from archiver.control import read_topic
 from archiver.errors import KafkaError, NotWholeError
@@ -23,13 +23,13 @@ _SAMPLE = 64  # of two archives in one group each lacks about every other object
 
 
 async def own_group(
-    client: KafkaClient, store: ObjectStore, layout: Layout, pool: Workers, config: ArchiverConfig
+    client: KafkaClient, store: ObjectStore, layout: Layout, pool: Workers, config: ArchiverConfig, mark: str
 ) -> str:
     """Return the former group where this archive's backups, and no others, have committed to it; else the one named by it.
 
     So what has run before goes on with its commits and its rights. Two archives in the former group both leave it.
     """
-    named = group_of(config)
+    named = group_of(config, mark)
     try:
         committed = await positions_of(client, FORMER_GROUP)
     except KafkaError as error:  # this user has nothing to do with it
@@ -38,7 +38,7 @@ async def own_group(
     # Of a topic that is left out now, an archive that was begun anew has nothing, and it is nobody else's for that.
     included = config.topics.select({topic for topic, _ in committed})
     counted = {which: found for which, found in committed.items() if which[0] in included}
-    ours, others = await pool.call(count_commits, store, layout, archive_mark(config.storage), counted)
+    ours, others = await pool.call(count_commits, store, layout, mark, counted)
     if ours and others:
         log.warning(
             "group %s has commits of this archive, and some that name objects which it does not have: as if another one had"

@@ -21,6 +21,8 @@ from botocore.session import Session
 from botocore.utils import parse_timestamp
 
 from archiver.config import StorageConfig
+from archiver.errors import UsageError
+from archiver.mask import without_users
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -36,7 +38,10 @@ def configured_endpoint(config: StorageConfig) -> str:
     if config.endpoint is not None:
         return config.endpoint
     # Any region: what nobody has configured is not asked for, but made by rules.
-    resolved: str = _open_session().create_client("s3", region_name="us-east-1").meta.endpoint_url
+    try:
+        resolved: str = _open_session().create_client("s3", region_name="us-east-1").meta.endpoint_url
+    except (BotoCoreError, ValueError) as error:
+        raise UsageError(f"storage: {without_users(str(error))}") from error
     return "" if resolved.endswith(".amazonaws.com") else resolved
 
 

@@ -119,11 +119,12 @@ async def plan_compare(
 
 async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
     """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
-    group, mark = group_of(config), archive_mark(config.storage)
+    mark = archive_mark(config.storage)
+    group = group_of(config, mark)
     try:
         positions = await positions_of(client, group)
         if not positions and config.backup.group is None:
-            group, positions = await _of_former_group(client, config, group)
+            group, positions = await _of_former_group(client, config.storage, group, mark)
     except (KafkaError, KafkaTemporaryError) as error:
         return group, {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
     hints = {
@@ -137,14 +138,14 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, 
     )
 
 
-async def _of_former_group(client: KafkaClient, config: ArchiverConfig, group: str) -> tuple[str, Positions]:
+async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str, mark: str) -> tuple[str, Positions]:
     """Return the group that all archives had once, and its commits, if some of them name objects of this archive."""
     try:
         positions = await positions_of(client, FORMER_GROUP)
     except KafkaError:
         return group, {}
-    store, prefix = store_of(config.storage)
-    ours, _ = count_commits(store, Layout(prefix), archive_mark(config.storage), positions)
+    store, prefix = store_of(storage)
+    ours, _ = count_commits(store, Layout(prefix), mark, positions)
     return (FORMER_GROUP, positions) if ours else (group, {})
 
 
