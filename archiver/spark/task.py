@@ -18,7 +18,6 @@ from archiver.errors import (
     KafkaError,
     KafkaTemporaryError,
     NotWholeError,
-    StoreTemporaryError,
     StrangerError,
 )
 from archiver.failpoints import reach
@@ -32,7 +31,7 @@ from archiver.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
 from archiver.reader import ObjectPart, Skip, read_parts, spare_rooms
 from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
@@ -115,7 +114,7 @@ def failed(target_topic: str, partition: int, error: Exception, where: str) -> T
 
 
 async def _restore(task: RestoreTask) -> TaskReport:
-    store, _ = store_of(task.storage)
+    store = patient_store_of(task.storage)
     stream = _stream_of(store, task)
     async with KafkaClient(task.kafka) as client:
         claim = await _claim(client, stream, task)
@@ -279,8 +278,6 @@ async def _fill(
             return await _send_from(already_there, client, store, claim, task)
         except Behind:
             await _refuse_strangers(already_there, client, claim, task)
-            await asyncio.sleep(PAUSE_S)
-        except StoreTemporaryError:
             await asyncio.sleep(PAUSE_S)
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
 
