@@ -90,7 +90,7 @@ def _archived(
             f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
         )
     fact = shape_in(history, life)
-    partitions, damaged = _join_lives(inventory, topic, life, fact)
+    partitions, damaged = join_lives(inventory, topic, life, fact)
     joined = {reading.segment.key.life for found in partitions.values() for reading in found.readable}
     return ArchivedTopic(
         topic=topic,
@@ -102,7 +102,7 @@ def _archived(
     )
 
 
-def _join_lives(
+def join_lives(
     inventory: Inventory, topic: str, life: int, fact: TopicFact | None
 ) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
     """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""

@@ -284,27 +284,30 @@ def _preview_restore(options: argparse.Namespace) -> int:
     from archiver.config import load_target
     from archiver.errors import TargetError
     from archiver.job import preview_restore
+    from archiver.observe import Progress
     from archiver.printing import preview_lines, preview_row
 
     config = _archive_config(options)
-    found = preview_restore(
-        config.storage,
-        load_target(options.target),
-        _restore_request(options),
-        restore_id=options.id,
-        select_topics=config.topics.select,
-    )
+    with closing(Progress("restore", quiet=options.quiet)) as progress:
+        found = preview_restore(
+            config.storage,
+            load_target(options.target),
+            _restore_request(options),
+            restore_id=options.id,
+            select_topics=config.topics.select,
+            notice=progress.tell,
+        )
     if options.format == "json":
         print_json(preview_row(found))
     else:
         print_lines(preview_lines(found))
-    for problem in [*found.refused, *found.problems]:
+    for problem in [*found.refused, *found.damage, *found.problems]:
         complain(problem)
     for where, missing in found.missing:
         complain(f"would be skipped, not in {where}: {missing}")
     if found.refused:
         return TargetError.exit_code
-    return NotWholeError.exit_code if found.problems or found.missing else 0
+    return NotWholeError.exit_code if found.damage or found.problems or found.missing else 0
 
 
 def _predicate(text: str) -> str:
@@ -349,6 +352,7 @@ def _restore_request(options: argparse.Namespace) -> "RestoreRequest":
         repartition=options.repartition,
         skips_damage=options.skip_damaged,
         first=options.first,
+        purges_unread=options.purge_unread,
         reads_again=options.verify,
         **({} if options.batch_bytes is None else {"batch_bytes": options.batch_bytes}),
         rate_bytes=options.rate,

@@ -237,6 +237,7 @@ def preview_row(preview: "RestorePreview") -> dict[str, Any]:
             for topic in preview.topics
         ],
         "refused": preview.refused,
+        "damage": preview.damage,
         "notes": preview.notes,
         "may_be_refused": preview.doubts,
         "effort": {name: getattr(preview.effort, name) for name in preview.effort.__slots__},

@@ -26,6 +26,7 @@ from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
 from archiver.spark.executors import Destination, try_executors
+from archiver.spark.proof import find_damage
 from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
 from archiver.spark.target_configs import Finish
@@ -35,6 +36,7 @@ from archiver.spark.tasks import run_on_spark
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore, open_store
 from archiver.target_limits import Count, alter_command
+from archiver.unarchived import ArchivedLogs
 from archiver.workers import workers
 
 Value = TypeVar("Value")
@@ -114,7 +116,8 @@ class _Restore:
         self._store, prefix = open_store(job.storage)
         self._layout = Layout(prefix)
         notes = RestoreNotes(self._store, self._layout, job.restore_id)
-        self._targets = Targets(job.kafka, notes, job.request)
+        archived = ArchivedLogs(self._store, self._layout)
+        self._targets = Targets(job.kafka, notes, job.request, archived)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace("records")
@@ -172,8 +175,20 @@ class _Restore:
         begun, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
         topics = with_mended(begun, self._new_plans(unplanned, start_spark) if unplanned else ())
         self._ask(lambda client: self._targets.check(client, topics))
+        self._prove(topics, start_spark)
         first = self._job.request.is_first
         return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
+
+    def _prove(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> None:
+        """Read whole what is to be in the place of topics that are purged."""
+        wanted = self._targets.to_prove(topics)
+        if not wanted or self._job.request.purges_unread:
+            return
+        spark = start_spark()
+        self._try_executors(spark, topics)
+        objects = spell_count(sum(map(_objects, wanted)), "object")
+        self._notice(f"reading {objects} whole, before anything is purged")
+        self._targets.provide_for(wanted, find_damage(spark, self._job.storage, wanted))
 
     def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
         job, topics = self._job, self._plan(wave).topics
