@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -10,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from archiver.errors import NotWholeError, UsageError
-from archiver.output import complain, print_json, print_line, print_lines, write
+from archiver.errors import ArchiverError, NotWholeError, StoppedError, UsageError
+from archiver.output import complain, complain_of, print_json, print_line, print_lines, write
 from archiver.printable import printable_json
 from archiver.spelling import spell_count
 
@@ -245,14 +246,28 @@ def restore(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _preview_restore(options)
     arm(failpoint())
+    begun: list[str] = []
     with closing(Progress("restore", quiet=options.quiet)) as progress:
-        result = run_restore_job(
-            _archive_config(options).storage,
-            load_target(options.target),
-            _restore_request(options),
-            restore_id=options.id,
-            notice=progress.tell,
-        )
+
+        def begin(restore_id: str) -> None:
+            begun.append(restore_id)
+            progress.say(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+
+        try:
+            result = run_restore_job(
+                _archive_config(options).storage,
+                load_target(options.target),
+                _restore_request(options),
+                restore_id=options.id,
+                notice=progress.tell,
+                begin=begin,
+            )
+        except (ArchiverError, KeyboardInterrupt) as error:
+            if begun:
+                complain_of(error)
+                complain(_way_on(options, begun[0]))
+                return StoppedError.exit_code if isinstance(error, KeyboardInterrupt) else error.exit_code
+            raise
     if options.format == "json":
         print_json(
             {
@@ -263,6 +278,8 @@ def restore(options: argparse.Namespace) -> int:
                 "filled": result.filled,
                 "records_a_second": result.records_a_second,
                 "bytes": result.bytes,
+                "failure": None if result.failure is None else str(result.failure),
+                "not_begun": result.not_begun,
                 "topics": [topic_row(one) for one in result.topics],
             }
         )
@@ -274,10 +291,23 @@ def restore(options: argparse.Namespace) -> int:
             complain(f"skipped, not in {partition.target_topic}-{partition.partition}: {missing}")
     failed = [report for topic in result.topics for report in topic.errors]
     refusals = [topic.refusal for topic in result.topics if topic.refusal is not None]
-    for problem in (*(report.error for report in failed), *refusals):
+    errors = refusals if result.failure is None else [*refusals, result.failure]
+    for problem in dict.fromkeys((*(report.error for report in failed), *map(str, errors))):
         complain(problem)
-    codes = [one.exit_code for one in failed] + [one.exit_code for one in refusals]
+    if failed or errors:
+        complain(_way_on(options, result.restore_id))
+    codes = [one.exit_code for one in failed] + [one.exit_code for one in errors]
     return max([*codes, *([NotWholeError.exit_code] if incomplete else [])], default=0)
+
+
+def _way_on(options: argparse.Namespace, restore_id: str) -> str:
+    """Tell what to type to go on with a restore, whatever its options become meanwhile."""
+    from archiver.config import is_submitted
+
+    named = [] if options.id is not None else ["--id", restore_id]
+    command = shlex.join(["archiver", *options.typed, *named])
+    way = f"submit it again with --id {restore_id}" if is_submitted() else f"go on with: {command}"
+    return f"restore {restore_id} is not done; when that is mended, {way}"
 
 
 def _preview_restore(options: argparse.Namespace) -> int:

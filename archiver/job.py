@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.archived import ArchivedTopic
 from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
-from archiver.browse import read_archive, topic_names
+from archiver.browse import read_archive, read_known, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
-from archiver.errors import DroppedError, NotWholeError, StoppedError, UsageError
+from archiver.errors import ArchiverError, DroppedError, NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
 from archiver.inspection import Inspection, take_apart, take_control_apart
@@ -239,6 +239,8 @@ class RestoreResult:
     seconds: float
     filling_seconds: float  # without Spark's start
     topics: "Sequence[TopicReport]"
+    failure: ArchiverError | None = None  # what kept it from going on with the others
+    not_begun: Sequence[str] = ()  # those, by their targets
 
     @property
     def records(self) -> int:
@@ -561,8 +563,9 @@ def run_restore_job(
     *,
     restore_id: str | None,
     notice: Callable[[str], None],
+    begin: Callable[[str], None] = lambda _: None,
 ) -> RestoreResult:
-    """Plan a restore from what the archive holds now, and carry it out."""
+    """Plan a restore from what the archive holds now, and carry it out. `begin` is told its id as soon as that is known."""
     started_s = time.monotonic()
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
@@ -572,7 +575,7 @@ def run_restore_job(
 
     def plan(wave: Mapping[str, str]) -> RestorePlan:
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
-        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__)
+        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__, known=known)
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
@@ -594,11 +597,18 @@ def run_restore_job(
             storage=storage,
             kafka=kafka,
         )
+        begin(job.restore_id)
         waves = request.waves(targets, existing, lambda: read_index(store, layout).sizes())
-        reports, filling_s = run_restore(job, waves, plan, start_spark, notice)
-    seconds = round(time.monotonic() - started_s, 3)
+        # One that cannot be read is met before anything is created, whatever wave it is for.
+        known = read_known(store, layout, targets.__contains__) if len(waves) > 1 else None
+        outcome = run_restore(job, waves, plan, start_spark, notice)
     return RestoreResult(
-        restore_id=job.restore_id, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports
+        restore_id=job.restore_id,
+        seconds=round(time.monotonic() - started_s, 3),
+        filling_seconds=round(outcome.filling_s, 3),
+        topics=outcome.topics,
+        failure=outcome.failure,
+        not_begun=outcome.not_begun,
     )
 
 

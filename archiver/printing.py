@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Of what an object says of itself: ours say less, and what is longer nobody reads on a terminal. JSON has all of it.
 _MOST_ROWS: Final = 1000
 _MOST_CHARACTERS: Final = 300
+_MOST_NAMES: Final = 10
 
 
 _ROWS_MEASURED = 1000
@@ -343,6 +344,10 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
     )
     for topic in topics:
         yield from _configs_lines(topic)
+    if result.not_begun:
+        names = ", ".join(result.not_begun[:_MOST_NAMES])
+        more = len(result.not_begun) - _MOST_NAMES
+        yield f"not begun: {names}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def _configs_lines(topic: "TopicReport") -> Iterator[str]:

@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from archiver.beside import count_beside
 from archiver.config import StorageConfig
 from archiver.control import RESTORES
+from archiver.defects import as_ours
 from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.index import share
 from archiver.index_file import SeenBeside
@@ -85,17 +86,27 @@ class TopicReport:
         return tuple(report for report in (*self.partitions, *self.target_partitions) if report.error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a restore, also of one that came to an end before it was done."""
+
+    topics: Sequence[TopicReport]
+    filling_s: float  # creating, filling and reading back
+    failure: ArchiverError | None = None  # what kept it from going on with the others
+    not_begun: Sequence[str] = ()  # those, by their targets
+
+
 def run_restore(
     job: RestoreJob,
     waves: Sequence[Wave],
     plan: Callable[[Wave], RestorePlan],
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
-) -> tuple[list[TopicReport], float]:
+) -> Outcome:
     """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
 
-    Each wave is planned when the one before it is being filled. Returns a report for each topic, and the seconds that
-    creating, filling and reading back took.
+    Each wave is planned when the one before it is being filled. What ends the restore before anything was filled is raised;
+    later it is told with what was, which is finished all the same.
     """
     return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, start_spark)
 
@@ -122,10 +133,9 @@ class _Restore:
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace("records")
         self._has_tried = False
+        self._failure: ArchiverError | None = None
 
-    def run(
-        self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
-    ) -> tuple[list[TopicReport], float]:
+    def run(self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]) -> Outcome:
         # 1. refuse what cannot go well, before anything is changed for it
         for wave in waves_asked[1:]:
             asyncio.run(self._targets.check_names(wave))
@@ -141,12 +151,18 @@ class _Restore:
         reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
-        topics = self._ask(lambda client: self._finish(client, reports))  # 3. only then the archived configs
+        topics = self._finish(reports)  # 3. only then the archived configs
         if any(report.seconds for report in reports):  # else earlier runs have done it all
             remember_notes(self._store, self._layout, self._job.restore_id)  # 4. for `verify` to miss them
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
-        return topics, filling_s
+        begun = {topic.target for topic in topics}
+        return Outcome(
+            topics=topics,
+            filling_s=filling_s,
+            failure=self._failure,
+            not_begun=[name for wave in waves_asked for name in wave.values() if name not in begun],
+        )
 
     def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
         """Once, and before anything is changed: what stands on the driver's machine tells nothing of theirs."""
@@ -204,7 +220,7 @@ class _Restore:
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill a wave while the next one is planned and created: of a thousand topics that takes long."""
-        running: list[Future[list[TaskReport]]] = []
+        running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
         with workers(_WAVES_AT_ONCE, "fill") as pool:
             try:
                 for topics in waves:
@@ -212,13 +228,30 @@ class _Restore:
                     at_once, senders = self._senders(spark)
                     tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
                     self._notice(f"filling {spell_count(len(tasks), 'partition')}")
-                    running.append(pool.submit(self._run, spark, tasks, at_once))
-            except ArchiverError:
-                wait(running)  # what is being filled is whole then, and the same command goes on behind it
-                raise
+                    running[pool.submit(self._run, spark, tasks, at_once)] = tasks
+            except Exception as error:  # a defect, too: what is being filled becomes whole all the same, and is told
+                if not running:
+                    raise
+                self._failure = as_ours(error)
             while wait(running, _TOLD_EVERY_S).not_done:
                 self._tell()
-            return sorted(chain(*(one.result() for one in running)), key=lambda one: (one.target_topic, one.partition))
+            failures = [error for error in (one.exception() for one in running) if error is not None]
+            if len(failures) == len(running):
+                raise failures[0]
+            reports = chain(*(self._reports_of(one, tasks) for one, tasks in running.items()))
+            return sorted(reports, key=lambda one: (one.target_topic, one.partition))
+
+    def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+        """Return what became of a wave; where Spark did not come to tell, nobody knows of any of it whether it is whole."""
+        error = filling.exception()
+        if error is None:
+            return filling.result()
+        self._failure = self._failure or as_ours(error)
+        text, exit_code = str(self._failure), self._failure.exit_code
+        return [
+            TaskReport(target_topic=task.target_topic, partition=task.partition, error=text, exit_code=exit_code)
+            for task in tasks
+        ]
 
     def _senders(self, spark: SparkContext) -> tuple[int | None, int]:
         """Tell how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
@@ -290,7 +323,8 @@ class _Restore:
             if not partition.problem
         ]
 
-    async def _finish(self, client: KafkaClient, reports: Sequence[TaskReport]) -> list[TopicReport]:
+    def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
+        """Set the archived configs of what is whole, and tell of all that was filled, also when that is not to be had now."""
         topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
         topic_ids = {target.plan.target: target.topic_id for target in self._filling}
         by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
@@ -305,8 +339,13 @@ class _Restore:
         whole = {
             name for name, mine in by_target.items() if not any(report.error for report in (*mine, *read_back[name]))
         }
-        finishes = await self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
-        finished = set(self._targets.finished(topic_ids))
+        try:
+            finishes = self._ask(
+                lambda client: self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
+            )
+            finished = set(self._targets.finished(topic_ids))
+        except ArchiverError as error:
+            finishes, finished = dict.fromkeys(whole, Finish(is_done=False, refusal=error)), set()
         return [
             TopicReport(
                 source=topic.source,
