@@ -475,8 +475,10 @@ def preview_restore(
 
     async def look() -> "tuple[RestorePreview, Purge]":
         async with KafkaClient(kafka) as client:
-            name = restore_id or request.default_id(storage.url, await client.cluster_id())
-            targets = Targets(kafka, RestoreNotes(store, layout, name), request, ArchivedLogs(store, layout))
+            cluster_id = await client.cluster_id()
+            name = restore_id or request.default_id(storage.url, cluster_id)
+            notes = RestoreNotes(store, layout, name, cluster_id)
+            targets = Targets(kafka, notes, request, ArchivedLogs(store, layout))
             begun, unplanned = await targets.planned(client, wave)
             archived = read_archive(store, layout, life=request.life, wanted=unplanned.__contains__)
             topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
@@ -596,6 +598,7 @@ def run_restore_job(
             request=request,
             storage=storage,
             kafka=kafka,
+            cluster_id=cluster_id,
         )
         begin(job.restore_id)
         waves = request.waves(targets, existing, lambda: read_index(store, layout).sizes())

@@ -316,7 +316,7 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
             f"{one.records:,}",
             f"{one.already_there:,}",
             f"{one.digest:016x}",
-            "FAILED" if one.error else "verified, not whole" if one.missing else "verified",
+            _outcome(one),
         )
         for topic in topics
         for one in topic.partitions
@@ -328,7 +328,7 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
             str(one.partition),
             f"{one.records:,}",
             f"{one.digest:016x}",
-            "FAILED" if one.error else "verified",
+            _outcome(one),
         )
         for topic in topics
         for one in topic.target_partitions
@@ -348,6 +348,13 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
         names = ", ".join(result.not_begun[:_MOST_NAMES])
         more = len(result.not_begun) - _MOST_NAMES
         yield f"not begun: {names}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def _outcome(report: "TaskReport") -> str:
+    if report.error:
+        return "FAILED"
+    expired = f", {spell_count(report.expired, 'offset')} of it expired since" if report.expired else ""
+    return f"verified{', not whole' if report.missing else ''}{expired}"
 
 
 def _configs_lines(topic: "TopicReport") -> Iterator[str]:

@@ -95,7 +95,8 @@ async def _deal(task: DealTask) -> Dealt:
 
 def stream_of(store: ObjectStore, task: RestoreTask) -> JointClaimStream:
     """Return where the claim on the task's target topic stands."""
-    return JointClaimStream(store, Layout(task.storage.prefix), task.restore_id, task.target_topic)
+    layout = Layout(task.storage.prefix)
+    return JointClaimStream(store, layout, task.restore_id, task.target_cluster_id, task.target_topic)
 
 
 def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:

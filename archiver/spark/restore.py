@@ -55,6 +55,7 @@ class RestoreJob:
     request: RestoreRequest
     storage: StorageConfig
     kafka: KafkaSettings
+    cluster_id: str  # of the target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ class _Restore:
         self._notice = notice
         self._store, prefix = open_store(job.storage)
         self._layout = Layout(prefix)
-        notes = RestoreNotes(self._store, self._layout, job.restore_id)
+        notes = RestoreNotes(self._store, self._layout, job.restore_id, job.cluster_id)
         archived = ArchivedLogs(self._store, self._layout)
         self._targets = Targets(job.kafka, notes, job.request, archived)
         self._filling: list[Target] = []  # the largest of each wave first
@@ -173,7 +174,7 @@ class _Restore:
             storage=self._job.storage,
             object_key=next((part.object_key for part in parts), ""),
             kafka=self._job.kafka,
-            cluster_id=self._ask(lambda client: client.cluster_id()),
+            cluster_id=self._job.cluster_id,
         )
         self._notice("trying what executors reach")
         try_executors(spark, destination)
@@ -288,15 +289,14 @@ class _Restore:
             self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._pace.tell(done, total)}")
 
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
-        cluster_id = await client.cluster_id()
         targets = await self._targets.prepare(client, [topic.target for topic in topics])
         self._filling += targets
         if self._has_one_wave:  # then fewer share the rate, where there are fewer
             filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)
             senders = max(1, min(senders, filled))
-        return [task for target in targets for task in self._tasks(target, cluster_id, senders)]
+        return [task for target in targets for task in self._tasks(target, senders)]
 
-    def _tasks(self, target: Target, cluster_id: str, senders: int) -> list[RestoreTask]:
+    def _tasks(self, target: Target, senders: int) -> list[RestoreTask]:
         job, request = self._job, self._job.request
         return [
             RestoreTask(
@@ -307,7 +307,7 @@ class _Restore:
                 source_life=target.plan.life,
                 target_topic=target.plan.target,
                 target_topic_id=target.topic_id,
-                target_cluster_id=cluster_id,
+                target_cluster_id=job.cluster_id,
                 partition=partition.partition,
                 parts=partition.parts,
                 selection=partition.selection,

@@ -90,11 +90,24 @@ class _Look:
         return bool(self.claims[name]) or name in self.joint_claims
 
     def is_verified(self, name: str) -> bool:
-        """Tell whether earlier runs have filled all partitions, and read them back."""
+        """Tell whether earlier runs have filled all partitions, and read them back, and none has lost of it since."""
         if name in self.joint_claims:
-            return self.joint_claims[name].verified is not None
-        found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
-        return all(claim is not None and claim.verified for claim in found)
+            is_noted = self.joint_claims[name].verified is not None
+        else:
+            found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
+            is_noted = all(claim is not None and claim.verified for claim in found)
+        return is_noted and not self.cut_short(name)
+
+    def cut_short(self, name: str) -> list[tuple[int, int]]:
+        """Return the partitions that end before they ended when they were read back, and where they did."""
+        joint = self.joint_claims.get(name)
+        noted = {number: claim.verified_end for number, claim in self.claims[name].items()}
+        ends = self.ends(name)
+        return [
+            (number, end)
+            for number, end in (noted if joint is None else joint.verified_ends).items()
+            if ends.get(number, 0) < end
+        ]
 
     def limits(self, name: str, asked_bytes: int) -> BatchLimits:
         """Tell how large a batch for a topic may be, where so many bytes of records were asked for."""
@@ -126,6 +139,7 @@ class Targets:
         self._request = request
         self._archived = archived
         self._clock_ms = clock_ms
+        self._unfinished: set[str] = set()  # whatever was noted of them
         self._purge = Purge()  # what is to be purged, as it was seen last
         self._provided_for: set[str] = set()  # targets that may be purged: what is to be in their place was read whole
 
@@ -199,6 +213,8 @@ class Targets:
             client,
             {name: found[name] for name, plan in look.plans.items() if not plan.appends and not look.is_verified(name)},
         )
+        # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
+        self._unfinished.update(name for name in look.plans if not found[name].topic_id and not look.is_verified(name))
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
@@ -209,17 +225,18 @@ class Targets:
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """Tell which topics have their own configs: this run or an earlier one has set them."""
-        return self._notes.finished(topic_ids)
+        return self._notes.finished(topic_ids) - self._unfinished
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
         """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
-        finished = self._notes.finished(topic_ids)
+        finished = self.finished(topic_ids)
         unfinished = {name: topic_id for name, topic_id in topic_ids.items() if name not in finished}
         ours = {name: self._topics[name] for name in unfinished if not self._topics[name].appends}
         finishes = await self._configs.set_archived(client, ours, self._request.retention)
         reach("finished.configured")
         left = {name for name, finish in finishes.items() if not finish.is_done}
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
+        self._unfinished -= unfinished.keys() - left
         if self._request.retention is Retention.UNLIMITED:
             return finishes
         return finishes | await self._configs.with_retention(
@@ -254,6 +271,7 @@ class Targets:
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
             look.problems += _fill_problems(look.plans[name], described, look)
+        look.problems += self._lost_problems(look, ids)
         if look.purged:
             themselves = {name: topic_id for name, topic_id in look.purged.items() if plans[name].source == name}
             look.archived = self._archived.find(themselves).keys()
@@ -271,6 +289,21 @@ class Targets:
             told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
             told += limit_problems(plan, effective, now_ms, self._cluster)
         return look
+
+    def _lost_problems(self, look: _Look, ids: Mapping[str, str]) -> list[str]:
+        """Leave a topic alone that lives again, and of which the brokers have lost something: it is not for us to fill up.
+
+        Without a topic id it may as well be another topic of that name: who fills it sees whose records are there.
+        """
+        short = {name: ids[name] for name in look.plans if ids[name] and look.cut_short(name)}
+        finished = self._notes.finished(short) if short else ()
+        return [
+            f"target topic {name} was restored and finished, with partition {number} up to offset {end}, and ends at"
+            f" {look.ends(name).get(number, 0)} now: the brokers have lost records since; restore under another name with"
+            " --rename and another --id, or delete the topic and restore again"
+            for name in sorted(finished)
+            for number, end in look.cut_short(name)[:1]
+        ]
 
     async def _creation_problems(
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]

@@ -164,10 +164,10 @@ def test_a_control_fact_of_the_second_wave_is_read_before_anything_is_created(
     code, found, lines = restore(site, broker_41, topic, capsys)
     assert (code, found) == (3, None)
     assert key in lines[0]
-    assert_way_on(lines[-1], lines[-1].split()[1])
     there = with_client(broker_41.bootstrap, lambda it: it.describe_topics([f"{name}.back" for name in names]))
     assert there == {}
     assert keys_in(site.bucket, "control/restores/") == []
+    assert_way_on(lines[-1], lines[-1].split()[1])
 
 
 def test_the_id_is_told_first(
