@@ -19,11 +19,12 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
+from archiver.spark.held import held_bytes
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.purge import Damage, Offsets, Purge, damage_problems, purge_problems, unarchived_problems
 from archiver.spark.target_configs import FIRST_CONFIGS, Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
-from archiver.target_limits import batch_limits, limit_problems
+from archiver.target_limits import NOTHING_HELD, batch_limits, limit_problems
 from archiver.unarchived import ArchivedLogs
 
 log = logging.getLogger(__name__)
@@ -282,12 +283,13 @@ class Targets:
         for error in refused.values():
             raise error
         look.configs = {name: one.effective for name, one in configs.items()}
+        held = await held_bytes(client, found, look.configs, offsets)
         now_ms = self._clock_ms()
         for name, effective in look.configs.items():
             plan = look.plans[name]
             # Before records are chosen only bounds are known, of all that there is to choose from.
             told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
-            told += limit_problems(plan, effective, now_ms, self._cluster)
+            told += limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
         return look
 
     def _lost_problems(self, look: _Look, ids: Mapping[str, str]) -> list[str]:
