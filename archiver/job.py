@@ -427,6 +427,7 @@ class RestorePreview:
     begun: Collection[str]  # targets that an earlier run has begun with, by the plan it made
     existing: Collection[str]  # targets that are there
     policy: Existing  # what becomes of those
+    is_partial: bool  # only some of what is archived was asked for
     refused: Sequence[str]
     damage: Sequence[str]  # why targets are not purged, as was read
     notes: Sequence[str]  # what was perhaps mistyped, and what is not known before the restore
@@ -490,6 +491,7 @@ def preview_restore(
                 begun={topic.target for topic in begun},
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
+                is_partial=request.is_partial,
                 refused=verdict.problems,
                 damage=(),
                 notes=[

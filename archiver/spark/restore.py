@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -58,6 +59,13 @@ class RestoreJob:
     cluster_id: str  # of the target
 
 
+class Nothing(StrEnum):
+    """Why no record came back, and none is verified."""
+
+    ARCHIVED = "nothing archived"  # the archive knows of the topic, and has no object of it
+    CHOSEN = "nothing chosen"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
     """What became of one topic."""
@@ -75,6 +83,7 @@ class TopicReport:
     expiring: Count | None = None  # records that the brokers delete for it
     inherits_retention: bool = False  # it is the cluster's own: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records
+    nothing: Nothing | None = None
     repartition: int | None = None  # into so many partitions; None: each into its own
     target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
 
@@ -361,12 +370,17 @@ class _Restore:
                 expiring=finish.expiring,
                 inherits_retention=finish.inherits_retention,
                 oversized=finish.oversized,
+                nothing=None if topic.has_objects else self._nothing,
                 repartition=topic.repartition,
                 target_partitions=tuple(read_back[topic.target]),
             )
             for topic in topics
             for finish in [finishes.get(topic.target, Finish())]
         ]
+
+    @property
+    def _nothing(self) -> Nothing:
+        return Nothing.CHOSEN if self._job.request.is_partial else Nothing.ARCHIVED
 
     def _retention_command(self, topic: TopicPlan) -> str:
         if topic.appends or self._job.request.retention is Retention.ARCHIVED:
