@@ -60,7 +60,7 @@ def test_an_object_that_does_not_come_is_asked_for_again_and_no_other(
     java_oracle: JavaOracle,
     asked: dict[str, int],
 ) -> None:
-    moody = dict.fromkeys((objects[0], objects[120]), FAILURES)
+    moody = {objects[120]: FAILURES}
     proxy.fail_gets(moody)
     report = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)
     assert (report.errors, report.records) == ((), OBJECTS)
