@@ -1,5 +1,6 @@
 """What of a live topic the archive does not have: records that are gone for good when the topic is deleted."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.layout import Layout
 from archiver.store import ObjectStore
+
+_QUESTIONS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,13 @@ class ArchivedLog:
 
         Not each of them need be a record: markers of transactions have offsets, too, and what was compacted away had.
         """
-        counts = [await self._count(client, number, one) for number, one in offsets.items()]
-        return sum(counts)
+        turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+
+        async def count(number: int, one: PartitionOffsets) -> int:
+            async with turn:
+                return await self._count(client, number, one)
+
+        return sum(await asyncio.gather(*(count(number, one) for number, one in offsets.items())))
 
     async def _count(self, client: KafkaClient, number: int, offsets: PartitionOffsets) -> int:
         archived = self.partitions.get(number, EMPTY)

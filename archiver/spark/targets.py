@@ -283,7 +283,9 @@ class Targets:
         for error in refused.values():
             raise error
         look.configs = {name: one.effective for name, one in configs.items()}
-        held = await held_bytes(client, found, look.configs, offsets)
+        # Of what is begun, a part is ours by now, and was judged before its first record.
+        unbegun = {name: effective for name, effective in look.configs.items() if not look.is_claimed(name)}
+        held = await held_bytes(client, found, unbegun, offsets)
         now_ms = self._clock_ms()
         for name, effective in look.configs.items():
             plan = look.plans[name]
@@ -371,7 +373,7 @@ class Targets:
             if self._request.existing is not Existing.EMPTY:
                 self._notes.note_replaced({name: look.purged.get(name, "") for name in absent})  # 1.
             try:
-                await self._delete(client, look)  # 2.
+                await self._delete(client, found, look)  # 2.
             except TopicGoneError:  # as above
                 continue
             await self._create(client, absent, look.purged)  # 3. and its plan is noted before its first claim
@@ -389,12 +391,12 @@ class Targets:
             if name not in self._provided_for
         ]
 
-    async def _delete(self, client: KafkaClient, look: _Look) -> None:
+    async def _delete(self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look) -> None:
         """Purge topics. What was written since they were looked at counts, up to the last moment that can be seen."""
         purged = look.purged
         if not purged:
             return
-        themselves = {name: await _offsets_of(client, name, look.offsets[name]) for name in look.archived}
+        themselves = await _offsets(client, {name: found[name] for name in look.archived})
         look.problems += await unarchived_problems(client, self._archived, look.purge, themselves)
         look.refuse()
         for name in purged:
@@ -439,11 +441,6 @@ async def _offsets(
     for (name, number), offsets in sorted((await client.offsets(partitions)).items()):
         by_topic[name][number] = offsets
     return by_topic
-
-
-async def _offsets_of(client: KafkaClient, name: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
-    found = await client.offsets([(name, number) for number in partitions])
-    return {number: one for (_, number), one in found.items()}
 
 
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) -> Target:

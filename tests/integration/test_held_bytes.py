@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+import archiver.spark.task
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.errors import TargetError
 from archiver.job import preview_restore, run_restore_job
@@ -19,6 +20,7 @@ from archiver.sandbox import KafkaBroker
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import log_folder
+from tests.support.deaths import Killed, MortalProduce
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
@@ -72,7 +74,12 @@ def test_sizes_are_those_of_the_files(
 
 @pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])
 def test_what_is_there_is_not_evicted(
-    broker_41: Broker, eager_broker: Broker, topic: str, site: ArchiveSite, asked: dict[str, int]
+    broker_41: Broker,
+    eager_broker: Broker,
+    topic: str,
+    site: ArchiveSite,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, int],
 ) -> None:
     """Neither is too large alone; one whose files are this small loses what is too much at once."""
     archived(broker_41, topic, site, records_of(200))
@@ -89,8 +96,17 @@ def test_what_is_there_is_not_evicted(
     assert "have the brokers delete the oldest records there" in said
     assert f" behind the {int(limit) - 1000:,} that it has" in said
     assert log_of(eager_broker, f"{topic}.back") == (0, 1000)
-    set_configs(eager_broker, f"{topic}.back", retention_bytes=str(int(limit) + 20_000))
-    assert restored(site, eager_broker, topic, existing=Existing.APPEND, **asked).errors == ()
+    more = int(said.partition("up to ")[2].partition(" bytes")[0].replace(",", ""))
+    set_configs(eager_broker, f"{topic}.back", retention_bytes=str(int(limit) - 1000 + more))
+    mortal = MortalProduce(seed=3)
+    mortal.live(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.spark.task, "produce", mortal)
+        with pytest.raises(Killed):
+            restored(site, eager_broker, topic, existing=Existing.APPEND, batch_bytes=1000, **asked)
+    assert 1000 < log_of(eager_broker, f"{topic}.back")[1] < 1200
+    # What it has brought itself does not count twice.
+    assert restored(site, eager_broker, topic, existing=Existing.APPEND, batch_bytes=1000, **asked).errors == ()
     assert log_of(eager_broker, f"{topic}.back") == (0, 1200)
     # The limit is one that this broker holds: what goes beyond it evicts.
     write(eager_broker, f"{topic}.back", records_of(1000, mark=b"t" * 1500), size=100)
