@@ -1,6 +1,6 @@
 """What stands in the way of a purge: a topic is deleted only when the archive can give back what is to be in its place."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from archiver.kafka.client import KafkaClient
@@ -69,6 +69,14 @@ async def unarchived_problems(client: KafkaClient, logs: ArchivedLogs, purge: Pu
         f" {name}=NEW"
         for name, count in counts.items()
         if count
+    ]
+
+
+def unread_problems(unread: Iterable[str]) -> list[str]:
+    """Tell of topics that came when nothing had been read for their sake."""
+    return [
+        f"target topic {name} is not purged: it was not there when the targets were looked at; run the same command again"
+        for name in sorted(unread)
     ]
 
 

@@ -289,9 +289,8 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
     """Return a topic as another run of this restore may have noted it meanwhile."""
     task = topic.tasks[0]
     claim = stream_of(store_of(task.storage)[0], task).latest(task.target_topic_id)
-    if (
-        claim is None or topic.claim.verified is not None
-    ):  # and has lost some of it since: what is there now need not be ours
+    has_lost_some = topic.claim.verified is not None  # and since then what is there need not be ours
+    if claim is None or has_lost_some:
         return None
     async with KafkaClient(task.kafka) as client:
         return replace(topic, claim=claim, log_starts=await _log_starts(client, claim, topic.name))

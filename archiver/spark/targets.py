@@ -21,7 +21,16 @@ from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.held import held_bytes
 from archiver.spark.joint_claim import JointClaim
-from archiver.spark.purge import Damage, Offsets, Purge, damage_problems, purge_problems, unarchived_problems
+from archiver.spark.nameless import stranger_problems
+from archiver.spark.purge import (
+    Damage,
+    Offsets,
+    Purge,
+    damage_problems,
+    purge_problems,
+    unarchived_problems,
+    unread_problems,
+)
 from archiver.spark.target_configs import FIRST_CONFIGS, Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, batch_limits, limit_problems
@@ -273,6 +282,9 @@ class Targets:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
             look.problems += _fill_problems(look.plans[name], described, look)
         look.problems += self._lost_problems(look, ids)
+        # One that is verified is read back, and nothing is done to it.
+        nameless = [name for name in look.plans if not ids[name] and not look.is_verified(name)]
+        look.problems += await stranger_problems(client, nameless, look.claims, look.joint_claims, offsets)
         if look.purged:
             themselves = {name: topic_id for name, topic_id in look.purged.items() if plans[name].source == name}
             look.archived = self._archived.find(themselves).keys()
@@ -365,7 +377,8 @@ class Targets:
                 look = await self._look(client, found, self._topics)
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
-            look.problems += self._unproved(look.purged)
+            if not self._request.purges_unread:
+                look.problems += unread_problems(look.purged.keys() - self._provided_for)
             look.refuse()
             absent = [name for name in names if name not in look.plans]
             if not absent:
@@ -381,15 +394,6 @@ class Targets:
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
         )
-
-    def _unproved(self, purged: Collection[str]) -> list[str]:
-        if self._request.purges_unread:
-            return []
-        return [
-            f"target topic {name} is not purged: it was not there when the targets were looked at; run the same command again"
-            for name in purged
-            if name not in self._provided_for
-        ]
 
     async def _delete(self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look) -> None:
         """Purge topics. What was written since they were looked at counts, up to the last moment that can be seen."""

@@ -84,12 +84,18 @@ def test_a_topic_without_id_is_read_back_again(
     assert restored(site, without_ids, topic, **asked).errors == ()
     write(without_ids, f"{topic}.back", records_of(65)[60:])
     assert restored(site, without_ids, topic, **asked).errors == ()  # it goes on living
+    theirs = {"cleanup.policy": "compact"}
     for count in (70, 30):
-        recreate_topic(without_ids.bootstrap, f"{topic}.back", 1)
+        recreate_topic(without_ids.bootstrap, f"{topic}.back", 1, theirs)
         write(without_ids, f"{topic}.back", records_of(count, mark=b"theirs"))
-        report = restored(site, without_ids, topic, **asked)
-        assert [one.exit_code for one in report.errors] == [3], report
+        if count == 70:
+            report = restored(site, without_ids, topic, **asked)
+            assert [one.exit_code for one in report.errors] == [3], report
+        else:
+            with pytest.raises(TargetError, match="has no topic id, and is not the one that this restore has begun"):
+                restored(site, without_ids, topic, **asked)
         assert len(on_target(java_oracle, without_ids, f"{topic}.back")[0]) == count
+        assert configs_of(without_ids, f"{topic}.back") == theirs
 
 
 def test_what_was_verified_on_another_cluster_is_not_on_this_one(
