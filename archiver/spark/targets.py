@@ -21,7 +21,6 @@ from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.held import held_bytes
 from archiver.spark.joint_claim import JointClaim
-from archiver.spark.nameless import stranger_problems
 from archiver.spark.purge import (
     Damage,
     Offsets,
@@ -31,6 +30,7 @@ from archiver.spark.purge import (
     unarchived_problems,
     unread_problems,
 )
+from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import FIRST_CONFIGS, Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, batch_limits, limit_problems
@@ -108,16 +108,8 @@ class _Look:
             is_noted = all(claim is not None and claim.verified for claim in found)
         return is_noted and not self.cut_short(name)
 
-    def cut_short(self, name: str) -> list[tuple[int, int]]:
-        """Return the partitions that end before they ended when they were read back, and where they did."""
-        joint = self.joint_claims.get(name)
-        noted = {number: claim.verified_end for number, claim in self.claims[name].items()}
-        ends = self.ends(name)
-        return [
-            (number, end)
-            for number, end in (noted if joint is None else joint.verified_ends).items()
-            if ends.get(number, 0) < end
-        ]
+    def cut_short(self, name: str) -> Mapping[int, tuple[int, int]]:
+        return cut_short(self.claims[name], self.joint_claims.get(name), self.ends(name))
 
     def limits(self, name: str, asked_bytes: int) -> BatchLimits:
         """Tell how large a batch for a topic may be, where so many bytes of records were asked for."""
@@ -261,8 +253,7 @@ class Targets:
         """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged."""
         look = _Look()
         ids = _ids(found)
-        offsets = await _offsets(client, found)
-        look.offsets = offsets
+        look.offsets = offsets = await _offsets(client, found)
         # In this order: who writes records has put its claim before, and its plan before that.
         look.claims, look.joint_claims = self._notes.claims(ids), self._notes.joint_claims(ids)
         noted = self._notes.plans(ids, self._request.terms)
@@ -281,7 +272,10 @@ class Targets:
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
             look.problems += _fill_problems(look.plans[name], described, look)
-        look.problems += self._lost_problems(look, ids)
+        # Another run may have filled some of them, and noted that, since they were asked for their ends.
+        offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
+        short = {name: cut for name in look.plans if ids[name] and (cut := look.cut_short(name))}
+        look.problems += lost_problems(short, self._notes.finished(ids) if short else ())
         # One that is verified is read back, and nothing is done to it.
         nameless = [name for name in look.plans if not ids[name] and not look.is_verified(name)]
         look.problems += await stranger_problems(client, nameless, look.claims, look.joint_claims, offsets)
@@ -305,21 +299,6 @@ class Targets:
             told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
             told += limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
         return look
-
-    def _lost_problems(self, look: _Look, ids: Mapping[str, str]) -> list[str]:
-        """Leave a topic alone that lives again, and of which the brokers have lost something: it is not for us to fill up.
-
-        Without a topic id it may as well be another topic of that name: who fills it sees whose records are there.
-        """
-        short = {name: ids[name] for name in look.plans if ids[name] and look.cut_short(name)}
-        finished = self._notes.finished(short) if short else ()
-        return [
-            f"target topic {name} was restored and finished, with partition {number} up to offset {end}, and ends at"
-            f" {look.ends(name).get(number, 0)} now: the brokers have lost records since; restore under another name with"
-            " --rename and another --id, or delete the topic and restore again"
-            for name in sorted(finished)
-            for number, end in look.cut_short(name)[:1]
-        ]
 
     async def _creation_problems(
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]

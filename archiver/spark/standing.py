@@ -1,6 +1,6 @@
-"""Targets on brokers that give no topic ids: a topic of the name may be another one than an earlier run has begun to fill."""
+"""Whether what earlier runs have noted of a target still stands there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from archiver.kafka.client import KafkaClient
@@ -8,6 +8,25 @@ from archiver.kafka.cluster import PartitionOffsets
 from archiver.log_reader import LogRange, producer_at
 from archiver.spark.claim import Claim
 from archiver.spark.joint_claim import JointClaim
+
+
+def cut_short(
+    claims: Mapping[int, Claim], joint: JointClaim | None, ends: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
+    """Return the partitions that end before they ended when they were read back: where they do, and where they did."""
+    verified = {number: one.verified_end for number, one in claims.items()} if joint is None else joint.verified_ends
+    return {number: (ends.get(number, 0), end) for number, end in verified.items() if ends.get(number, 0) < end}
+
+
+def lost_problems(short: Mapping[str, Mapping[int, tuple[int, int]]], finished: Collection[str]) -> list[str]:
+    """Leave a topic alone that lives again, and of which the brokers have lost something: it is not for us to fill up."""
+    return [
+        f"target topic {name} was restored and finished, with partition {number} up to offset {end}, and ends at {now}"
+        " now: the brokers have lost records since; restore under another name with --rename and another --id, or delete"
+        " the topic and restore again"
+        for name in sorted(short.keys() & finished)
+        for number, (now, end) in list(short[name].items())[:1]
+    ]
 
 
 class Writers(NamedTuple):
@@ -24,7 +43,10 @@ async def stranger_problems(
     joint_claims: Mapping[str, JointClaim],
     offsets: Mapping[str, Mapping[int, PartitionOffsets]],
 ) -> list[str]:
-    """Tell of which topics the first records that should be a restore's are somebody else's. What has expired tells nothing."""
+    """Tell of which topics the first records that should be a restore's are somebody else's. What has expired tells nothing.
+
+    Without topic ids, a topic of the name may be another one than an earlier run has begun to fill.
+    """
     problems: list[str] = []
     for topic in topics:
         strange = [
