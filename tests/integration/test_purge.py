@@ -52,7 +52,7 @@ def refusal(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> tupl
 def test_what_cannot_be_read_is_known_before_anything_is_purged(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
-    """By the command itself, with Spark: a dry run that tells it, a restore that refuses, and one that was told not to look."""
+    """A dry run tells it, by the command itself, with Spark; a restore refuses; one that was told not to look finds it too late."""
     archived(broker_41, topic, site, records_of(60), records_of(20))
     there = strangers(broker_41, f"{topic}.back", 7, 7)
     key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[1]
@@ -67,11 +67,12 @@ def test_what_cannot_be_read_is_known_before_anything_is_purged(
     assert f"target topic {topic}.back is not purged: the archive cannot replace it" in line
     assert f"offsets 20-39 in {key}" in line
     assert line in dry.stderr
-    done = site.run(*command)
-    assert (done.returncode, line in done.stderr) == (3, True), done.stderr
+    with pytest.raises(NotWholeError) as caught:
+        restored(site, broker_41, topic, existing=Existing.PURGE)
+    assert str(caught.value) == line
     assert on_target(java_oracle, broker_41, f"{topic}.back") == there
-    done = site.run(*command, "--purge-unread")
-    assert (done.returncode, key in done.stderr) == (3, True), done.stderr
+    report = restored(site, broker_41, topic, existing=Existing.PURGE, purges_unread=True)
+    assert [(one.partition, one.exit_code, key in one.error) for one in report.errors] == [(0, 3, True)]
     assert log_of(broker_41, f"{topic}.back", 1) == (0, 20)
 
 
