@@ -246,7 +246,7 @@ class _Restore:
             while wait(running, _TOLD_EVERY_S).not_done:
                 self._tell()
             failures = [error for error in (one.exception() for one in running) if error is not None]
-            if len(failures) == len(running):
+            if len(failures) == len(running) or not all(isinstance(error, Exception) for error in failures):
                 raise failures[0]
             reports = chain(*(self._reports_of(one, tasks) for one, tasks in running.items()))
             return sorted(reports, key=lambda one: (one.target_topic, one.partition))
