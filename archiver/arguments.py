@@ -183,6 +183,11 @@ def _add_target_topics(restore: "argparse._ArgumentGroup") -> None:
         help="a target that exists, and that this restore did not make, is deleted with its records and created anew",
     )
     restore.add_argument(
+        "--purge-unread",
+        action="store_true",
+        help="with --purge-target, delete without having read whole what is to be in its place: damage is found too late then",
+    )
+    restore.add_argument(
         "--replication-factor",
         type=_natural,
         metavar="N",

@@ -1,8 +1,9 @@
 """The archive's topics, each as one of its lives has it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from archiver.archived import ArchivedTopic
 from archiver.control import (
@@ -22,17 +23,42 @@ from archiver.store import ObjectStore
 Tell = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class KnownTopics:
+    """Control facts of topics, read at once: whoever does one topic after the other meets no damaged one later."""
+
+    newest: Mapping[str, TopicFact | None]
+    histories: Mapping[str, Sequence[TopicFact]]  # of those with more than one life
+
+
+def read_known(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
+    """Read the control facts of the wanted topics (default: all). Raises NotWholeError for one that cannot be read."""
+    newest: dict[str, TopicFact | None] = {}
+    for name, fact in _newest_facts(store, layout, wanted).items():
+        if isinstance(fact, NotWholeError):
+            raise fact
+        newest[name] = fact
+    several = [name for name, fact in newest.items() if fact is not None and len(fact.lives) > 1]
+    return KnownTopics(newest, {name: read_topic_history(store, layout, name) for name in several})
+
+
 def read_archive(
-    store: ObjectStore, layout: Layout, life: int | None = None, *, wanted: Callable[[str], bool] | None = None
+    store: ObjectStore,
+    layout: Layout,
+    life: int | None = None,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    known: KnownTopics | None = None,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
-    That is the given one, or the newest that has records. Of topics that are not wanted nothing is read.
+    That is the given one, or the newest that has records. Of topics that are not wanted nothing is read. `known`: their
+    control facts, if those were read before.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
-        reading = beside.submit(_newest_facts, store, layout, wanted)
+        reading = beside.submit(_newest_facts, store, layout, wanted) if known is None else None
         inventory = read_inventory(store, layout, wanted)
-        newest = reading.result()
+        newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
     found: list[ArchivedTopic] = []
     for name in sorted(lives.keys() | newest.keys()):
@@ -42,9 +68,17 @@ def read_archive(
         with_records = lives.get(name, set())
         topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
         if fact is not None and topic.fact is None:  # it has moved on since that life
-            topic = _archived(inventory, name, read_topic_history(store, layout, name), life, with_records)
+            history = known.histories.get(name) if known is not None else None
+            topic = _archived(inventory, name, history or read_topic_history(store, layout, name), life, with_records)
         found.append(topic)
     return found
+
+
+def _among(
+    known: KnownTopics | None, wanted: Callable[[str], bool] | None
+) -> dict[str, TopicFact | NotWholeError | None]:
+    newest = {} if known is None else known.newest
+    return {name: fact for name, fact in newest.items() if wanted is None or wanted(name)}
 
 
 def _newest_facts(
@@ -90,7 +124,7 @@ def _archived(
             f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
         )
     fact = shape_in(history, life)
-    partitions, damaged = _join_lives(inventory, topic, life, fact)
+    partitions, damaged = join_lives(inventory, topic, life, fact)
     joined = {reading.segment.key.life for found in partitions.values() for reading in found.readable}
     return ArchivedTopic(
         topic=topic,
@@ -102,7 +136,7 @@ def _archived(
     )
 
 
-def _join_lives(
+def join_lives(
     inventory: Inventory, topic: str, life: int, fact: TopicFact | None
 ) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
     """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""

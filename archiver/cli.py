@@ -12,9 +12,9 @@ from typing import NoReturn
 
 from archiver.arguments import build_parser
 from archiver.errors import ArchiverError, StoppedError
-from archiver.interrupt import INTERRUPTED, leave
+from archiver.interrupt import leave
 from archiver.memory import settle_memory
-from archiver.output import cannot_be_written, complain
+from archiver.output import cannot_be_written, complain, complain_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # numpy starts a thread a core for linear algebra, and nothing here does any: 0.15 s of CPU at each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # noqa: TID251 - set, not read
     options = build_parser().parse_args(arguments)
+    options.typed = sys.argv[1:] if arguments is None else list(arguments)
     from archiver.observe import set_up_logs
 
     if options.no_color:
@@ -33,11 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _interruptible():
             return command(options)
     except ArchiverError as error:
-        for line in str(error).split("\n") if error.has_lines else [error]:
-            complain(line)
+        complain_of(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        complain(INTERRUPTED)
+    except KeyboardInterrupt as error:
+        complain_of(error)
         return StoppedError.exit_code
     except Exception as error:  # noqa: BLE001 - a defect of ours: one line, and a file
         from archiver.defects import as_ours

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -10,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from archiver.errors import NotWholeError, UsageError
-from archiver.output import complain, print_json, print_line, print_lines, write
+from archiver.errors import ArchiverError, NotWholeError, StoppedError, UsageError
+from archiver.output import complain, complain_of, print_json, print_line, print_lines, write
 from archiver.printable import printable_json
 from archiver.spelling import spell_count
 
@@ -245,14 +246,28 @@ def restore(options: argparse.Namespace) -> int:
     if options.dry_run:
         return _preview_restore(options)
     arm(failpoint())
+    begun: list[str] = []
     with closing(Progress("restore", quiet=options.quiet)) as progress:
-        result = run_restore_job(
-            _archive_config(options).storage,
-            load_target(options.target),
-            _restore_request(options),
-            restore_id=options.id,
-            notice=progress.tell,
-        )
+
+        def begin(restore_id: str) -> None:
+            begun.append(restore_id)
+            progress.say(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+
+        try:
+            result = run_restore_job(
+                _archive_config(options).storage,
+                load_target(options.target),
+                _restore_request(options),
+                restore_id=options.id,
+                notice=progress.tell,
+                begin=begin,
+            )
+        except (ArchiverError, KeyboardInterrupt) as error:
+            if begun:
+                complain_of(error)
+                complain(_way_on(options, begun[0]))
+                return StoppedError.exit_code if isinstance(error, KeyboardInterrupt) else error.exit_code
+            raise
     if options.format == "json":
         print_json(
             {
@@ -263,6 +278,8 @@ def restore(options: argparse.Namespace) -> int:
                 "filled": result.filled,
                 "records_a_second": result.records_a_second,
                 "bytes": result.bytes,
+                "failure": None if result.failure is None else str(result.failure),
+                "not_begun": result.not_begun,
                 "topics": [topic_row(one) for one in result.topics],
             }
         )
@@ -274,37 +291,53 @@ def restore(options: argparse.Namespace) -> int:
             complain(f"skipped, not in {partition.target_topic}-{partition.partition}: {missing}")
     failed = [report for topic in result.topics for report in topic.errors]
     refusals = [topic.refusal for topic in result.topics if topic.refusal is not None]
-    for problem in (*(report.error for report in failed), *refusals):
+    errors = refusals if result.failure is None else [*refusals, result.failure]
+    for problem in dict.fromkeys((*(report.error for report in failed), *map(str, errors))):
         complain(problem)
-    codes = [one.exit_code for one in failed] + [one.exit_code for one in refusals]
+    if failed or errors:
+        complain(_way_on(options, result.restore_id))
+    codes = [one.exit_code for one in failed] + [one.exit_code for one in errors]
     return max([*codes, *([NotWholeError.exit_code] if incomplete else [])], default=0)
+
+
+def _way_on(options: argparse.Namespace, restore_id: str) -> str:
+    """Tell what to type to go on with a restore, whatever its options become meanwhile."""
+    from archiver.config import is_submitted
+
+    named = [] if options.id is not None else ["--id", restore_id]
+    command = shlex.join(["archiver", *options.typed, *named])
+    way = f"submit it again with --id {restore_id}" if is_submitted() else f"go on with: {command}"
+    return f"restore {restore_id} is not done; when that is mended, {way}"
 
 
 def _preview_restore(options: argparse.Namespace) -> int:
     from archiver.config import load_target
     from archiver.errors import TargetError
     from archiver.job import preview_restore
+    from archiver.observe import Progress
     from archiver.printing import preview_lines, preview_row
 
     config = _archive_config(options)
-    found = preview_restore(
-        config.storage,
-        load_target(options.target),
-        _restore_request(options),
-        restore_id=options.id,
-        select_topics=config.topics.select,
-    )
+    with closing(Progress("restore", quiet=options.quiet)) as progress:
+        found = preview_restore(
+            config.storage,
+            load_target(options.target),
+            _restore_request(options),
+            restore_id=options.id,
+            select_topics=config.topics.select,
+            notice=progress.tell,
+        )
     if options.format == "json":
         print_json(preview_row(found))
     else:
         print_lines(preview_lines(found))
-    for problem in [*found.refused, *found.problems]:
+    for problem in [*found.refused, *found.damage, *found.problems]:
         complain(problem)
     for where, missing in found.missing:
         complain(f"would be skipped, not in {where}: {missing}")
     if found.refused:
         return TargetError.exit_code
-    return NotWholeError.exit_code if found.problems or found.missing else 0
+    return NotWholeError.exit_code if found.damage or found.problems or found.missing else 0
 
 
 def _predicate(text: str) -> str:
@@ -349,6 +382,7 @@ def _restore_request(options: argparse.Namespace) -> "RestoreRequest":
         repartition=options.repartition,
         skips_damage=options.skip_damaged,
         first=options.first,
+        purges_unread=options.purge_unread,
         reads_again=options.verify,
         **({} if options.batch_bytes is None else {"batch_bytes": options.batch_bytes}),
         rate_bytes=options.rate,

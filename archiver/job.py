@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from archiver.address import archive_mark
 from archiver.archived import ArchivedTopic
 from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
-from archiver.browse import read_archive, topic_names
+from archiver.browse import read_archive, read_known, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
-from archiver.errors import DroppedError, NotWholeError, StoppedError, UsageError
+from archiver.errors import ArchiverError, DroppedError, NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
 from archiver.inspection import Inspection, take_apart, take_control_apart
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from archiver.metrics import Metrics
     from archiver.service import Service
     from archiver.spark.compare import ComparePlan
+    from archiver.spark.purge import Purge
     from archiver.spark.query import Answer
     from archiver.spark.restore import TopicReport
     from archiver.spark.tasks import Findings
@@ -243,6 +244,8 @@ class RestoreResult:
     seconds: float
     filling_seconds: float  # without Spark's start
     topics: "Sequence[TopicReport]"
+    failure: ArchiverError | None = None  # what kept it from going on with the others
+    not_begun: Sequence[str] = ()  # those, by their targets
 
     @property
     def records(self) -> int:
@@ -429,7 +432,9 @@ class RestorePreview:
     begun: Collection[str]  # targets that an earlier run has begun with, by the plan it made
     existing: Collection[str]  # targets that are there
     policy: Existing  # what becomes of those
+    is_partial: bool  # only some of what is archived was asked for
     refused: Sequence[str]
+    damage: Sequence[str]  # why targets are not purged, as was read
     notes: Sequence[str]  # what was perhaps mistyped, and what is not known before the restore
     doubts: Sequence[str]  # what may be refused, by what --where or --latest-per-key choose
     effort: Effort
@@ -457,13 +462,15 @@ def preview_restore(
     *,
     restore_id: str | None,
     select_topics: Callable[[Iterable[str]], Sequence[str]] = lambda _: (),
+    notice: Callable[[str], None] = lambda _: None,
 ) -> RestorePreview:
-    """Plan a restore and check its targets. Changes nothing, and needs no Spark.
+    """Plan a restore and check its targets. Changes nothing, and needs no Spark but for what a purge has to read before.
 
     `select_topics` chooses the names that the configuration at hand has a backup archive.
     """
     from archiver.spark.claim import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
     from archiver.spark.targets import Targets  # noqa: PLC0415
+    from archiver.unarchived import ArchivedLogs  # noqa: PLC0415
 
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
@@ -472,22 +479,26 @@ def preview_restore(
     layout = Layout(prefix)
     wave = request.targets(topic_names(store, layout))
 
-    async def look() -> RestorePreview:
+    async def look() -> "tuple[RestorePreview, Purge]":
         async with KafkaClient(kafka) as client:
-            name = restore_id or request.default_id(storage.url, await client.cluster_id())
-            targets = Targets(kafka, RestoreNotes(store, layout, name), request)
+            cluster_id = await client.cluster_id()
+            name = restore_id or request.default_id(storage.url, cluster_id)
+            notes = RestoreNotes(store, layout, name, cluster_id)
+            targets = Targets(kafka, notes, request, ArchivedLogs(store, layout))
             begun, unplanned = await targets.planned(client, wave)
             archived = read_archive(store, layout, life=request.life, wanted=unplanned.__contains__)
             topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
             check_partitions(topics, request)
             verdict = await targets.judge(client, topics)
-            return RestorePreview(
+            preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
                 begun={topic.target for topic in begun},
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
+                is_partial=request.is_partial,
                 refused=verdict.problems,
+                damage=(),
                 notes=[
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
@@ -496,8 +507,49 @@ def preview_restore(
                 doubts=verdict.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, verdict.limits),
             )
+            return preview, verdict.purge
 
-    return asyncio.run(look())
+    preview, purge = asyncio.run(look())
+    if preview.refused or request.purges_unread or not purge.topic_ids:
+        return preview
+    return _read_before_purge(storage, request, preview, purge, notice)
+
+
+def _read_before_purge(
+    storage: StorageConfig,
+    request: RestoreRequest,
+    preview: RestorePreview,
+    purge: "Purge",
+    notice: Callable[[str], None],
+) -> RestorePreview:
+    """Read what is to be in the place of purged topics, as the restore does before it deletes them."""
+    from archiver.spark.purge import damage_problems  # noqa: PLC0415 - of a restore alone
+
+    topics = [topic for topic in preview.topics if topic.target in purge.topic_ids]
+    with _spark("restore --dry-run --purge-target", notice) as start_spark:
+        from archiver.spark.proof import find_damage  # noqa: PLC0415 - an extra that a backup does not need
+
+        spark = start_spark()
+        tell = _tell_of("reading whole what is to be in the place of what is purged", notice)
+        damage = find_damage(spark, storage, topics, tell)
+    problems = damage_problems(topics, damage, purge, skips_damage=request.skips_damage)
+    if problems:
+        return replace(preview, damage=problems)
+    found: dict[tuple[str, int], list[str]] = {}
+    for one in damage:
+        found.setdefault((one.target, one.partition), []).append(one.message)
+    return replace(preview, topics=[_with_missing(topic, found) for topic in preview.topics])
+
+
+def _with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]]) -> TopicPlan:
+    """Add what would be skipped to what the plan knew to be missing."""
+    return replace(
+        topic,
+        partitions=tuple(
+            replace(one, missing=(*one.missing, *found.get((topic.target, one.partition), ())))
+            for one in topic.partitions
+        ),
+    )
 
 
 def _archived_copies(
@@ -520,8 +572,9 @@ def run_restore_job(
     *,
     restore_id: str | None,
     notice: Callable[[str], None],
+    begin: Callable[[str], None] = lambda _: None,
 ) -> RestoreResult:
-    """Plan a restore from what the archive holds now, and carry it out."""
+    """Plan a restore from what the archive holds now, and carry it out. `begin` is told its id as soon as that is known."""
     started_s = time.monotonic()
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
@@ -531,7 +584,7 @@ def run_restore_job(
 
     def plan(wave: Mapping[str, str]) -> RestorePlan:
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
-        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__)
+        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__, known=known)
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
@@ -552,12 +605,20 @@ def run_restore_job(
             request=request,
             storage=storage,
             kafka=kafka,
+            cluster_id=cluster_id,
         )
+        begin(job.restore_id)
         waves = request.waves(targets, existing, lambda: read_index(store, layout).sizes())
-        reports, filling_s = run_restore(job, waves, plan, start_spark, notice)
-    seconds = round(time.monotonic() - started_s, 3)
+        # One that cannot be read is met before anything is created, whatever wave it is for.
+        known = read_known(store, layout, targets.__contains__) if len(waves) > 1 else None
+        outcome = run_restore(job, waves, plan, start_spark, notice)
     return RestoreResult(
-        restore_id=job.restore_id, seconds=seconds, filling_seconds=round(filling_s, 3), topics=reports
+        restore_id=job.restore_id,
+        seconds=round(time.monotonic() - started_s, 3),
+        filling_seconds=round(outcome.filling_s, 3),
+        topics=outcome.topics,
+        failure=outcome.failure,
+        not_begun=outcome.not_begun,
     )
 
 

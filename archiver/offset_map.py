@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -74,8 +74,13 @@ class OffsetMapFacts:
             restore_id=self.restore_id,
             topic=self.target_topic,
             partition=self.target_partition,
-            topic_id=self.target_topic_id,
+            topic_id=self.target_topic_id or self.target_cluster_id,
         )
+
+    @property
+    def keys(self) -> tuple[OffsetMapKey, ...]:
+        """Where it may lie: until there were several clusters without topic ids, it named no cluster, either."""
+        return self.key, replace(self.key, topic_id=self.target_topic_id)
 
     def to_header(self) -> dict[str, str]:
         return {_name_in_header(item.name): str(getattr(self, item.name)) for item in fields(self)}
@@ -221,7 +226,7 @@ def decode_offset_map(content: bytes, metadata: Mapping[str, str], key: str) -> 
 def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetMapKey, key: str) -> None:
     """Read all of an object, a block at a time. Raises NotWholeError, also when it is not of what its key says."""
     header, facts = _open(content, metadata, key)
-    if facts.key != found:
+    if found not in facts.keys:
         raise CorruptSegmentError(f"{key}: is the map of another partition, or of another restore")
     for _ in _read_runs(content, header, facts, key):
         pass

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from archiver.errors import ArchiverError
+from archiver.interrupt import INTERRUPTED
 from archiver.printable import printable, printable_json
 
 
@@ -19,6 +20,16 @@ def complain(problem: object) -> None:
         return
     with suppress(OSError):  # nobody hears it, or the disk is full; the exit code says it, too
         print(f"archiver: {printable(str(problem))}", file=sys.stderr)
+
+
+def complain_of(error: BaseException) -> None:
+    """Complain of what ended a command: a line for each that is meant."""
+    if isinstance(error, KeyboardInterrupt):
+        complain(INTERRUPTED)
+        return
+    has_lines = isinstance(error, ArchiverError) and error.has_lines
+    for line in str(error).split("\n") if has_lines else [error]:
+        complain(line)
 
 
 def print_line(line: str) -> bool:

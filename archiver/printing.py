@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Of what an object says of itself: ours say less, and what is longer nobody reads on a terminal. JSON has all of it.
 _MOST_ROWS: Final = 1000
 _MOST_CHARACTERS: Final = 300
+_MOST_NAMES: Final = 10
+_NOTHING_ARCHIVED: Final = "nothing of {} is archived: either it had no record, or no backup could read it, which `archiver backup --until-end` says"
 
 
 _ROWS_MEASURED = 1000
@@ -222,6 +224,7 @@ def preview_row(preview: "RestorePreview") -> dict[str, Any]:
                 "records": topic.records,
                 "repartition": topic.repartition,
                 "stored_bytes": topic.stored_bytes,
+                "nothing_archived": not topic.has_objects and not preview.is_partial,
                 "partitions": [
                     {
                         "partition": one.partition,
@@ -237,6 +240,7 @@ def preview_row(preview: "RestorePreview") -> dict[str, Any]:
             for topic in preview.topics
         ],
         "refused": preview.refused,
+        "damage": preview.damage,
         "notes": preview.notes,
         "may_be_refused": preview.doubts,
         "effort": {name: getattr(preview.effort, name) for name in preview.effort.__slots__},
@@ -265,6 +269,9 @@ def preview_lines(preview: "RestorePreview") -> Iterator[str]:
         " keep up"
     )
     yield from (f"note: {note}" for note in preview.notes)
+    for topic in preview.topics:
+        if not topic.has_objects and not preview.is_partial:
+            yield f"note: {topic.target}: {_NOTHING_ARCHIVED.format(topic.source)}"
     yield from (f"may be refused, by what is chosen of these records: {doubt}" for doubt in preview.doubts)
     yield "nothing was changed"
 
@@ -289,6 +296,7 @@ def topic_row(topic: "TopicReport") -> dict[str, Any]:
         "retention_command": topic.retention_command,
         "left_out_configs": topic.left_out_configs,
         "appends": topic.appends,
+        "nothing": topic.nothing,
         "retention": topic.retention,
         "expiring": None if topic.expiring is None else topic.expiring._asdict(),
         "oversized": topic.oversized,
@@ -314,7 +322,7 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
             f"{one.records:,}",
             f"{one.already_there:,}",
             f"{one.digest:016x}",
-            "FAILED" if one.error else "verified, not whole" if one.missing else "verified",
+            _outcome(topic, one),
         )
         for topic in topics
         for one in topic.partitions
@@ -326,7 +334,7 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
             str(one.partition),
             f"{one.records:,}",
             f"{one.digest:016x}",
-            "FAILED" if one.error else "verified",
+            _outcome(topic, one),
         )
         for topic in topics
         for one in topic.target_partitions
@@ -342,6 +350,19 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
     )
     for topic in topics:
         yield from _configs_lines(topic)
+    if result.not_begun:
+        names = ", ".join(result.not_begun[:_MOST_NAMES])
+        more = len(result.not_begun) - _MOST_NAMES
+        yield f"not begun: {names}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def _outcome(topic: "TopicReport", report: "TaskReport") -> str:
+    if report.error:
+        return "FAILED"
+    if topic.nothing is not None:
+        return topic.nothing
+    expired = f", {spell_count(report.expired, 'offset')} of it expired since" if report.expired else ""
+    return f"verified{', not whole' if report.missing else ''}{expired}"
 
 
 def _configs_lines(topic: "TopicReport") -> Iterator[str]:
@@ -354,6 +375,8 @@ def _configs_lines(topic: "TopicReport") -> Iterator[str]:
         yield f"{topic.target}: not whole; what was there before is still there, and its configs are its own"
     elif not topic.is_finished:
         yield f"{topic.target}: not whole; its configs are still those of the filling, and nothing in it expires"
+    if topic.nothing == "nothing archived":
+        yield f"{topic.target}: {_NOTHING_ARCHIVED.format(topic.source)}"
     if topic.left_out_configs:
         yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
     if topic.retention_command:

@@ -75,6 +75,11 @@ class TopicPlan:
         return sum(partition.stored_bytes for partition in self.partitions)
 
     @property
+    def has_objects(self) -> bool:
+        """Whether anything is read for it, or should have been: a topic may have its control fact, and no object."""
+        return any(partition.parts or partition.problem or partition.missing for partition in self.partitions)
+
+    @property
     def is_chosen(self) -> bool:
         """Whether it is known which records a predicate, or the last of each key, leaves: the facts are of those."""
         return any(part.chosen_key is not None for partition in self.partitions for part in partition.parts)

@@ -57,6 +57,7 @@ class RestoreRequest:
     # How it is done; it makes no other restore of it.
     first: str | None = None  # a regular expression: these topics before all others
     batch_bytes: int = BATCH_BYTES
+    purges_unread: bool = False  # what is to be in the place of a purged topic need not be read whole before
     reads_again: bool = False  # compare with the target also what an earlier run has compared
     rate_bytes: int = 0  # a second, of all tasks together; 0: no limit
 
@@ -67,6 +68,8 @@ class RestoreRequest:
             raise UsageError(f"--replication-factor {self.replication_factor}: must be 1 to {_MOST_REPLICAS:,}")
         if self.repartition is not None and not 1 <= self.repartition <= _MOST_PARTITIONS:
             raise UsageError(f"--repartition {self.repartition}: must be 1 to {_MOST_PARTITIONS:,}")
+        if self.purges_unread and self.existing is not Existing.PURGE:
+            raise UsageError("--purge-unread: goes with --purge-target")
         if not 1 <= self.batch_bytes <= _MOST_BATCH_BYTES:
             raise UsageError(f"--batch-bytes {self.batch_bytes}: must be 1 to {_MOST_BATCH_BYTES:,}")
         for pattern, _ in self.patterns:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archiver.facts import PartFacts
+from archiver.kafka.log_dirs import LogSizes
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import SENT_BATCH_BYTES
 from archiver.selection import LAST_LONG, Selection
@@ -20,6 +21,7 @@ _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
 _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
+NOTHING_HELD = LogSizes({})
 _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
 
 
@@ -50,15 +52,23 @@ def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) 
     return records_before(topic, now_ms - retention_ms)
 
 
-def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str]) -> int:
-    """Count the partitions of which brokers may delete the oldest records, for their size, from a topic with these configs."""
-    limit = int(configs.get("retention.bytes", -1))
-    if limit < 0 or "delete" not in configs.get("cleanup.policy", "delete"):
+def is_limited(configs: Mapping[str, str]) -> bool:
+    """Tell whether brokers delete the oldest records of a topic with these configs once it has so many bytes."""
+    return int(configs.get("retention.bytes", -1)) >= 0 and "delete" in configs.get("cleanup.policy", "delete")
+
+
+def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes = NOTHING_HELD) -> int:
+    """Count the partitions of which brokers may delete the oldest records, for their size, from a topic with these configs.
+
+    `held` is what they have already.
+    """
+    if not is_limited(configs):
         return 0
-    sizes = _sizes(topic)
+    limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
     if topic.repartition is not None:  # keys decide, which facts do not tell
-        return topic.repartition if sum(sizes.values()) > limit else 0
-    return sum(size > limit for size in sizes.values())
+        total = sum(sizes.values())
+        return topic.repartition if total and total + max(held.bytes.values(), default=0) > limit else 0
+    return sum(size > 0 and size + held.bytes.get(number, 0) > limit for number, size in sizes.items())
 
 
 def _sizes(topic: TopicPlan) -> dict[int, int]:
@@ -98,14 +108,16 @@ def alter_command(cluster: str, topic: str) -> str:
     return f"kafka-configs.sh {cluster} --entity-type topics --entity-name {topic} --alter"
 
 
-def limit_problems(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: str) -> list[str]:
-    """Tell what the topic would not leave as it was, a line for each config that does it."""
+def limit_problems(
+    topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: str, held: LogSizes = NOTHING_HELD
+) -> list[str]:
+    """Tell what the topic would not leave as it was, a line for each config that does it. `held`: the bytes that it has."""
     alter = alter_command(cluster, topic.target)
     return [
         f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
         f" `{alter} --add-config {found.name}={found.harmless}`, or restore into another topic with"
         f" --rename {topic.source}=NEW"
-        for found in _harms(topic, configs, now_ms)
+        for found in _harms(topic, configs, now_ms, held)
     ]
 
 
@@ -117,7 +129,7 @@ class _Harm:
     harmless: str  # a value of the config that does no harm
 
 
-def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:
+def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, held: LogSizes) -> Iterator[_Harm]:
     if not topic.records:
         return
     total = _records(topic)
@@ -126,7 +138,7 @@ def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterato
         harm = f"would drop those of the {total} that have a later one of their key"
         yield _Harm("cleanup.policy", policy, harm, "delete")
     yield from _size_harms(topic, configs)
-    yield from _retention_bytes_harms(topic, configs)
+    yield from _retention_bytes_harms(topic, configs, held)
     if configs.get("message.timestamp.type") == "LogAppendTime":
         harm = f"would replace the timestamps of all {total} with the time of now"
         yield _Harm("message.timestamp.type", "LogAppendTime", harm, "CreateTime")
@@ -160,25 +172,34 @@ def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]
             yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
 
 
-def _retention_bytes_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
-    """Look whether a partition keeps ours once all are there."""
-    too_large = oversized_partitions(topic, configs)
-    if not too_large:
+def _retention_bytes_harms(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes) -> Iterator[_Harm]:
+    """Look whether a partition keeps all that it has, and ours, once all are there."""
+    if not is_limited(configs):
         return
-    sizes = _sizes(topic)
-    if topic.repartition is not None:  # at worst all of them go to one
-        total = sum(sizes.values())
-        harm = (
-            f"may have the brokers delete the oldest of the {_record(topic)}s: a partition gets up to {total:,} bytes"
+    limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
+    too_large = oversized_partitions(topic, configs, held)
+    oldest = "records there" if held.unknown or any(held.bytes.values()) else f"of the {_record(topic)}s"
+    if too_large and topic.repartition is not None:  # at worst all of them go to one
+        gets = f"a partition gets up to {sum(sizes.values()):,} bytes{_behind(max(held.bytes.values(), default=0))}"
+        yield _Harm("retention.bytes", limit, f"may have the brokers delete the oldest {oldest}: {gets}", "-1")
+    elif too_large:
+        largest = max(
+            (number for number in sizes if sizes[number]), key=lambda one: sizes[one] + held.bytes.get(one, 0)
         )
-    else:
-        largest = max(sizes, key=sizes.__getitem__)
-        harm = (
-            f"would have the brokers delete the oldest of the {_record(topic)}s: {too_large} of {spell_count(len(sizes), 'partition')}"
-            f" {'gets' if too_large == 1 else 'get'} more,"
-            f" partition {largest} up to {sizes[largest]:,} bytes"
+        gets = (
+            f"{too_large} of {spell_count(len(sizes), 'partition')} {'gets' if too_large == 1 else 'get'} more,"
+            f" partition {largest} up to {sizes[largest]:,} bytes{_behind(held.bytes.get(largest, 0))}"
         )
-    yield _Harm("retention.bytes", int(configs["retention.bytes"]), harm, "-1")
+        yield _Harm("retention.bytes", limit, f"would have the brokers delete the oldest {oldest}: {gets}", "-1")
+    elif held.unknown and any(sizes.values()):
+        harm = (
+            f"may have the brokers delete the oldest {oldest}: how many bytes it has now is not known ({held.unknown})"
+        )
+        yield _Harm("retention.bytes", limit, harm, "-1")
+
+
+def _behind(held_bytes: int) -> str:
+    return f" behind the {held_bytes:,} that it has" if held_bytes else ""
 
 
 def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:

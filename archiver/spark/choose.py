@@ -34,7 +34,7 @@ from archiver.spark.failure import RUN_AGAIN, line_of_spark, raised_in, telling_
 from archiver.spark.scan import ScanTask, read_task
 from archiver.spark.session import open_sql
 from archiver.spark.source import FIELDS
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of
 
 _CHUNKS_PER_CORE: Final = 8
 # A row of the scan: the object it is of (by its number in this job), and the partition's, for keys are a partition's own.
@@ -232,7 +232,7 @@ def _writer(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write down what is chosen of each object; rows come object by object, in the order of their offsets."""
-        store, _ = store_of(storage)
+        store = patient_store_of(storage)
         for part, (offsets, sizes, times) in _by_part(batches):
             content = encode_chosen(offsets)
             key = places[part].key_of(content)

@@ -14,7 +14,7 @@ from archiver.layout import Layout
 from archiver.reader import ObjectPart
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.selection import Selection
-from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from_fact
+from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, is_of, joint_claim_from_fact
 from archiver.store import ObjectStore
 
 FORMAT = 1
@@ -47,27 +47,34 @@ class Claim:
     skipped: tuple[str, ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: Verified | None = None
 
+    @property
+    def verified_end(self) -> int:
+        """Where the partition ended when it was read back; 0: it was not."""
+        return 0 if self.verified is None else self.start_offset + self.verified.records
+
 
 class ClaimStream:
-    """The facts of one target partition of one restore."""
+    """The facts of one target partition of one restore, on one cluster."""
 
-    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, topic: str, partition: int) -> None:
+    def __init__(
+        self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str, topic: str, partition: int
+    ) -> None:
         self._store = store
         self._layout = layout
+        self._cluster_id = cluster_id
         self._stream = f"{RESTORES}/{restore_id}/{topic}/{partition}"
 
     def latest(self, target_topic_id: str) -> Claim | None:
         """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
         fact = latest_fact(self._store, self._layout, self._stream)
         claim = None if fact is None else _from_fact(fact, self._stream)
-        return claim if claim is not None and claim.target_topic_id == target_topic_id else None
+        return claim if is_of(fact, self._cluster_id, target_topic_id) else None
 
     def put(self, claim: Claim) -> Claim:
         """Claim the partition, unless another run has; returns the claim that holds."""
 
         def decide(latest: Fact | None) -> Fact | None:
-            taken = latest is not None and latest["target_topic_id"] == claim.target_topic_id
-            return None if taken else _to_fact(claim)
+            return None if is_of(latest, self._cluster_id, claim.target_topic_id) else _to_fact(claim)
 
         fact = append_fact(self._store, self._layout, self._stream, decide)
         reach("claim.put")
@@ -77,7 +84,7 @@ class ClaimStream:
         """Write down that an object is left out: a record's number must be the same in each attempt."""
 
         def decide(latest: Fact | None) -> Fact | None:
-            if latest is None or latest["target_topic_id"] != claim.target_topic_id:
+            if latest is None or not is_of(latest, self._cluster_id, claim.target_topic_id):
                 return None
             skipped = latest.get("skipped", [])
             return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
@@ -89,7 +96,7 @@ class ClaimStream:
         """Write down that the partition is whole, for runs that come later, when the target may have moved on."""
 
         def decide(latest: Fact | None) -> Fact | None:
-            if latest is None or "verified" in latest or latest["target_topic_id"] != claim.target_topic_id:
+            if latest is None or "verified" in latest or not is_of(latest, self._cluster_id, claim.target_topic_id):
                 return None
             return {**latest, "verified": _verified_to_fact(verified)}
 
@@ -103,9 +110,10 @@ class RestoreNotes:
     Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not told.
     """
 
-    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str) -> None:
+    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str) -> None:
         self._store = store
         self._layout = layout
+        self._cluster_id = cluster_id  # of the targets
         self.restore_id = restore_id
         self._parent = f"{RESTORES}/{restore_id}"
         self._read: dict[tuple[str, int], Fact] = {}  # facts never change
@@ -115,24 +123,23 @@ class RestoreNotes:
         claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
         for stream, topic, name, fact in self._latest(targets, str.isdecimal):
             claim = _from_fact(fact, stream)
-            if claim.target_topic_id == targets[topic]:
+            if self._is_of(fact, targets[topic]):
                 claims[topic][int(name)] = claim
         return claims
 
     def joint_claims(self, targets: Mapping[str, str]) -> dict[str, JointClaim]:
         """Return the claims on all partitions of these very topics at once, by topic."""
-        found = {
-            topic: joint_claim_from_fact(fact, stream)
+        return {
+            topic: claim
             for stream, topic, _, fact in self._latest(targets, JOINT_CLAIM.__eq__)
+            for claim in [joint_claim_from_fact(fact, stream)]
+            if self._is_of(fact, targets[topic])
         }
-        return {topic: claim for topic, claim in found.items() if claim.target_topic_id == targets[topic]}
 
     def finished(self, targets: Mapping[str, str]) -> set[str]:
         """Return which of these very topics were finished: filled, read back, their configs set."""
         return {
-            topic
-            for _, topic, _, fact in self._latest(targets, _FINISHED.__eq__)
-            if fact.get("target_topic_id") == targets[topic]
+            topic for _, topic, _, fact in self._latest(targets, _FINISHED.__eq__) if self._is_of(fact, targets[topic])
         }
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
@@ -142,7 +149,7 @@ class RestoreNotes:
         """
         plans: dict[str, TopicPlan] = {}
         for stream, topic, _, fact in self._latest(targets, _PLAN.__eq__):
-            if fact.get("target_topic_id") == targets[topic]:
+            if self._is_of(fact, targets[topic]):
                 if fact.get("terms") != terms:
                     raise UsageError(
                         f"restore {self.restore_id} into {topic} was begun with other options (life, partitions,"
@@ -165,12 +172,12 @@ class RestoreNotes:
 
             def decide(latest: Fact | None) -> Fact | None:
                 nonlocal holds
-                if latest is not None and latest.get("target_topic_id") == topic_id:
+                if latest is not None and self._is_of(latest, topic_id):
                     noted = _plan_from_fact(latest, stream)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                return {"format": FORMAT, "target_topic_id": topic_id, "terms": terms, **_plan_to_fact(holds)}
+                return {**self._place(topic_id), "terms": terms, **_plan_to_fact(holds)}
 
             append_fact(self._store, self._layout, stream, decide)
             reach("plan.noted")
@@ -182,7 +189,9 @@ class RestoreNotes:
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
         """Return of those topics that this restore has begun to make which topic id they had before; empty: none."""
         return {
-            topic: str(fact.get("target_topic_id", "")) for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+            topic: str(fact.get("target_topic_id", ""))
+            for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+            if self._is_here(fact)
         }
 
     def note_replaced(self, targets: Mapping[str, str]) -> None:
@@ -198,7 +207,7 @@ class RestoreNotes:
 
     def _note_each(self, name: str, targets: Mapping[str, str]) -> None:
         def note(target: tuple[str, str]) -> None:
-            ours = {"format": FORMAT, "target_topic_id": target[1]}
+            ours = self._place(target[1])
             append_fact(
                 self._store,
                 self._layout,
@@ -209,6 +218,16 @@ class RestoreNotes:
 
         with ThreadPoolExecutor(max_workers=_NOTES_AT_ONCE, thread_name_prefix=name) as pool:
             list(pool.map(note, targets.items()))
+
+    def _place(self, topic_id: str) -> dict[str, object]:
+        return {"format": FORMAT, "target_cluster_id": self._cluster_id, "target_topic_id": topic_id}
+
+    def _is_here(self, fact: Fact) -> bool:
+        """Tell whether a fact is of this cluster; those that were written before they told which it was count as if they were."""
+        return bool(fact.get("target_cluster_id", self._cluster_id) == self._cluster_id)
+
+    def _is_of(self, fact: Fact, topic_id: str) -> bool:
+        return self._is_here(fact) and fact.get("target_topic_id") == topic_id
 
     def _latest(
         self, topics: Collection[str], is_wanted: Callable[[str], bool]

@@ -23,7 +23,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
 from archiver.own_group import FORMER_GROUP, count_commits
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of, store_of
 from archiver.spark.tasks import Findings, run_on_spark
 from archiver.spelling import spell_count
 
@@ -222,7 +222,7 @@ def run_compare(task: CompareTask) -> Findings:
 
 
 async def _compare(task: CompareTask) -> Findings:
-    store, _ = store_of(task.storage)
+    store = patient_store_of(task.storage)
     log = task.log
     async with KafkaClient(task.kafka) as client:
         for _ in range(_ATTEMPTS):

@@ -13,7 +13,7 @@ from functools import partial
 from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.codec.partitioner import Partitioner
-from archiver.errors import KafkaTemporaryError, NotWholeError, StoreTemporaryError
+from archiver.errors import KafkaTemporaryError, NotWholeError
 from archiver.frame import Column, Frame
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity
@@ -21,7 +21,7 @@ from archiver.layout import Layout
 from archiver.reader import ObjectPart, Skip
 from archiver.restore import dealt_batch_bytes
 from archiver.spark.joint_claim import JointClaimStream, Share
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of
 from archiver.spark.task import (
     ATTEMPTS,
     CREATE_TIME,
@@ -77,7 +77,7 @@ def run_deal(task: DealTask) -> Dealt:
 
 async def _deal(task: DealTask) -> Dealt:
     source = task.source
-    store, _ = store_of(source.storage)
+    store = patient_store_of(source.storage)
     there = list(task.already_there)
     async with KafkaClient(source.kafka) as client:
         for attempt in range(ATTEMPTS):
@@ -86,7 +86,7 @@ async def _deal(task: DealTask) -> Dealt:
             skipped = _skipped(store, source)
             try:
                 return await _deal_from(there, skipped, client, store, task)
-            except (Behind, StoreTemporaryError):
+            except Behind:
                 await asyncio.sleep(PAUSE_S)
             except _ForgottenError as error:
                 raise KafkaTemporaryError(str(error)) from error
@@ -95,7 +95,8 @@ async def _deal(task: DealTask) -> Dealt:
 
 def stream_of(store: ObjectStore, task: RestoreTask) -> JointClaimStream:
     """Return where the claim on the task's target topic stands."""
-    return JointClaimStream(store, Layout(task.storage.prefix), task.restore_id, task.target_topic)
+    layout = Layout(task.storage.prefix)
+    return JointClaimStream(store, layout, task.restore_id, task.target_cluster_id, task.target_topic)
 
 
 def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:

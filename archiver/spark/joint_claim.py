@@ -41,28 +41,40 @@ class JointClaim:
     skipped: tuple[str, ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: Outcome | None = None
 
+    @property
+    def verified_ends(self) -> dict[int, int]:
+        """Where each target partition ended when it was read back; empty: they were not."""
+        shares = () if self.verified is None else self.verified.targets
+        ends = zip(self.start_offsets, shares, strict=False)
+        return {number: start + share.records for number, (start, share) in enumerate(ends)}
+
+
+def is_of(fact: Fact | None, cluster_id: str, topic_id: str) -> bool:
+    """Tell whether there is a claim, and on this very topic. Where brokers give no ids, all topics of a name have one: none."""
+    return fact is not None and (fact.get("target_cluster_id"), fact.get("target_topic_id")) == (cluster_id, topic_id)
+
 
 class JointClaimStream:
-    """The facts of one target topic of one restore."""
+    """The facts of one target topic of one restore, on one cluster."""
 
-    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, topic: str) -> None:
+    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str, topic: str) -> None:
         self._store = store
         self._layout = layout
+        self._cluster_id = cluster_id
         self._stream = f"{RESTORES}/{restore_id}/{topic}/{JOINT_CLAIM}"
 
     def latest(self, target_topic_id: str) -> JointClaim | None:
         """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
         fact = latest_fact(self._store, self._layout, self._stream)
         claim = None if fact is None else joint_claim_from_fact(fact, self._stream)
-        return claim if claim is not None and claim.target_topic_id == target_topic_id else None
+        return claim if is_of(fact, self._cluster_id, target_topic_id) else None
 
     def put(self, claim: JointClaim) -> JointClaim:
         """Claim the topic, unless another run has; returns the claim that holds."""
         ours = _to_fact(claim)
 
         def decide(latest: Fact | None) -> Fact | None:
-            taken = latest is not None and latest["target_topic_id"] == claim.target_topic_id
-            return None if taken else ours
+            return None if is_of(latest, self._cluster_id, claim.target_topic_id) else ours
 
         fact = append_fact(self._store, self._layout, self._stream, decide)
         return claim if fact is None or fact is ours else joint_claim_from_fact(fact, self._stream)
@@ -71,7 +83,7 @@ class JointClaimStream:
         """Write down that an object is left out: a record's number must be the same in each attempt."""
 
         def decide(latest: Fact | None) -> Fact | None:
-            if latest is None or latest["target_topic_id"] != target_topic_id:
+            if latest is None or not is_of(latest, self._cluster_id, target_topic_id):
                 return None
             skipped = latest.get("skipped", [])
             return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
@@ -82,7 +94,7 @@ class JointClaimStream:
         """Write down that the topic is whole, for runs that come later, when the target may have moved on."""
 
         def decide(latest: Fact | None) -> Fact | None:
-            if latest is None or "verified" in latest or latest["target_topic_id"] != target_topic_id:
+            if latest is None or "verified" in latest or not is_of(latest, self._cluster_id, target_topic_id):
                 return None
             sources = {str(nr): _share_to_fact(share) for nr, share in outcome.sources.items()}
             targets = [_share_to_fact(share) for share in outcome.targets]

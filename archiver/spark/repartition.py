@@ -34,6 +34,12 @@ class _Topic:
     tasks: Sequence[RestoreTask]  # one for each source partition
     claim: JointClaim
     is_ours: bool  # nobody has written for it before this run
+    log_starts: Sequence[int] = ()  # of each target partition, where it still has what an earlier run has read back
+
+    @property
+    def verified(self) -> Outcome | None:
+        """What an earlier run has read back, if the target partitions still end there, or behind that."""
+        return self.claim.verified if self.log_starts else None
 
     @property
     def name(self) -> str:
@@ -42,7 +48,7 @@ class _Topic:
     def log_tasks(self, shares: Mapping[int, Sequence[Share]]) -> list[LogTask]:
         """Return a task for each target partition; `shares` are what each source partition has dealt to them."""
         task, claim = self.tasks[0], self.claim
-        noted = None if claim.verified is None else claim.verified.targets
+        noted = None if self.verified is None else self.verified.targets
         return [
             LogTask(
                 kafka=task.kafka,
@@ -77,7 +83,12 @@ def repartition(
     """
     done = Repartitioned()
     topics = asyncio.run(_claimed([list(some) for _, some in groupby(tasks, _target)], partitions, done))  # 1.
-    again = [topic for topic in topics if topic.claim.verified is not None and topic.tasks[0].reads_again]
+    # Without a topic id it may be another topic by now.
+    again = [
+        topic
+        for topic in topics
+        if topic.verified is not None and (topic.tasks[0].reads_again or not topic.claim.target_topic_id)
+    ]
     read_again = _read_back(spark, again, {topic.name: {} for topic in again})
     unverified = [topic for topic in topics if not _tell_verified(topic, done, read_again.get(topic.name))]
     counts = _count(spark, [topic for topic in unverified if not topic.is_ours], done)  # 2. what earlier runs have sent
@@ -113,7 +124,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     stream = stream_of(store_of(task.storage)[0], task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
-        return _Topic(tasks, claim, is_ours=False)
+        return _Topic(tasks, claim, is_ours=False, log_starts=await _log_starts(client, claim, task.target_topic))
     identities = await _identities(client, [one.partition for one in tasks])
     wanted = [(task.target_topic, number) for number in range(partitions)]
     offsets = await client.offsets(wanted)
@@ -133,6 +144,14 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     return _Topic(tasks, claim, is_ours=claim is ours)
 
 
+async def _log_starts(client: KafkaClient, claim: JointClaim, topic: str) -> Sequence[int]:
+    """Return where the target partitions begin now; nothing when one ends before it was read back up to, or none was."""
+    ends = claim.verified_ends
+    offsets = await client.offsets([(topic, number) for number in ends])
+    found = [(offsets[topic, number], end) for number, end in ends.items()]
+    return [] if any(one.high_watermark < end for one, end in found) else [one.log_start for one, _ in found]
+
+
 async def _identities(client: KafkaClient, numbers: Sequence[int]) -> dict[int, ProducerIdentity]:
     turn = asyncio.Semaphore(_IDS_AT_ONCE)
 
@@ -149,9 +168,10 @@ def _failed_all(tasks: Iterable[RestoreTask], error: ArchiverError) -> list[Task
 
 def _tell_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
     """Report what a run has noted, now or earlier: the target may have moved on. `read_again`: what stands there still."""
-    outcome = topic.claim.verified
+    outcome = topic.verified
     if outcome is None:
         return False
+    ends = topic.claim.verified_ends
     for task in topic.tasks:
         share = outcome.sources[task.partition]
         done.sources.append(
@@ -174,6 +194,7 @@ def _tell_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[Task
             partition=number,
             records=share.records,
             already_there=share.records,
+            expired=max(0, min(topic.log_starts[number], ends[number]) - topic.claim.start_offsets[number]),
             bytes=share.bytes,
             digest=share.digest,
         )
@@ -264,14 +285,25 @@ def _records_of(task: LogTask) -> int:
 # --- 5. what became of it
 
 
+async def _finished_by_others(topic: _Topic) -> _Topic | None:
+    """Return a topic as another run of this restore may have noted it meanwhile."""
+    task = topic.tasks[0]
+    claim = stream_of(store_of(task.storage)[0], task).latest(task.target_topic_id)
+    has_lost_some = topic.claim.verified is not None  # and since then what is there need not be ours
+    if claim is None or has_lost_some:
+        return None
+    async with KafkaClient(task.kafka) as client:
+        return replace(topic, claim=claim, log_starts=await _log_starts(client, claim, topic.name))
+
+
 def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[TaskReport], done: Repartitioned) -> None:
     stream = stream_of(store_of(topic.tasks[0].storage)[0], topic.tasks[0])
     topic_id = topic.claim.target_topic_id
     sources = [dealt[number].report for number in sorted(dealt)]
     if any(report.error for report in (*sources, *read_back)):
         # Another run of this restore may have finished meanwhile, and the target gone on living.
-        claim = stream.latest(topic_id)
-        if claim is not None and _tell_verified(replace(topic, claim=claim), done):
+        others = asyncio.run(_finished_by_others(topic))
+        if others is not None and _tell_verified(others, done):
             return
     else:
         outcome = Outcome(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -15,6 +16,7 @@ from pyspark import SparkContext
 from archiver.beside import count_beside
 from archiver.config import StorageConfig
 from archiver.control import RESTORES
+from archiver.defects import as_ours
 from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.index import share
 from archiver.index_file import SeenBeside
@@ -26,6 +28,7 @@ from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
 from archiver.spark.executors import Destination, try_executors
+from archiver.spark.proof import find_damage
 from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
 from archiver.spark.target_configs import Finish
@@ -35,6 +38,7 @@ from archiver.spark.tasks import run_on_spark
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore, open_store
 from archiver.target_limits import Count, alter_command
+from archiver.unarchived import ArchivedLogs
 from archiver.workers import workers
 
 Value = TypeVar("Value")
@@ -52,6 +56,14 @@ class RestoreJob:
     request: RestoreRequest
     storage: StorageConfig
     kafka: KafkaSettings
+    cluster_id: str  # of the target
+
+
+class Nothing(StrEnum):
+    """Why no record came back, and none is verified."""
+
+    ARCHIVED = "nothing archived"  # the archive knows of the topic, and has no object of it
+    CHOSEN = "nothing chosen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +83,7 @@ class TopicReport:
     expiring: Count | None = None  # records that the brokers delete for it
     inherits_retention: bool = False  # it is the cluster's own: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records
+    nothing: Nothing | None = None
     repartition: int | None = None  # into so many partitions; None: each into its own
     target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
 
@@ -83,17 +96,27 @@ class TopicReport:
         return tuple(report for report in (*self.partitions, *self.target_partitions) if report.error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a restore, also of one that came to an end before it was done."""
+
+    topics: Sequence[TopicReport]
+    filling_s: float  # creating, filling and reading back
+    failure: ArchiverError | None = None  # what kept it from going on with the others
+    not_begun: Sequence[str] = ()  # those, by their targets
+
+
 def run_restore(
     job: RestoreJob,
     waves: Sequence[Wave],
     plan: Callable[[Wave], RestorePlan],
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
-) -> tuple[list[TopicReport], float]:
+) -> Outcome:
     """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
 
-    Each wave is planned when the one before it is being filled. Returns a report for each topic, and the seconds that
-    creating, filling and reading back took.
+    Each wave is planned when the one before it is being filled. What ends the restore before anything was filled is raised;
+    later it is told with what was, which is finished all the same.
     """
     return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, start_spark)
 
@@ -113,16 +136,16 @@ class _Restore:
         self._notice = notice
         self._store, prefix = open_store(job.storage)
         self._layout = Layout(prefix)
-        notes = RestoreNotes(self._store, self._layout, job.restore_id)
-        self._targets = Targets(job.kafka, notes, job.request)
+        notes = RestoreNotes(self._store, self._layout, job.restore_id, job.cluster_id)
+        archived = ArchivedLogs(self._store, self._layout)
+        self._targets = Targets(job.kafka, notes, job.request, archived)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace("records")
         self._has_tried = False
+        self._failure: ArchiverError | None = None
 
-    def run(
-        self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
-    ) -> tuple[list[TopicReport], float]:
+    def run(self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]) -> Outcome:
         # 1. refuse what cannot go well, before anything is changed for it
         for wave in waves_asked[1:]:
             asyncio.run(self._targets.check_names(wave))
@@ -138,12 +161,18 @@ class _Restore:
         reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
-        topics = self._ask(lambda client: self._finish(client, reports))  # 3. only then the archived configs
+        topics = self._finish(reports)  # 3. only then the archived configs
         if any(report.seconds for report in reports):  # else earlier runs have done it all
             remember_notes(self._store, self._layout, self._job.restore_id)  # 4. for `verify` to miss them
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
-        return topics, filling_s
+        begun = {topic.target for topic in topics}
+        return Outcome(
+            topics=topics,
+            filling_s=filling_s,
+            failure=self._failure,
+            not_begun=[name for wave in waves_asked for name in wave.values() if name not in begun],
+        )
 
     def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
         """Once, and before anything is changed: what stands on the driver's machine tells nothing of theirs."""
@@ -154,7 +183,7 @@ class _Restore:
             storage=self._job.storage,
             object_key=next((part.object_key for part in parts), ""),
             kafka=self._job.kafka,
-            cluster_id=self._ask(lambda client: client.cluster_id()),
+            cluster_id=self._job.cluster_id,
         )
         self._notice("trying what executors reach")
         try_executors(spark, destination)
@@ -172,8 +201,20 @@ class _Restore:
         begun, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
         topics = with_mended(begun, self._new_plans(unplanned, start_spark) if unplanned else ())
         self._ask(lambda client: self._targets.check(client, topics))
+        self._prove(topics, start_spark)
         first = self._job.request.is_first
         return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
+
+    def _prove(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> None:
+        """Read whole what is to be in the place of topics that are purged."""
+        wanted = self._targets.to_prove(topics)
+        if not wanted or self._job.request.purges_unread:
+            return
+        spark = start_spark()
+        self._try_executors(spark, topics)
+        objects = spell_count(sum(map(_objects, wanted)), "object")
+        self._notice(f"reading {objects} whole, before anything is purged")
+        self._targets.provide_for(wanted, find_damage(spark, self._job.storage, wanted))
 
     def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
         job, topics = self._job, self._plan(wave).topics
@@ -189,7 +230,7 @@ class _Restore:
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill a wave while the next one is planned and created: of a thousand topics that takes long."""
-        running: list[Future[list[TaskReport]]] = []
+        running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
         with workers(_WAVES_AT_ONCE, "fill") as pool:
             try:
                 for topics in waves:
@@ -197,13 +238,30 @@ class _Restore:
                     at_once, senders = self._senders(spark)
                     tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
                     self._notice(f"filling {spell_count(len(tasks), 'partition')}")
-                    running.append(pool.submit(self._run, spark, tasks, at_once))
-            except ArchiverError:
-                wait(running)  # what is being filled is whole then, and the same command goes on behind it
-                raise
+                    running[pool.submit(self._run, spark, tasks, at_once)] = tasks
+            except Exception as error:  # a defect, too: what is being filled becomes whole all the same, and is told
+                if not running:
+                    raise
+                self._failure = as_ours(error)
             while wait(running, _TOLD_EVERY_S).not_done:
                 self._tell()
-            return sorted(chain(*(one.result() for one in running)), key=lambda one: (one.target_topic, one.partition))
+            failures = [error for error in (one.exception() for one in running) if error is not None]
+            if len(failures) == len(running) or not all(isinstance(error, Exception) for error in failures):
+                raise failures[0]
+            reports = chain(*(self._reports_of(one, tasks) for one, tasks in running.items()))
+            return sorted(reports, key=lambda one: (one.target_topic, one.partition))
+
+    def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+        """Return what became of a wave; where Spark did not come to tell, nobody knows of any of it whether it is whole."""
+        error = filling.exception()
+        if error is None:
+            return filling.result()
+        self._failure = self._failure or as_ours(error)
+        text, exit_code = str(self._failure), self._failure.exit_code
+        return [
+            TaskReport(target_topic=task.target_topic, partition=task.partition, error=text, exit_code=exit_code)
+            for task in tasks
+        ]
 
     def _senders(self, spark: SparkContext) -> tuple[int | None, int]:
         """Tell how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
@@ -240,15 +298,14 @@ class _Restore:
             self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._pace.tell(done, total)}")
 
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
-        cluster_id = await client.cluster_id()
         targets = await self._targets.prepare(client, [topic.target for topic in topics])
         self._filling += targets
         if self._has_one_wave:  # then fewer share the rate, where there are fewer
             filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)
             senders = max(1, min(senders, filled))
-        return [task for target in targets for task in self._tasks(target, cluster_id, senders)]
+        return [task for target in targets for task in self._tasks(target, senders)]
 
-    def _tasks(self, target: Target, cluster_id: str, senders: int) -> list[RestoreTask]:
+    def _tasks(self, target: Target, senders: int) -> list[RestoreTask]:
         job, request = self._job, self._job.request
         return [
             RestoreTask(
@@ -259,7 +316,7 @@ class _Restore:
                 source_life=target.plan.life,
                 target_topic=target.plan.target,
                 target_topic_id=target.topic_id,
-                target_cluster_id=cluster_id,
+                target_cluster_id=job.cluster_id,
                 partition=partition.partition,
                 parts=partition.parts,
                 selection=partition.selection,
@@ -275,7 +332,8 @@ class _Restore:
             if not partition.problem
         ]
 
-    async def _finish(self, client: KafkaClient, reports: Sequence[TaskReport]) -> list[TopicReport]:
+    def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
+        """Set the archived configs of what is whole, and tell of all that was filled, also when that is not to be had now."""
         topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
         topic_ids = {target.plan.target: target.topic_id for target in self._filling}
         by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
@@ -290,8 +348,13 @@ class _Restore:
         whole = {
             name for name, mine in by_target.items() if not any(report.error for report in (*mine, *read_back[name]))
         }
-        finishes = await self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
-        finished = set(self._targets.finished(topic_ids))
+        try:
+            finishes = self._ask(
+                lambda client: self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
+            )
+            finished = set(self._targets.finished(topic_ids))
+        except ArchiverError as error:
+            finishes, finished = dict.fromkeys(whole, Finish(is_done=False, refusal=error)), set()
         return [
             TopicReport(
                 source=topic.source,
@@ -307,12 +370,17 @@ class _Restore:
                 expiring=finish.expiring,
                 inherits_retention=finish.inherits_retention,
                 oversized=finish.oversized,
+                nothing=None if topic.has_objects else self._nothing,
                 repartition=topic.repartition,
                 target_partitions=tuple(read_back[topic.target]),
             )
             for topic in topics
             for finish in [finishes.get(topic.target, Finish())]
         ]
+
+    @property
+    def _nothing(self) -> Nothing:
+        return Nothing.CHOSEN if self._job.request.is_partial else Nothing.ARCHIVED
 
     def _retention_command(self, topic: TopicPlan) -> str:
         if topic.appends or self._job.request.retention is Retention.ARCHIVED:

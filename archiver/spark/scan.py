@@ -16,7 +16,7 @@ from archiver.layout import Layout
 from archiver.reader import FoundObject, ObjectPart, fetch_parts, found_or_gone
 from archiver.selection import Selection
 from archiver.spark.options import OnDamage, ScanOptions
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of, store_of
 from archiver.store import ObjectStore
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     """Read a task's objects; the next one is fetched while one is decoded. Batches without a row are left out."""
     from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - kernels, which planning does not need
 
-    store, _ = store_of(task.storage)
+    store = patient_store_of(task.storage)
     scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
     for part, found in fetch_parts(store, task.parts):
         try:
@@ -156,7 +156,7 @@ def look_through(task: ScanTask) -> list[tuple[str, str]]:
     """Read a task's objects as it would, and give their records away; tell (key, what is wrong) of those that are damaged."""
     from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - as above
 
-    store, _ = store_of(task.storage)
+    store = patient_store_of(task.storage)
     scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
     damaged: list[tuple[str, str]] = []
     for part, found in fetch_parts(store, task.parts):

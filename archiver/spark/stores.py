@@ -3,12 +3,18 @@
 from functools import lru_cache
 
 from archiver.config import StorageConfig
+from archiver.patient_store import PatientStore
 from archiver.store import ObjectStore, open_store
 
 
 def store_of(storage: StorageConfig) -> tuple[ObjectStore, str]:
     """Open a store, or return the one that this worker has: a client takes longer to make than a small partition to read."""
     return _open_once(storage.model_dump_json())
+
+
+def patient_store_of(storage: StorageConfig) -> ObjectStore:
+    """Return it for a task that reads many objects, and would begin again with the first."""
+    return PatientStore(store_of(storage)[0])
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from archiver.errors import KafkaError, KafkaTemporaryError, TargetError, TopicGoneError, UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, TargetError, TopicGoneError, UsageError
 from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -19,10 +19,22 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
+from archiver.spark.held import held_bytes
 from archiver.spark.joint_claim import JointClaim
+from archiver.spark.purge import (
+    Damage,
+    Offsets,
+    Purge,
+    damage_problems,
+    purge_problems,
+    unarchived_problems,
+    unread_problems,
+)
+from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import FIRST_CONFIGS, Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
-from archiver.target_limits import batch_limits, limit_problems
+from archiver.target_limits import NOTHING_HELD, batch_limits, limit_problems
+from archiver.unarchived import ArchivedLogs
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +62,7 @@ class Verdict:
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
+    purge: Purge = field(default_factory=Purge)
 
 
 class _Creation(TypedDict):
@@ -66,23 +79,37 @@ class _Look:
 
     plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled as they are
     purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
+    archived: Collection[str] = ()  # those of them that are themselves what was archived
     claims: Claims = field(default_factory=dict)
     joint_claims: Mapping[str, JointClaim] = field(default_factory=dict)  # on all partitions of a topic
-    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
+
+    @property
+    def purge(self) -> Purge:
+        return Purge(self.purged, self.archived)
+
+    def ends(self, name: str) -> dict[int, int]:
+        """Tell where the partitions of a topic end."""
+        return {number: one.high_watermark for number, one in self.offsets[name].items()}
 
     def is_claimed(self, name: str) -> bool:
         """Tell whether this restore may have written records to a topic."""
         return bool(self.claims[name]) or name in self.joint_claims
 
     def is_verified(self, name: str) -> bool:
-        """Tell whether earlier runs have filled all partitions, and read them back."""
+        """Tell whether earlier runs have filled all partitions, and read them back, and none has lost of it since."""
         if name in self.joint_claims:
-            return self.joint_claims[name].verified is not None
-        found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
-        return all(claim is not None and claim.verified for claim in found)
+            is_noted = self.joint_claims[name].verified is not None
+        else:
+            found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
+            is_noted = all(claim is not None and claim.verified for claim in found)
+        return is_noted and not self.cut_short(name)
+
+    def cut_short(self, name: str) -> Mapping[int, tuple[int, int]]:
+        return cut_short(self.claims[name], self.joint_claims.get(name), self.ends(name))
 
     def limits(self, name: str, asked_bytes: int) -> BatchLimits:
         """Tell how large a batch for a topic may be, where so many bytes of records were asked for."""
@@ -102,6 +129,7 @@ class Targets:
         kafka: KafkaSettings,
         notes: RestoreNotes,
         request: RestoreRequest,
+        archived: ArchivedLogs,
         *,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -111,7 +139,11 @@ class Targets:
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
         self._request = request
+        self._archived = archived
         self._clock_ms = clock_ms
+        self._unfinished: set[str] = set()  # whatever was noted of them
+        self._purge = Purge()  # what is to be purged, as it was seen last
+        self._provided_for: set[str] = set()  # targets that may be purged: what is to be in their place was read whole
 
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
         """Return what earlier runs have planned for those targets that are still the same, and what is to be planned now.
@@ -147,12 +179,28 @@ class Targets:
             problems=(*creation, *look.problems),
             doubts=tuple(look.doubts),
             limits={name: look.limits(name, self._request.batch_bytes) for name in look.configs},
+            purge=look.purge,
         )
 
     async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
         """Refuse what cannot go well, before anything is changed. Raises TargetError."""
         self._topics |= {topic.target: topic for topic in topics}
-        _Look(problems=list((await self.judge(client, topics)).problems)).refuse()
+        verdict = await self.judge(client, topics)
+        self._purge = verdict.purge
+        _Look(problems=list(verdict.problems)).refuse()
+
+    def to_prove(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
+        """Return those that replace what is purged: all of it must be readable before that."""
+        return [topic for topic in topics if topic.target in self._purge.topic_ids]
+
+    def provide_for(self, topics: Sequence[TopicPlan], damage: Sequence[Damage]) -> None:
+        """Let the targets of topics be purged, by what came of reading all that is to be in their place. Raises NotWholeError."""
+        problems = damage_problems(topics, damage, self._purge, skips_damage=self._request.skips_damage)
+        if problems:
+            raise NotWholeError("\n".join(problems)).in_lines()
+        for one in damage:
+            log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
+        self._provided_for.update(topic.target for topic in topics)
 
     async def check_names(self, wave: Mapping[str, str]) -> None:
         """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError."""
@@ -167,6 +215,8 @@ class Targets:
             client,
             {name: found[name] for name, plan in look.plans.items() if not plan.appends and not look.is_verified(name)},
         )
+        # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
+        self._unfinished.update(name for name in look.plans if not found[name].topic_id and not look.is_verified(name))
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
@@ -177,17 +227,18 @@ class Targets:
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """Tell which topics have their own configs: this run or an earlier one has set them."""
-        return self._notes.finished(topic_ids)
+        return self._notes.finished(topic_ids) - self._unfinished
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
         """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
-        finished = self._notes.finished(topic_ids)
+        finished = self.finished(topic_ids)
         unfinished = {name: topic_id for name, topic_id in topic_ids.items() if name not in finished}
         ours = {name: self._topics[name] for name in unfinished if not self._topics[name].appends}
         finishes = await self._configs.set_archived(client, ours, self._request.retention)
         reach("finished.configured")
         left = {name for name, finish in finishes.items() if not finish.is_done}
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
+        self._unfinished -= unfinished.keys() - left
         if self._request.retention is Retention.UNLIMITED:
             return finishes
         return finishes | await self._configs.with_retention(
@@ -202,8 +253,7 @@ class Targets:
         """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged."""
         look = _Look()
         ids = _ids(found)
-        offsets = await _offsets(client, found)
-        look.ends = {name: {nr: one.high_watermark for nr, one in some.items()} for name, some in offsets.items()}
+        look.offsets = offsets = await _offsets(client, found)
         # In this order: who writes records has put its claim before, and its plan before that.
         look.claims, look.joint_claims = self._notes.claims(ids), self._notes.joint_claims(ids)
         noted = self._notes.plans(ids, self._request.terms)
@@ -212,28 +262,42 @@ class Targets:
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
-            is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends[name].values())
+            is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends(name).values())
             if is_begun or (is_made and _has_shape(plan, described)):
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
-                look.problems += _purge_problems(plan, described, self._request)
+                look.problems += purge_problems(plan, described, offsets[name], self._request)
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
             look.problems += _fill_problems(look.plans[name], described, look)
+        # Another run may have filled some of them, and noted that, since they were asked for their ends.
+        offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
+        short = {name: cut for name in look.plans if ids[name] and (cut := look.cut_short(name))}
+        look.problems += lost_problems(short, self._notes.finished(ids) if short else ())
+        # One that is verified is read back, and nothing is done to it.
+        nameless = [name for name in look.plans if not ids[name] and not look.is_verified(name)]
+        look.problems += await stranger_problems(client, nameless, look.claims, look.joint_claims, offsets)
+        if look.purged:
+            themselves = {name: topic_id for name, topic_id in look.purged.items() if plans[name].source == name}
+            look.archived = self._archived.find(themselves).keys()
+            look.problems += await unarchived_problems(client, self._archived, look.purge, offsets)
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
         look.problems += [problem for name in appended for problem in _open_ends(name, offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
         for error in refused.values():
             raise error
         look.configs = {name: one.effective for name, one in configs.items()}
+        # Of what is begun, a part is ours by now, and was judged before its first record.
+        unbegun = {name: effective for name, effective in look.configs.items() if not look.is_claimed(name)}
+        held = await held_bytes(client, found, unbegun, offsets)
         now_ms = self._clock_ms()
         for name, effective in look.configs.items():
             plan = look.plans[name]
             # Before records are chosen only bounds are known, of all that there is to choose from.
             told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
-            told += limit_problems(plan, effective, now_ms, self._cluster)
+            told += limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
         return look
 
     async def _creation_problems(
@@ -292,33 +356,41 @@ class Targets:
                 look = await self._look(client, found, self._topics)
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
+            if not self._request.purges_unread:
+                look.problems += unread_problems(look.purged.keys() - self._provided_for)
             look.refuse()
             absent = [name for name in names if name not in look.plans]
             if not absent:
                 return found, look
             if self._request.existing is not Existing.EMPTY:
                 self._notes.note_replaced({name: look.purged.get(name, "") for name in absent})  # 1.
-            await self._purge(client, look.purged)  # 2.
+            try:
+                await self._delete(client, found, look)  # 2.
+            except TopicGoneError:  # as above
+                continue
             await self._create(client, absent, look.purged)  # 3. and its plan is noted before its first claim
         raise KafkaError(
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
         )
 
-    async def _purge(self, client: KafkaClient, purged: Mapping[str, str]) -> None:
+    async def _delete(self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look) -> None:
+        """Purge topics. What was written since they were looked at counts, up to the last moment that can be seen."""
+        purged = look.purged
+        if not purged:
+            return
+        themselves = await _offsets(client, {name: found[name] for name in look.archived})
+        look.problems += await unarchived_problems(client, self._archived, look.purge, themselves)
+        look.refuse()
         for name in purged:
             log.warning("%s: is deleted with all its records, and created anew (--purge-target)", name)
         await delete_topics_by_id(client, purged.values())
-        if purged:
-            reach("target.deleted")
-        for _ in range(_LOOKS if purged else 0):
+        reach("target.deleted")
+        for _ in range(_LOOKS):
             if not any(one.topic_id == purged[name] for name, one in (await client.describe_topics(purged)).items()):
                 return
             await asyncio.sleep(_PAUSE_S)
-        if purged:
-            raise KafkaTemporaryError(
-                f"target topic {min(purged)} was deleted, but is still there; run the command again"
-            )
+        raise KafkaTemporaryError(f"target topic {min(purged)} was deleted, but is still there; run the command again")
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> None:
         """Create targets; where another run of this restore does the same right now, theirs is as good."""
@@ -363,7 +435,7 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
         plan,
         topic_id,
         limits,
-        first_offsets={**look.ends[plan.target], **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
+        first_offsets={**look.ends(plan.target), **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
     )
 
 
@@ -381,7 +453,7 @@ def _internal_problem(source: str, target: str) -> str:
 
 def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
     name = topic.target
-    used = [number for number, end in look.ends[name].items() if end]
+    used = [number for number, end in look.ends(name).items() if end]
     if described.is_internal:
         yield _internal_problem(topic.source, name)
     elif not _has_shape(topic, described) and not look.is_verified(name):  # partitions that came later are the user's
@@ -397,24 +469,6 @@ def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -
             f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))}{', ...' if len(used) > 5 else ''});"
             f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
             " in its place with --purge-target, which deletes it"
-        )
-
-
-def _purge_problems(topic: TopicPlan, described: TopicDescription, request: RestoreRequest) -> Iterator[str]:
-    if described.is_internal:
-        yield f"target topic {topic.target} is Kafka's own, and is not purged"
-    if not described.topic_id:
-        yield f"target topic {topic.target} has no topic id, and is not purged; delete it, and restore again"
-    damaged = [one for one in topic.partitions if one.problem]
-    if damaged:
-        yield (
-            f"target topic {topic.target} is not purged: the archive cannot replace it, {damaged[0].problem}; mend"
-            " that, or take what can be read with --skip-damaged"
-        )
-    elif not topic.records and request.is_partial:
-        yield (
-            f"target topic {topic.target} is not purged: nothing of what the archive has of {topic.source} is asked for"
-            " (partitions, offsets, times, --where), and nothing would be in its place"
         )
 
 

@@ -18,7 +18,6 @@ from archiver.errors import (
     KafkaError,
     KafkaTemporaryError,
     NotWholeError,
-    StoreTemporaryError,
     StrangerError,
 )
 from archiver.failpoints import reach
@@ -32,7 +31,7 @@ from archiver.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
 from archiver.reader import ObjectPart, Skip, read_parts, spare_rooms
 from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
@@ -83,6 +82,7 @@ class TaskReport:
     records: int = 0
     already_there: int = 0
     bytes: int | None = None  # of keys and values; None: not counted
+    expired: int = 0  # offsets of it that the brokers have deleted since an earlier run had read it back
     digest: int = 0  # of what the archive has, in order
     target_digest: int | None = None  # of what was read back; None: it was not, by this run
     offset_map: str = ""  # the key of the object that tells which offset became which
@@ -115,33 +115,46 @@ def failed(target_topic: str, partition: int, error: Exception, where: str) -> T
 
 
 async def _restore(task: RestoreTask) -> TaskReport:
-    store, _ = store_of(task.storage)
+    store = patient_store_of(task.storage)
     stream = _stream_of(store, task)
     async with KafkaClient(task.kafka) as client:
         claim = await _claim(client, stream, task)
-        if claim.verified is None:
-            try:
-                return await _fill_and_verify(client, store, stream, claim, task)
-            except ArchiverError:
-                # Another run of this restore may have finished meanwhile, and the target gone on living.
-                claim = await _claim(client, stream, task)
-                if claim.verified is None:
-                    raise
-        return await _report_again(client, store, claim, claim.verified, task)
+        report = await _report_again(client, store, claim, task)
+        if report is not None:
+            return report
+        try:
+            return await _fill_and_verify(client, store, stream, claim, task)
+        except ArchiverError:
+            if claim.verified is not None:  # and has lost some of it since: what it ends with now need not be ours
+                raise
+            # Another run of this restore may have finished meanwhile, and the target gone on living.
+            report = await _report_again(client, store, await _claim(client, stream, task), task)
+            if report is None:
+                raise
+            return report
 
 
-async def _report_again(
-    client: KafkaClient, store: ObjectStore, claim: Claim, restored: Verified, task: RestoreTask
-) -> TaskReport:
-    """Tell of a partition that an earlier run has restored. Without being asked, it is not read: it may have moved on since."""
+async def _report_again(client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask) -> TaskReport | None:
+    """Tell of a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
+
+    Without being asked, it is not read: it may have moved on since. Without a topic id it is: it may be another topic.
+    """
+    restored = claim.verified
+    if restored is None:
+        return None
+    offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+    if offsets.high_watermark < claim.verified_end:
+        return None
     loop = asyncio.get_running_loop()
     started_s = loop.time()
-    target_digest = await _read_back(client, claim, restored, task) if task.reads_again else None
+    is_read = task.reads_again or not task.target_topic_id
+    target_digest = await _read_back(client, claim, restored, task) if is_read else None
     return TaskReport(
         target_topic=task.target_topic,
         partition=task.partition,
         records=restored.records,
         already_there=restored.records,
+        expired=max(0, min(offsets.log_start, claim.verified_end) - claim.start_offset),
         bytes=restored.bytes,
         digest=restored.digest,
         target_digest=target_digest,
@@ -153,7 +166,7 @@ async def _report_again(
 
 def _stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream:
     layout = Layout(task.storage.prefix)
-    return ClaimStream(store, layout, task.restore_id, task.target_topic, task.partition)
+    return ClaimStream(store, layout, task.restore_id, task.target_cluster_id, task.target_topic, task.partition)
 
 
 async def _fill_and_verify(
@@ -217,7 +230,10 @@ def _keep_map(store: ObjectStore, claim: Claim, task: RestoreTask, records: int)
 
 def _map_key(task: RestoreTask) -> str:
     found = OffsetMapKey(
-        restore_id=task.restore_id, topic=task.target_topic, partition=task.partition, topic_id=task.target_topic_id
+        restore_id=task.restore_id,
+        topic=task.target_topic,
+        partition=task.partition,
+        topic_id=task.target_topic_id or task.target_cluster_id,
     )
     return Layout(task.storage.prefix).offset_map_key(found)
 
@@ -279,8 +295,6 @@ async def _fill(
             return await _send_from(already_there, client, store, claim, task)
         except Behind:
             await _refuse_strangers(already_there, client, claim, task)
-            await asyncio.sleep(PAUSE_S)
-        except StoreTemporaryError:
             await asyncio.sleep(PAUSE_S)
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
 

@@ -10,7 +10,7 @@ from archiver.config import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError
 from archiver.inventory import Segment
 from archiver.reader import ObjectPart, fetch_parts, found_or_gone
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of
 from archiver.spark.tasks import Findings, run_on_spark
 from archiver.verify import Level, check_object
 
@@ -58,7 +58,7 @@ def run_check(task: CheckTask) -> Findings:
     problems: list[str] = []
     checked = 0
     try:
-        store, _ = store_of(task.storage)
+        store = patient_store_of(task.storage)
         parts = [ObjectPart(object_key=segment.object_key, from_offset=0) for segment in task.segments]
         for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
             try:

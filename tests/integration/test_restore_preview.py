@@ -1,5 +1,7 @@
 """`restore --dry-run`: what would be done, what is refused and why; nothing is changed."""
 
+import contextlib
+import io
 import json
 import random
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 
 import archiver.spark.task
+from archiver.cli import main
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.job import preview_restore
 from archiver.kafka.client import KafkaClient
@@ -86,6 +89,38 @@ def test_a_dry_run_tells_all_and_changes_nothing(
     done = site.run(*command, "--topics", names[0], "--id", "mine", "--first", "order", "--format", "json")
     found = json.loads(done.stdout)
     assert ([one["state"] for one in found["topics"]], found["notes"]) == (["begun with"], [note])
+
+
+def test_a_topic_without_an_object_is_not_called_verified(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """The archive knows it, and has none of its records: whether it ever had one, nobody can tell."""
+    for name in ("empty", "full"):
+        create_topic(broker_41.bootstrap, f"{topic}.{name}", 2, KEEP_ALL)
+    produce_values(broker_41.bootstrap, f"{topic}.full", [b"one"])
+    site.back_up(broker_41.bootstrap, rf"{topic}\..*")
+    site.write_config(broker_41.bootstrap)
+    config, target = str(site.folder / "archive.yaml"), str(site.write_target(broker_41.bootstrap))
+    command = ["restore", "-c", config, "--target", target, "--rename-regex", r"(.*)=\1.back"]
+    line = f"{topic}.empty.back: nothing of {topic}.empty is archived"
+    said = said_by([*command, "--dry-run"])
+    assert sum(one.startswith(f"note: {line}") for one in said) == 1
+    said = said_by(command)
+    outcomes = {tuple(one.split()[:3:2]): one.split("  ")[-1].strip() for one in said[1:5]}
+    assert outcomes == {
+        (f"{topic}.empty", "0"): "nothing archived",
+        (f"{topic}.empty", "1"): "nothing archived",
+        (f"{topic}.full", "0"): "verified",
+        (f"{topic}.full", "1"): "verified",
+    }
+    assert sum(one.startswith(line) for one in said) == 1
+    said = said_by([*command, "--topics", f"{topic}.empty", "--partitions", "0", "--id", "another"])
+    assert "nothing chosen" in said[1]
+
+
+def said_by(command: list[str]) -> list[str]:
+    """What the command prints, in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(command) == 0
+    return out.getvalue().splitlines()
 
 
 def test_copies_that_a_backup_would_archive_are_told(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

@@ -127,7 +127,7 @@ class Weather:
 class FaultyS3:
     """Passes everything on, but for its quirks, until `failing` or `weather` says otherwise.
 
-    `requests` counts by method what was asked of it; `refused_keys` are access keys that are answered with an error.
+    `requests` counts by method what was asked of it, `gets` by key; `refused_keys` are access keys that are answered with an error.
     """
 
     def __init__(self, upstream: str, *quirks: Quirk) -> None:
@@ -143,6 +143,8 @@ class FaultyS3:
         self._closed = threading.Event()
         self._weather: Weather | None = None
         self.requests: dict[str, int] = {}
+        self.gets: Counter[str] = Counter()
+        self._moody: dict[str, int] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -162,6 +164,11 @@ class FaultyS3:
             yield
         finally:
             self._end_fault()
+
+    def fail_gets(self, times: Mapping[str, int]) -> None:
+        """From now on, so many of the next GETs of each of these keys are answered with an internal error."""
+        with self._lock:
+            self._moody = dict(times)
 
     def set_weather(self, weather: Weather | None) -> None:
         """Bad weather from now on; None: fair."""
@@ -191,6 +198,12 @@ class FaultyS3:
         """The fault that a request meets, and how long to wait where it hangs."""
         with self._lock:
             self.requests[method] = self.requests.get(method, 0) + 1
+            if method == "GET":
+                key = _key_of(path)
+                self.gets[key] += 1
+                self._moody[key] = self._moody.get(key, 0) - 1
+                if self._moody[key] >= 0:
+                    return Fault.INTERNAL_ERROR, self._ended.wait
             is_meant = method == self._method and self._naming in unquote(path)
             if self._fault is not None and is_meant and self._left > 0:
                 self._left -= 1

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import archiver.spark.compare
+import archiver.spark.proof
 import archiver.spark.repartition
 import archiver.spark.restore
 import archiver.spark.session
@@ -130,6 +131,7 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
         spark = SimpleNamespace(defaultParallelism=1, master="local[1]")
         patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: spark))
         for module in (
+            archiver.spark.proof,
             archiver.spark.restore,
             archiver.spark.repartition,
             archiver.spark.verify,

@@ -22,7 +22,7 @@ CLAIM = JointClaim(
 
 
 def stream_of(store: MemoryStore) -> JointClaimStream:
-    return JointClaimStream(store, LAYOUT, "mine", "orders")
+    return JointClaimStream(store, LAYOUT, "mine", CLAIM.target_cluster_id, "orders")
 
 
 def test_the_first_claim_holds_until_the_topic_is_another_one() -> None:
@@ -55,7 +55,7 @@ def test_what_is_noted_stays_beside_the_claim() -> None:
 def test_notes_tell_of_claims_on_these_very_topics() -> None:
     store = MemoryStore()
     stream_of(store).put(CLAIM)
-    notes = RestoreNotes(store, LAYOUT, "mine")
+    notes = RestoreNotes(store, LAYOUT, "mine", CLAIM.target_cluster_id)
     assert notes.joint_claims({"orders": "one", "others": "one"}) == {"orders": CLAIM}
     assert notes.joint_claims({"orders": "two"}) == {}
     assert notes.claims({"orders": "one"}) == {"orders": {}}

@@ -1,7 +1,10 @@
 """What the runs of a restore have noted of their targets, read together."""
 
+from dataclasses import replace
+
 import pytest
 
+from archiver.control import encode_fact
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
@@ -20,7 +23,7 @@ def claim_of(topic_id: str) -> Claim:
 
 
 def stream_of(store: MemoryStore, topic: str, partition: int, restore: str = "mine") -> ClaimStream:
-    return ClaimStream(store, LAYOUT, restore, topic, partition)
+    return ClaimStream(store, LAYOUT, restore, "c", topic, partition)
 
 
 def test_claims_are_of_this_restore_and_this_very_topic() -> None:
@@ -30,13 +33,13 @@ def test_claims_are_of_this_restore_and_this_very_topic() -> None:
     stream_of(store, "orders", 2).put(claim_of("earlier"))
     stream_of(store, "orders", 3, "mine.too").put(claim_of("A"))
     stream_of(store, "other", 4).put(claim_of("A"))
-    found = RestoreNotes(store, LAYOUT, "mine").claims({"orders": "A", "absent": "B"})
+    found = RestoreNotes(store, LAYOUT, "mine", "c").claims({"orders": "A", "absent": "B"})
     assert found == {"orders": {0: claim_of("A"), 10: claim_of("A")}, "absent": {}}
 
 
 def test_what_was_noted_since_is_read_again() -> None:
     store = MemoryStore()
-    notes, stream = RestoreNotes(store, LAYOUT, "mine"), stream_of(store, "orders", 0)
+    notes, stream = RestoreNotes(store, LAYOUT, "mine", "c"), stream_of(store, "orders", 0)
     stream.put(claim_of("A"))
     assert notes.claims({"orders": "A"})["orders"][0].verified is None
     stream.note_verified(claim_of("A"), Verified(records=5, digest=7))
@@ -45,7 +48,7 @@ def test_what_was_noted_since_is_read_again() -> None:
 
 def test_a_fact_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    notes = RestoreNotes(store, LAYOUT, "mine")
+    notes = RestoreNotes(store, LAYOUT, "mine", "c")
     for partition in range(20):
         stream_of(store, "orders", partition).put(claim_of("A"))
     first = notes.claims({"orders": "A"})
@@ -55,7 +58,7 @@ def test_a_fact_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_finished_topics_are_those_with_these_ids() -> None:
     store = MemoryStore()
-    notes = RestoreNotes(store, LAYOUT, "mine")
+    notes = RestoreNotes(store, LAYOUT, "mine", "c")
     stream_of(store, "orders", 0).put(claim_of("A"))
     notes.note_finished({"orders": "A", "other": "B"})
     notes.note_finished({"orders": "A"})
@@ -64,11 +67,31 @@ def test_finished_topics_are_those_with_these_ids() -> None:
     assert notes.claims({"orders": "A"})["orders"] == {0: claim_of("A")}
 
 
+def test_what_was_noted_of_another_cluster_is_not_of_this_one() -> None:
+    """Brokers that give no ids have the same one for each topic of a name: none."""
+    store = MemoryStore()
+    stream = stream_of(store, "orders", 0)
+    stream.put(claim_of(""))
+    RestoreNotes(store, LAYOUT, "mine", "c").note_finished({"orders": ""})
+    other = RestoreNotes(store, LAYOUT, "mine", "other")
+    assert (other.claims({"orders": ""}), other.finished({"orders": ""})) == ({"orders": {}}, set())
+    theirs = replace(claim_of(""), target_cluster_id="other")
+    assert ClaimStream(store, LAYOUT, "mine", "other", "orders", 0).put(theirs) == theirs
+    assert stream.latest("") is None
+
+
+def test_what_was_finished_before_clusters_were_noted_is_finished() -> None:
+    store = MemoryStore()
+    fact = {"format": 1, "target_topic_id": "A"}
+    store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/finished", 0), encode_fact(fact), {})
+    assert RestoreNotes(store, LAYOUT, "mine", "c").finished({"orders": "A"}) == {"orders"}
+
+
 def test_what_is_no_claim_is_named() -> None:
     store = MemoryStore()
     store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/0", 0), b'{"format": 1}', {})
     with pytest.raises(NotWholeError, match="control/restores/mine/orders/0: not a claim"):
-        RestoreNotes(store, LAYOUT, "mine").claims({"orders": "A"})
+        RestoreNotes(store, LAYOUT, "mine", "c").claims({"orders": "A"})
 
 
 @pytest.mark.parametrize("error", [StoreTemporaryError("slow down"), StoreError("denied")])

@@ -1,0 +1,93 @@
+"""A store that fails for some objects longer than its client tries: they are asked for again, and nothing else is."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import archiver.spark.dealing
+import archiver.spark.task
+from archiver.config import StorageConfig
+from archiver.patient_store import PatientStore
+from archiver.spark.stores import store_of
+from archiver.store import ObjectStore
+from tests.support.brokers import Broker, GivenS3
+from tests.support.faulty_s3 import FaultyS3
+from tests.support.foreign_reader import keys_in
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic
+from tests.support.round_trip import ArchiveSite
+from tests.support.target_topics import on_target, records_of, restored, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
+
+OBJECTS = 200
+FAILURES = 6  # botocore gives up after 4
+every_way = pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])
+
+
+@pytest.fixture
+def proxy(site: ArchiveSite) -> Iterator[FaultyS3]:
+    with FaultyS3(site.bucket.s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def behind_proxy(site: ArchiveSite, proxy: FaultyS3) -> ArchiveSite:
+    s3 = site.bucket.s3
+    given = GivenS3(endpoint=proxy.endpoint, access_key=s3.access_key, secret_key=s3.secret_key)
+    return replace(site, bucket=replace(site.bucket, s3=given))
+
+
+@pytest.fixture
+def objects(broker_41: Broker, topic: str, site: ArchiveSite) -> list[str]:
+    create_topic(broker_41.bootstrap, topic, 1, {"retention.ms": "-1"})
+    write(broker_41, topic, records_of(OBJECTS))
+    site.back_up(broker_41.bootstrap, topic, records=1)
+    keys = keys_in(site.bucket, f"topics/{topic}/")
+    assert len(keys) == OBJECTS
+    return keys
+
+
+@every_way
+def test_an_object_that_does_not_come_is_asked_for_again_and_no_other(
+    broker_41: Broker,
+    topic: str,
+    behind_proxy: ArchiveSite,
+    proxy: FaultyS3,
+    objects: list[str],
+    java_oracle: JavaOracle,
+    asked: dict[str, int],
+) -> None:
+    moody = {objects[120]: FAILURES}
+    proxy.fail_gets(moody)
+    report = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)
+    assert (report.errors, report.records) == ((), OBJECTS)
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == {0: records_of(OBJECTS)}
+    assert {key: proxy.gets[key] for key in objects} == {key: 1 + moody.get(key, 0) for key in objects}
+
+
+@every_way
+def test_a_store_that_stays_away_is_what_the_restore_tells_of(
+    broker_41: Broker,
+    topic: str,
+    behind_proxy: ArchiveSite,
+    proxy: FaultyS3,
+    objects: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, int],
+) -> None:
+    def hasty(storage: StorageConfig) -> ObjectStore:
+        return PatientStore(store_of(storage)[0], patience_s=0.6)
+
+    for module in (archiver.spark.task, archiver.spark.dealing):
+        monkeypatch.setattr(module, "patient_store_of", hasty)
+    proxy.fail_gets({objects[120]: 10**6})
+    report: Any = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)
+    said = [one.error for one in report.partitions if one.error]
+    assert [one.exit_code for one in report.partitions] == [4]
+    assert f"{objects[120]}: " in said[0]
+    assert "InternalError" in said[0]
+    assert "another run" not in said[0]
+    assert {proxy.gets[key] for key in objects[:120]} == {1}

@@ -1,0 +1,93 @@
+"""Topics to restore from and into: filled, archived, looked at, and restored as `<topic>.back`."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.configs import topic_configs
+from archiver.spark.restore import TopicReport
+from tests.support.brokers import Broker
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, settings_of, with_client
+from tests.support.raw_produce import produce_records
+from tests.support.records import NOW_MS, Rec
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+
+Partitions = dict[int, list[Rec]]
+
+
+def records_of(count: int, *, first_ms: int = NOW_MS, mark: bytes = b"ours", keys: int = 10**6) -> list[Rec]:
+    return [Rec(at, first_ms + at, 0, b"k%d" % (at % keys), b"%s %d" % (mark, at)) for at in range(count)]
+
+
+def write(broker: Broker, topic: str, records: Sequence[Rec], partition: int = 0, size: int = 50) -> None:
+    produce_records(broker.bootstrap, topic, records, size=size, partition=partition)
+
+
+def archived(broker: Broker, topic: str, site: ArchiveSite, *partitions: Sequence[Rec], **configs: str) -> Partitions:
+    """A topic of these records, archived; `configs` are set on it, with _ for a dot, when it is filled."""
+    create_topic(broker.bootstrap, topic, len(partitions), KEEP_ALL)
+    for number, records in enumerate(partitions):
+        write(broker, topic, records, number)
+    set_configs(broker, topic, **configs)
+    site.back_up(broker.bootstrap, topic, records=20)
+    return {number: list(records) for number, records in enumerate(partitions)}
+
+
+def strangers(broker: Broker, topic: str, *sizes: int, **configs: str) -> Partitions:
+    """A topic that somebody else has filled."""
+    create_topic(broker.bootstrap, topic, len(sizes), KEEP_ALL)
+    written = {number: records_of(size, mark=b"theirs") for number, size in enumerate(sizes)}
+    for number, records in written.items():
+        write(broker, topic, records, number)
+    set_configs(broker, topic, **configs)
+    return written
+
+
+def set_configs(broker: Broker, topic: str, **configs: str) -> None:
+    """Returns when the broker has them."""
+    wanted = {name.replace("_", "."): value for name, value in configs.items()}
+    asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).alter_topic_configs(topic, set_to=wanted))
+    until(lambda: wanted.items() <= configs_of(broker, topic).items())
+
+
+def until(reached: Callable[[], bool], within_s: float = 30.0) -> None:
+    end_s = time.monotonic() + within_s
+    while not reached():
+        assert time.monotonic() < end_s, "did not come"
+        time.sleep(0.05)
+
+
+def configs_of(broker: Broker, topic: str) -> dict[str, str]:
+    return dict(with_client(broker.bootstrap, lambda client: topic_configs(client, topic)).own)
+
+
+def id_of(broker: Broker, topic: str) -> str:
+    return with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic].topic_id
+
+
+def log_of(broker: Broker, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Where it begins, and where it ends."""
+    which = (topic, partition)
+    found = with_client(broker.bootstrap, lambda client: client.offsets([which]))[which]
+    return found.log_start, found.high_watermark
+
+
+def on_target(oracle: JavaOracle, broker: Broker, topic: str) -> Partitions:
+    return dict(oracle.consume(broker.bootstrap, topic).records)
+
+
+def behind(there: Partitions, ours: Partitions) -> Partitions:
+    return {
+        number: [*records, *(replace(one, offset=len(records) + one.offset) for one in ours[number])]
+        for number, records in there.items()
+    }
+
+
+def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> TopicReport:  # noqa: ANN401
+    """Restore one topic as `<topic>.back`."""
+    (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
+    return report
