@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archiver.facts import PartFacts
-from archiver.restore import BatchLimits, TopicPlan
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
 from archiver.restore_request import SENT_BATCH_BYTES
 from archiver.selection import LAST_LONG, Selection
 from archiver.spelling import spell_count
@@ -20,6 +20,9 @@ _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
 _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
+_OLD_FORMATS = ("0.8", "0.9", "0.10")  # of messages that hold neither headers nor who has sent them
+_LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
+_ALLOW = "have that allowed for as long as the restore takes"
 _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
 
 
@@ -109,6 +112,30 @@ def limit_problems(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cl
     ]
 
 
+def fill_problems(
+    topic: TopicPlan, configs: Mapping[str, str], refused: Mapping[str, str], now_ms: int, *, has_largest: bool
+) -> list[str]:
+    """Tell the same of a topic that is filled with these configs, because its cluster has refused others, and why each.
+
+    `has_largest`: its retention is as large as the cluster takes.
+    """
+    problems = []
+    for found in _harms(topic, configs, now_ms):
+        told = f"{found.name}={found.value} {found.harm}"
+        if found.name in refused:
+            way = _ALLOW if has_largest or found.name not in RETENTION_KEYS else f"{_LARGEST}, or {_ALLOW}"
+            told = f"the cluster refuses {found.name}={FILL_CONFIGS[found.name]} ({refused[found.name]}), and {told}; {way}"
+        else:
+            told += f"; create the topic first, with {found.name}={found.harmless}, and restore into it"
+        problems.append(f"{topic.target}: {told}")
+    return problems
+
+
+def has_old_format(configs: Mapping[str, str]) -> bool:
+    """Tell whether a topic is written in a format of before Kafka 0.11."""
+    return configs.get("message.format.version", "").startswith(_OLD_FORMATS)
+
+
 @dataclass(frozen=True, slots=True)
 class _Harm:
     name: str
@@ -125,6 +152,9 @@ def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterato
     if "compact" in policy:
         harm = f"would drop those of the {total} that have a later one of their key"
         yield _Harm("cleanup.policy", policy, harm, "delete")
+    if has_old_format(configs):
+        harm = "is a message format without headers, into which nobody can write exactly once"
+        yield _Harm("message.format.version", configs["message.format.version"], harm, "0.11.0")
     yield from _size_harms(topic, configs)
     yield from _retention_bytes_harms(topic, configs)
     if configs.get("message.timestamp.type") == "LogAppendTime":

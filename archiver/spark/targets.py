@@ -5,24 +5,23 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
 
 from archiver.errors import KafkaError, KafkaTemporaryError, TargetError, TopicGoneError, UsageError
 from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
-from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
+from archiver.spark.fill_terms import FillTerms, FillTermsOf, by_configs, is_denied
 from archiver.spark.joint_claim import JointClaim
-from archiver.spark.target_configs import FIRST_CONFIGS, Configs, Finish, TargetConfigs
+from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
-from archiver.target_limits import batch_limits, limit_problems
+from archiver.target_limits import batch_limits, fill_problems, limit_problems
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +48,8 @@ class Verdict:
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the cluster refuses, and nothing needs
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
-
-
-class _Creation(TypedDict):
-    """What an admin is asked for."""
-
-    partitions: Mapping[str, int]
-    replication_factor: int
-    configs: Configs
 
 
 @dataclass(slots=True)
@@ -71,6 +63,7 @@ class _Look:
     ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
+    unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
     doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
 
     def is_claimed(self, name: str) -> bool:
@@ -84,10 +77,9 @@ class _Look:
         found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
         return all(claim is not None and claim.verified for claim in found)
 
-    def limits(self, name: str, asked_bytes: int) -> BatchLimits:
-        """Tell how large a batch for a topic may be, where so many bytes of records were asked for."""
-        configs = self.configs.get(name)
-        return BatchLimits(asked_bytes) if configs is None else batch_limits(configs, asked_bytes)
+    def fills(self, name: str) -> bool:
+        """Tell whether a topic that is there is to be filled as if it had been created for this."""
+        return name in self.plans and not self.plans[name].appends and not self.is_verified(name)
 
     def refuse(self) -> None:
         if self.problems:
@@ -107,6 +99,8 @@ class Targets:
     ) -> None:
         self._admin = KafkaAdmin(kafka)
         self._configs = TargetConfigs(self._admin, clock_ms)
+        self._asked = FillTermsOf(self._admin, request, notes.restore_id)
+        self._terms: dict[str, FillTerms] = {}  # of topics that are filled, and are not appended to
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
@@ -140,13 +134,12 @@ class Targets:
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         look = await self._look(client, found, plans)
-        creation = await self._creation_problems(
-            client, {name: plan for name, plan in plans.items() if name not in look.plans}, look.purged
-        )
+        await self._agree(client, look, plans)
         return Verdict(
-            problems=(*creation, *look.problems),
+            problems=tuple(look.problems),
             doubts=tuple(look.doubts),
-            limits={name: look.limits(name, self._request.batch_bytes) for name in look.configs},
+            notes=tuple(self._notes_on(plans)),
+            limits=self._limits(look, plans),
         )
 
     async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
@@ -154,30 +147,34 @@ class Targets:
         self._topics |= {topic.target: topic for topic in topics}
         _Look(problems=list((await self.judge(client, topics)).problems)).refuse()
 
-    async def check_names(self, wave: Mapping[str, str]) -> None:
-        """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError."""
+    async def check_names(self, client: KafkaClient, wave: Mapping[str, str]) -> bool:
+        """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
+
+        Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
+        """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
-        problems += await self._refused_creations(dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        _Look(problems=problems).refuse()
+        terms, refused = await self._asked.of_new(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        _Look(problems=[*problems, *map(str, refused.values())]).refuse()
+        return not any(one.is_doubtful for one in terms.values())
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
-        found, look = await self._stand(client, names)
-        await self._configs.set_for_filling(
-            client,
-            {name: found[name] for name, plan in look.plans.items() if not plan.appends and not look.is_verified(name)},
-        )
+        found, look, created = await self._stand(client, names)
+        standing = {name: self._terms[name].configs for name in names if look.fills(name) and name not in created}
+        await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
-        return [
-            _target(self._topics[name], found[name].topic_id, look.limits(name, self._request.batch_bytes), look)
-            for name in names
-        ]
+        limits, asked = self._limits(look, names), BatchLimits(self._request.batch_bytes)
+        return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), look) for name in names]
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """Tell which topics have their own configs: this run or an earlier one has set them."""
         return self._notes.finished(topic_ids)
+
+    def left_out(self, name: str) -> tuple[str, ...]:
+        """Tell what of the filling's configs the cluster refuses for a topic, and what holds instead."""
+        return tuple(self._terms[name].told()) if name in self._terms else ()
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
         """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
@@ -188,11 +185,13 @@ class Targets:
         reach("finished.configured")
         left = {name for name, finish in finishes.items() if not finish.is_done}
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
-        if self._request.retention is Retention.UNLIMITED:
-            return finishes
-        return finishes | await self._configs.with_retention(
-            client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
-        )
+        if self._request.retention is Retention.ARCHIVED:
+            return finishes | await self._configs.with_retention(
+                client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
+            )
+        perhaps_limited = {name for name in ours if name not in self._terms or self._terms[name].refused}
+        limits = await self._configs.retention_limits(client, perhaps_limited)
+        return {name: replace(finish, retention=limits.get(name, "")) for name, finish in finishes.items()}
 
     # --- what is there already
 
@@ -221,7 +220,10 @@ class Targets:
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
-            look.problems += _fill_problems(look.plans[name], described, look)
+            wrong = list(_fill_problems(look.plans[name], described, look))
+            look.problems += wrong
+            if wrong:
+                look.unfit.add(name)
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
         look.problems += [problem for name in appended for problem in _open_ends(name, offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
@@ -231,10 +233,49 @@ class Targets:
         now_ms = self._clock_ms()
         for name, effective in look.configs.items():
             plan = look.plans[name]
-            # Before records are chosen only bounds are known, of all that there is to choose from.
-            told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
-            told += limit_problems(plan, effective, now_ms, self._cluster)
+            self._told(look, plan).extend(limit_problems(plan, effective, now_ms, self._cluster))
         return look
+
+    async def _agree(self, client: KafkaClient, look: _Look, plans: Mapping[str, TopicPlan]) -> None:
+        """Find out with which configs topics can be filled, and what is wrong with those."""
+        new = {name: plan for name, plan in plans.items() if name not in look.plans}
+        look.problems[:0] = await self._creation_problems(client, new, look.purged)
+        standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
+        terms, refused = await self._asked.of_standing(client, standing)
+        self._terms |= terms
+        look.problems += map(str, refused.values())
+        now_ms = self._clock_ms()
+        has_largest = self._request.retention is not Retention.UNLIMITED
+        for name, one in self._doubtful(new.keys() | standing):
+            plan = look.plans.get(name, plans[name])
+            if name in standing and not one.refused:
+                problems = limit_problems(plan, one.holding, now_ms, self._cluster)
+            else:
+                problems = fill_problems(plan, one.holding, one.reasons, now_ms, has_largest=has_largest)
+            self._told(look, plan).extend(problems)
+
+    def _doubtful(self, names: Iterable[str]) -> Iterator[tuple[str, FillTerms]]:
+        terms = ((name, self._terms.get(name)) for name in sorted(names))
+        return ((name, one) for name, one in terms if one is not None and one.is_doubtful)
+
+    def _told(self, look: _Look, plan: TopicPlan) -> list[str]:
+        """Before records are chosen only bounds are known, of all that there is to choose from."""
+        return look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
+
+    def _notes_on(self, names: Iterable[str]) -> Iterator[str]:
+        """Tell what is not as it is wanted, of all topics that it is told of at once."""
+        targets: dict[str, list[str]] = {}
+        for name in sorted(names):
+            for told in self.left_out(name):
+                targets.setdefault(told, []).append(name)
+        for told, some in targets.items():
+            more = f" and {spell_count(len(some) - 1, 'more target')}" if len(some) > 1 else ""
+            yield f"{some[0]}{more}: {told}"
+
+    def _limits(self, look: _Look, names: Iterable[str]) -> dict[str, BatchLimits]:
+        """Tell how large batches may be for topics that are limited."""
+        configs = {name: terms.holding for name, terms in self._terms.items() if terms.refused} | dict(look.configs)
+        return {name: batch_limits(configs[name], self._request.batch_bytes) for name in names if name in configs}
 
     async def _creation_problems(
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
@@ -250,56 +291,42 @@ class Targets:
         if wanted > brokers:
             up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
             return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        problems = [*own, *await self._refused_creations(_partitions_of(plans))]
-        refused = await self._admin.alter_configs_of_topics(dict.fromkeys(purged, FIRST_CONFIGS), validate_only=True)
-        problems += [f"target topic {name} is not purged: {error}" for name, error in refused.items()]
-        if purged and not problems:
-            # Their names are taken: under another one the cluster tells whether it has brokers enough.
-            creation = self._creation({f"archiver-{self._notes.restore_id}": 1})
-            if await self._admin.refused_topics(**creation, only=Code.INVALID_REPLICATION_FACTOR):
-                few = "fewer brokers are up than a new topic has replicas by the cluster's default"
-                problems = [
-                    f"target topic {name} is not purged: {few}; give --replication-factor, or bring the brokers back"
-                    for name in sorted(purged)
-                ]
-        return problems
-
-    async def _refused_creations(self, partitions: Mapping[str, int]) -> list[str]:
-        refused = await self._admin.refused_topics(**self._creation(partitions))
-        for error in refused.values():
-            if isinstance(error, KafkaTemporaryError):
-                raise error
-        return [str(error) for error in refused.values()]
-
-    def _creation(self, partitions: Mapping[str, int]) -> _Creation:
-        return _Creation(
-            partitions=partitions,
-            replication_factor=self._request.replication_factor or BROKER_DEFAULT,
-            configs=FIRST_CONFIGS,
-        )
+        terms, refused = await self._asked.of_new(client, _partitions_of(plans), frozenset(purged))
+        self._terms |= terms
+        return [
+            *own,
+            *(_unpurged(name, error) if name in purged else str(error) for name, error in sorted(refused.items())),
+        ]
 
     # --- what is made
 
-    async def _stand(self, client: KafkaClient, names: Collection[str]) -> tuple[dict[str, TopicDescription], _Look]:
-        """Purge what is to be purged, and create what is not there, until all targets stand.
+    async def _stand(
+        self, client: KafkaClient, names: Collection[str]
+    ) -> tuple[dict[str, TopicDescription], _Look, set[str]]:
+        """Purge what is to be purged, and create what is not there, until all targets stand; tells also which were created.
 
         It can be killed between any two steps, and run beside another run of this restore: what is deleted is named by
         the topic id that was noted before, and is never one that this restore has filled.
         """
+        created: set[str] = set()
         for _ in range(_ROUNDS):
             found = await client.describe_topics(names)
             try:
                 look = await self._look(client, found, self._topics)
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
-            look.refuse()
             absent = [name for name in names if name not in look.plans]
+            changed = [name for name in names if name not in self._terms and (name in absent or look.fills(name))]
+            await self._agree(client, look, {name: self._topics[name] for name in changed})
+            look.refuse()
             if not absent:
-                return found, look
+                return found, look, created
             if self._request.existing is not Existing.EMPTY:
                 self._notes.note_replaced({name: look.purged.get(name, "") for name in absent})  # 1.
             await self._purge(client, look.purged)  # 2.
-            await self._create(client, absent, look.purged)  # 3. and its plan is noted before its first claim
+            created |= await self._create(
+                client, absent, look.purged
+            )  # 3. and its plan is noted before its first claim
         raise KafkaError(
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
@@ -320,14 +347,20 @@ class Targets:
                 f"target topic {min(purged)} was deleted, but is still there; run the command again"
             )
 
-    async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> None:
-        """Create targets; where another run of this restore does the same right now, theirs is as good."""
+    async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
+        """Create targets, and tell which were; where another run of this restore does the same right now, theirs is as good."""
         left = list(names)
+        created: set[str] = set()
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
-            refused = await self._admin.create_topics(
-                **self._creation(_partitions_of({name: self._topics[name] for name in left}))
-            )
+            refused = {}
+            for configs, some in by_configs({name: self._terms[name].configs for name in left}):
+                refused |= await self._admin.create_topics(
+                    _partitions_of({name: self._topics[name] for name in some}),
+                    replication_factor=self._request.replication_factor or BROKER_DEFAULT,
+                    configs=configs,
+                )
+            created.update(name for name in left if name not in refused)
             reach("target.created")
             found = await client.describe_topics(left)
             left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
@@ -335,9 +368,18 @@ class Targets:
                 if name in refused and name not in purged:  # the name of one that was purged may be free a moment later
                     raise refused[name]
             if not left:
-                return
+                return created
             await asyncio.sleep(_PAUSE_S)
         raise refused.get(left[0]) or KafkaTemporaryError(f"topic {left[0]} was created, but no broker names it")
+
+
+def _unpurged(name: str, error: Refusal) -> str:
+    if is_denied(error):
+        return (
+            f"target topic {name} is not purged: this user may not ask whether it could be created again, under a name that"
+            f" begins like it; grant Create on topics with the prefix {name}, or delete it yourself, and restore again"
+        )
+    return f"target topic {name} is not purged, as it could not be created again: {error}"
 
 
 def _ids(found: Mapping[str, TopicDescription]) -> dict[str, str]:
