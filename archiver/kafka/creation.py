@@ -5,29 +5,33 @@ from collections.abc import Mapping
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import TEMPORARY, broker_error
+from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Call, Reader, Writer
 
 Configs = Mapping[str, str]
 
 
 async def configs_if_created(
-    client: KafkaClient, topics: Mapping[str, tuple[int, Configs]], replication_factor: int
+    settings: KafkaSettings, topics: Mapping[str, tuple[int, Configs]], replication_factor: int
 ) -> dict[str, Configs]:
     """Return all configs that topics of so many partitions, and with these configs of their own, would have.
 
     Those that could not be created, or of which this user may not know it, are left out.
     """
     found: dict[str, Configs] = {}
+    if not topics:
+        return found
+    async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
+        call = _TryCreationCall(topics, replication_factor, settings.request_timeout_ms)
 
-    async def once() -> None:
-        controller = (await client.send_any(calls.MetadataCall([]))).controller
-        for name, code, configs in await client.send(controller, _TryCreationCall(topics, replication_factor, client)):
-            if code in TEMPORARY:
-                raise broker_error(code, f"configs of a new topic {name} could not be read")
-            if configs:
-                found[name] = configs
+        async def once() -> None:
+            controller = (await client.send_any(calls.MetadataCall([]))).controller
+            for name, code, configs in await client.send(controller, call):
+                if code in TEMPORARY:
+                    raise broker_error(code, f"configs of a new topic {name} could not be read")
+                if configs:
+                    found[name] = configs
 
-    if topics:
         await client.persist(once)
     return found
 
@@ -39,10 +43,10 @@ class _TryCreationCall(Call[list[tuple[str, int, Configs]]]):
     lowest = highest = 5
     flexible_from = 5
 
-    def __init__(self, topics: Mapping[str, tuple[int, Configs]], replication_factor: int, client: KafkaClient) -> None:
+    def __init__(self, topics: Mapping[str, tuple[int, Configs]], replication_factor: int, timeout_ms: int) -> None:
         self._topics = topics
         self._replication_factor = replication_factor
-        self._timeout_ms = client.settings.request_timeout_ms
+        self._timeout_ms = timeout_ms
 
     def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._topics))

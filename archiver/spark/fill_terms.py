@@ -10,6 +10,7 @@ from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import DENIED
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.creation import configs_if_created
+from archiver.kafka.settings import KafkaSettings
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.selection import LAST_LONG
@@ -48,8 +49,9 @@ class FillTerms:
 class FillTermsOf:
     """Asks a cluster, with a few requests for all topics together."""
 
-    def __init__(self, admin: KafkaAdmin, request: RestoreRequest, restore_id: str) -> None:
-        self._admin = admin
+    def __init__(self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str) -> None:
+        self._kafka = kafka
+        self._admin = KafkaAdmin(kafka)
         self._replication_factor = request.replication_factor or BROKER_DEFAULT
         self._mark = f"-archiver-{restore_id}"
         # Who takes a limit in the end can be given the largest one meanwhile.
@@ -58,7 +60,7 @@ class FillTermsOf:
         self._defaults: Configs = {}  # of a new topic, once they are known
 
     async def of_new(
-        self, client: KafkaClient, partitions: Mapping[str, int], taken: frozenset[str] = frozenset()
+        self, partitions: Mapping[str, int], taken: frozenset[str] = frozenset()
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
         """Return the terms of topics that are to be created, and why others cannot be.
 
@@ -72,19 +74,19 @@ class FillTermsOf:
 
         if not self._defaults and counts:
             any_name = min(counts)
-            tried = await configs_if_created(client, {any_name: (counts[any_name], {})}, self._replication_factor)
+            tried = await configs_if_created(self._kafka, {any_name: (counts[any_name], {})}, self._replication_factor)
             self._defaults = tried.get(any_name, {})
         bargain = Bargain(ask, _known(self._defaults), self._sought, lambda _: self._defaults)
         agreed, refused = await bargain.settle(counts)
         disputed = {name: (counts[name], one.configs) for name, one in agreed.items() if one.refused}
-        told = await configs_if_created(client, {} if self._defaults else disputed, self._replication_factor)
+        told = await configs_if_created(self._kafka, {} if self._defaults else disputed, self._replication_factor)
         refused |= {name: _untold(stand_ins[name]) for name in disputed if not self._defaults and name not in told}
         terms = {
             stand_ins[name]: _terms(one, told.get(name) or {**self._defaults, **one.configs})
             for name, one in agreed.items()
             if name not in refused
         }
-        return terms, {stand_ins[name]: error for name, error in refused.items()}
+        return terms, {stand_ins[name]: _renamed(error, name, stand_ins[name]) for name, error in refused.items()}
 
     async def of_standing(
         self, client: KafkaClient, names: frozenset[str]
@@ -137,6 +139,13 @@ def _known(among: Configs) -> Configs:
 
 def _terms(agreed: Agreed, holding: Configs) -> FillTerms:
     return FillTerms(agreed.configs, holding, {name: why for name, why in agreed.refused.items() if name in holding})
+
+
+def _renamed(error: Refusal, stand_in: str, name: str) -> Refusal:
+    """Tell the same of the topic that was asked for."""
+    if stand_in == name or not isinstance(error, KafkaError):
+        return error
+    return KafkaError(str(error).replace(stand_in, name), code=error.code, said=error.said.replace(stand_in, name))
 
 
 def _untold(name: str) -> Refusal:

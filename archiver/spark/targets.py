@@ -99,7 +99,7 @@ class Targets:
     ) -> None:
         self._admin = KafkaAdmin(kafka)
         self._configs = TargetConfigs(self._admin, clock_ms)
-        self._asked = FillTermsOf(self._admin, request, notes.restore_id)
+        self._asked = FillTermsOf(kafka, request, notes.restore_id)
         self._terms: dict[str, FillTerms] = {}  # of topics that are filled, and are not appended to
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
@@ -147,13 +147,13 @@ class Targets:
         self._topics |= {topic.target: topic for topic in topics}
         _Look(problems=list((await self.judge(client, topics)).problems)).refuse()
 
-    async def check_names(self, client: KafkaClient, wave: Mapping[str, str]) -> bool:
+    async def check_names(self, wave: Mapping[str, str]) -> bool:
         """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
 
         Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
         """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
-        terms, refused = await self._asked.of_new(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        terms, refused = await self._asked.of_new(dict.fromkeys(wave.values(), BROKER_DEFAULT))
         _Look(problems=[*problems, *map(str, refused.values())]).refuse()
         return not any(one.is_doubtful for one in terms.values())
 
@@ -291,7 +291,7 @@ class Targets:
         if wanted > brokers:
             up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
             return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        terms, refused = await self._asked.of_new(client, _partitions_of(plans), frozenset(purged))
+        terms, refused = await self._asked.of_new(_partitions_of(plans), frozenset(purged))
         self._terms |= terms
         return [
             *own,
