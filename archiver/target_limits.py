@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archiver.facts import PartFacts
+from archiver.message_format import FORMAT_KEY, has_old_format
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
 from archiver.restore_request import SENT_BATCH_BYTES
 from archiver.selection import LAST_LONG, Selection
@@ -20,7 +21,6 @@ _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
 _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
-_OLD_FORMATS = ("0.8", "0.9", "0.10")  # of messages that hold neither headers nor who has sent them
 _LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
 _ALLOW = "have that allowed for as long as the restore takes"
 _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
@@ -131,11 +131,6 @@ def fill_problems(
     return problems
 
 
-def has_old_format(configs: Mapping[str, str]) -> bool:
-    """Tell whether a topic is written in a format of before Kafka 0.11."""
-    return configs.get("message.format.version", "").startswith(_OLD_FORMATS)
-
-
 @dataclass(frozen=True, slots=True)
 class _Harm:
     name: str
@@ -154,7 +149,7 @@ def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterato
         yield _Harm("cleanup.policy", policy, harm, "delete")
     if has_old_format(configs):
         harm = "is a message format without headers, into which nobody can write exactly once"
-        yield _Harm("message.format.version", configs["message.format.version"], harm, "0.11.0")
+        yield _Harm(FORMAT_KEY, configs[FORMAT_KEY], harm, "0.11.0")
     yield from _size_harms(topic, configs)
     yield from _retention_bytes_harms(topic, configs)
     if configs.get("message.timestamp.type") == "LogAppendTime":

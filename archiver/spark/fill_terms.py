@@ -11,11 +11,11 @@ from archiver.kafka.codes import DENIED
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.creation import configs_if_created
 from archiver.kafka.settings import KafkaSettings
+from archiver.message_format import has_old_format, without_ignored_format
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.selection import LAST_LONG
 from archiver.spark.bargain import Agreed, Bargain, Configs
-from archiver.target_limits import has_old_format
 
 _LARGEST_NAME = 249
 
@@ -102,7 +102,10 @@ class FillTermsOf:
 
         bargain = Bargain(ask, known, self._sought, lambda name: described[name].effective)
         agreed, refused = await bargain.settle(names)
-        terms = {name: _terms(one, {**described[name].effective, **one.configs}) for name, one in agreed.items()}
+        terms = {
+            name: _terms(one, await without_ignored_format(client, name, {**described[name].effective, **one.configs}))
+            for name, one in agreed.items()
+        }
         return terms, refused
 
     async def _refused_creations(self, counts: Mapping[str, int], wanted: Mapping[str, Configs]) -> dict[str, Refusal]:

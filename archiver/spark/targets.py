@@ -14,6 +14,7 @@ from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, T
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
+from archiver.message_format import without_ignored_format
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
@@ -229,7 +230,9 @@ class Targets:
         configs, refused = await topic_configs_known(client, appended)
         for error in refused.values():
             raise error
-        look.configs = {name: one.effective for name, one in configs.items()}
+        look.configs = {
+            name: await without_ignored_format(client, name, one.effective) for name, one in configs.items()
+        }
         now_ms = self._clock_ms()
         for name, effective in look.configs.items():
             plan = look.plans[name]

@@ -287,3 +287,13 @@ def test_a_topic_of_an_old_format_is_refused(
     said = refused(site, broker, topic, **WAYS[way])
     assert said.startswith(f"{topic}.back: message.format.version=0.10.2 is a message format without headers")
     assert f"--entity-name {topic}.back --alter --add-config message.format.version=0.11.0`" in said
+
+
+@pytest.mark.parametrize("way", ["empty", "behind"])
+def test_a_format_that_brokers_ignore_stops_nothing(
+    broker_41: Broker, broker_39: Broker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    """As it is left from the days of an older version."""
+    archived(broker_41, topic, site, records_of(50))
+    stand(broker_39, f"{topic}.back", way, **{"message.format.version": "0.10.2", "retention.ms": "-1"})
+    assert restored(site, broker_39, topic, **WAYS[way]).records == 50

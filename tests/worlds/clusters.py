@@ -22,6 +22,7 @@ from tests.support.round_trip import KEEP_ALL
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.tiered import TIERED, TIERED_AND_LOCAL, RemoteTier, until_local_from
 from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
+from tests.worlds.brokers import Brokers
 from tests.worlds.world import Kafka, RefusedTopic, StartKafka
 
 GROUP = "worlds"
@@ -228,7 +229,20 @@ def managed(folder: Path) -> Iterator[Kafka]:
     with broker_cluster(folder, 2, jars, of_node={}, log_requests=False, **policies) as cluster:
         made = kafka_of(cluster.bootstrap, KAFKA_41)
         allowed = {"retention.ms": str(_A_HUNDRED_YEARS_MS), "max.message.bytes": str(20 << 20)}
-        yield replace(made, keep_all={**made.keep_all, **allowed}, replicas=((1, 2), (2, 1)))
+        options = ("--retention", "largest")
+
+        def evidence() -> str:
+            held = Brokers(made).configs("copy.orders")["retention.ms"]
+            assert int(held) == _A_HUNDRED_YEARS_MS, held
+            return f"restored with {' '.join(options)}"
+
+        yield replace(
+            made,
+            keep_all={**made.keep_all, **allowed},
+            replicas=((1, 2), (2, 1)),
+            restore_options=options,
+            evidence=evidence,
+        )
 
 
 # --- brokers that hold back
