@@ -1,6 +1,6 @@
 """With which configs topics can be filled on a cluster: asked for before anything is changed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from archiver.errors import KafkaError, KafkaTemporaryError
@@ -18,6 +18,7 @@ from archiver.selection import LAST_LONG
 from archiver.spark.bargain import Agreed, Bargain, Configs
 
 _LARGEST_NAME = 249
+_ANY_CHANGE = {"cleanup.policy": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +61,50 @@ class FillTermsOf:
         self._defaults: Configs = {}  # of a new topic, once they are known
 
     async def of_new(
-        self, partitions: Mapping[str, int], taken: frozenset[str] = frozenset()
+        self, client: KafkaClient, partitions: Mapping[str, int], taken: Collection[str] = ()
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
         """Return the terms of topics that are to be created, and why others cannot be.
 
         The names of `taken` are to be free by then: until they are, others stand in for them that begin like them.
         """
-        stand_ins = {self._stand_in(name) if name in taken else name: name for name in partitions}
-        counts = {stand_in: partitions[name] for stand_in, name in stand_ins.items()}
+        asked_as = {
+            name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(partitions)
+        }
+        counts = {asked_as[name]: count for name, count in partitions.items()}
 
         async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
             return await self._refused_creations(counts, wanted)
 
-        if not self._defaults and counts:
-            any_name = min(counts)
-            tried = await configs_if_created(self._kafka, {any_name: (counts[any_name], {})}, self._replication_factor)
-            self._defaults = tried.get(any_name, {})
-        bargain = Bargain(ask, _known(self._defaults), self._sought, lambda _: self._defaults)
-        agreed, refused = await bargain.settle(counts)
-        disputed = {name: (counts[name], one.configs) for name, one in agreed.items() if one.refused}
-        told = await configs_if_created(self._kafka, {} if self._defaults else disputed, self._replication_factor)
-        refused |= {name: _untold(stand_ins[name]) for name in disputed if not self._defaults and name not in told}
-        terms = {
-            stand_ins[name]: _terms(one, told.get(name) or {**self._defaults, **one.configs})
-            for name, one in agreed.items()
-            if name not in refused
+        known = await self._known_of_new(client, counts, taken)
+        agreed, refused = await Bargain(ask, known, self._sought, lambda _: self._defaults).settle(counts)
+        untold = {
+            name: (counts[name], one.configs) for name, one in agreed.items() if one.refused and not self._defaults
         }
-        return terms, {stand_ins[name]: _renamed(error, name, stand_ins[name]) for name, error in refused.items()}
+        told = await configs_if_created(self._kafka, untold, self._replication_factor)
+        refused |= {name: _untold(name) for name in untold.keys() - told}
+        terms = {
+            name: _terms(agreed[other], told.get(other) or {**self._defaults, **agreed[other].configs})
+            for name, other in asked_as.items()
+            if other not in refused
+        }
+        why = {name: _explained(refused[other], name, other) for name, other in asked_as.items() if other in refused}
+        return terms, why | await self._denied(partitions)
+
+    async def _known_of_new(self, client: KafkaClient, counts: Mapping[str, int], taken: Collection[str]) -> Configs:
+        """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of."""
+        if not self._defaults and counts:
+            name = min(counts)
+            tried = await configs_if_created(self._kafka, {name: (counts[name], {})}, self._replication_factor)
+            self._defaults = tried.get(name, {})
+        if self._defaults or not taken:
+            return _known(self._defaults)
+        described, _ = await topic_configs_known(client, list(taken)[:1])
+        return _known(next((one.effective for one in described.values()), {}))
+
+    async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
+        """Return of which topics this user may not set the archived configs in the end: also of one that is not there that is told."""
+        refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
+        return {name: error for name, error in refused.items() if _is_denied(error)}
 
     async def of_standing(
         self, client: KafkaClient, names: frozenset[str]
@@ -117,8 +135,9 @@ class FillTermsOf:
             )
         return _final(refused)
 
-    def _stand_in(self, name: str) -> str:
-        return name[: _LARGEST_NAME - len(self._mark)] + self._mark
+    def _stand_in(self, name: str, number: int) -> str:
+        end = f"{self._mark}-{number}"
+        return name[: _LARGEST_NAME - len(end)] + end
 
 
 def by_configs(wanted: Mapping[str, Configs]) -> Iterator[tuple[Configs, list[str]]]:
@@ -130,11 +149,6 @@ def by_configs(wanted: Mapping[str, Configs]) -> Iterator[tuple[Configs, list[st
         yield wanted[some[0]], some
 
 
-def is_denied(error: Refusal) -> bool:
-    """Tell whether a user may not even ask."""
-    return getattr(error, "code", 0) in DENIED
-
-
 def _known(among: Configs) -> Configs:
     """Leave out what a cluster does not have; where it does not tell, it refuses that."""
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
@@ -144,11 +158,15 @@ def _terms(agreed: Agreed, holding: Configs) -> FillTerms:
     return FillTerms(agreed.configs, holding, {name: why for name, why in agreed.refused.items() if name in holding})
 
 
-def _renamed(error: Refusal, stand_in: str, name: str) -> Refusal:
-    """Tell the same of the topic that was asked for."""
-    if stand_in == name or not isinstance(error, KafkaError):
+def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:
+    if asked_as == name or not isinstance(error, KafkaError):
         return error
-    return KafkaError(str(error).replace(stand_in, name), code=error.code, said=error.said.replace(stand_in, name))
+    if _is_denied(error):
+        return KafkaError(
+            "whether it could be created again cannot be asked, which takes a free name that begins like it; grant this user"
+            f" Create on topics with the prefix {name}, or delete it yourself, and restore again"
+        )
+    return KafkaError(str(error).replace(asked_as, f"{asked_as}, asked for in its place,", 1), code=error.code)
 
 
 def _untold(name: str) -> Refusal:
@@ -163,3 +181,7 @@ def _final(refused: dict[str, Refusal]) -> dict[str, Refusal]:
         if isinstance(error, KafkaTemporaryError):
             raise error
     return refused
+
+
+def _is_denied(error: Refusal) -> bool:
+    return isinstance(error, KafkaError) and error.code in DENIED

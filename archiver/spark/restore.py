@@ -125,7 +125,7 @@ class _Restore:
         self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]
     ) -> tuple[list[TopicReport], float]:
         # 1. refuse what cannot go well, before anything is changed for it
-        later = [asyncio.run(self._targets.check_names(wave)) for wave in waves_asked[1:]]
+        later = [self._ask(partial(self._targets.check_names, wave=wave)) for wave in waves_asked[1:]]
         if not all(later):  # what their topics would lose is known when they are planned
             waves_asked = [dict(chain.from_iterable(wave.items() for wave in waves_asked))]
             self._has_one_wave = True

@@ -18,7 +18,7 @@ from archiver.message_format import without_ignored_format
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.claim import Claim, RestoreNotes
-from archiver.spark.fill_terms import FillTerms, FillTermsOf, by_configs, is_denied
+from archiver.spark.fill_terms import FillTerms, FillTermsOf, by_configs
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
@@ -148,13 +148,13 @@ class Targets:
         self._topics |= {topic.target: topic for topic in topics}
         _Look(problems=list((await self.judge(client, topics)).problems)).refuse()
 
-    async def check_names(self, wave: Mapping[str, str]) -> bool:
+    async def check_names(self, client: KafkaClient, wave: Mapping[str, str]) -> bool:
         """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
 
         Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
         """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
-        terms, refused = await self._asked.of_new(dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        terms, refused = await self._asked.of_new(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
         _Look(problems=[*problems, *map(str, refused.values())]).refuse()
         return not any(one.is_doubtful for one in terms.values())
 
@@ -294,12 +294,10 @@ class Targets:
         if wanted > brokers:
             up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
             return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        terms, refused = await self._asked.of_new(_partitions_of(plans), frozenset(purged))
+        terms, refused = await self._asked.of_new(client, _partitions_of(plans), purged)
         self._terms |= terms
-        return [
-            *own,
-            *(_unpurged(name, error) if name in purged else str(error) for name, error in sorted(refused.items())),
-        ]
+        unpurged = {name: f"target topic {name} is not purged: " for name in purged}
+        return [*own, *(f"{unpurged.get(name, '')}{error}" for name, error in sorted(refused.items()))]
 
     # --- what is made
 
@@ -319,8 +317,9 @@ class Targets:
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
             absent = [name for name in names if name not in look.plans]
-            changed = [name for name in names if name not in self._terms and (name in absent or look.fills(name))]
-            await self._agree(client, look, {name: self._topics[name] for name in changed})
+            new = [name for name in names if name not in self._terms and (name in absent or look.fills(name))]
+            if new:  # since they were checked
+                await self._agree(client, look, {name: self._topics[name] for name in new})
             look.refuse()
             if not absent:
                 return found, look, created
@@ -374,15 +373,6 @@ class Targets:
                 return created
             await asyncio.sleep(_PAUSE_S)
         raise refused.get(left[0]) or KafkaTemporaryError(f"topic {left[0]} was created, but no broker names it")
-
-
-def _unpurged(name: str, error: Refusal) -> str:
-    if is_denied(error):
-        return (
-            f"target topic {name} is not purged: this user may not ask whether it could be created again, under a name that"
-            f" begins like it; grant Create on topics with the prefix {name}, or delete it yourself, and restore again"
-        )
-    return f"target topic {name} is not purged, as it could not be created again: {error}"
 
 
 def _ids(found: Mapping[str, TopicDescription]) -> dict[str, str]:
