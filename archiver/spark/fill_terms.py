@@ -27,9 +27,7 @@ class FillTerms:
 
     configs: Configs  # that it is given
     holding: Configs  # all that it then has
-    refused: Mapping[str, Refusal] = field(
-        default_factory=dict
-    )  # configs that the cluster has, but not as they are wanted
+    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config that is not as it is wanted: why
 
     @property
     def is_doubtful(self) -> bool:

@@ -211,6 +211,19 @@ def test_what_would_expire_is_told_and_the_largest_retention_is_taken_when_asked
         assert [row.without_offset() for row in found[0]] == [row.without_offset() for row in ours[0]]
 
 
+def test_archived_retention_is_had_in_the_end_and_the_largest_until_then(
+    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """Records that it deletes in the end are there until they were read back."""
+    now_ms = time.time_ns() // 1_000_000
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"retention.ms": str(5 * HOUR_MS)})
+    produce_records(broker_41.bootstrap, topic, records_of(20, now_ms - 3 * HOUR_MS))
+    site.back_up(broker_41.bootstrap, topic)
+    report = restored(site, long_retention_refused, topic, retention=Retention.ARCHIVED)
+    assert (report.records, report.retention) == (20, f"retention.ms={5 * HOUR_MS}")
+    assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
+
+
 @pytest.mark.parametrize("way", ["new", "purged"])
 def test_records_that_are_older_than_any_retention_are_refused(
     broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite, way: str
