@@ -1,6 +1,6 @@
 """The configs of target topics: while they are filled, and in the end those that were archived."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
@@ -91,7 +91,7 @@ class TargetConfigs:
         }
 
     @staticmethod
-    async def retention_limits(client: KafkaClient, names: Collection[str]) -> dict[str, str]:
+    async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
         """Spell what limits topics whose retention was to be unlimited: nothing, where the cluster has taken that."""
         found, _ = await topic_configs_known(client, names)
         return {

@@ -17,12 +17,13 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.message_format import without_ignored_format
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
+from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
-from archiver.spark.fill_terms import FillTerms, FillTermsOf, by_configs
+from archiver.spark.fill_terms import by_configs
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
-from archiver.target_limits import batch_limits, fill_problems, limit_problems
+from archiver.target_limits import limit_problems
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +101,7 @@ class Targets:
     ) -> None:
         self._admin = KafkaAdmin(kafka)
         self._configs = TargetConfigs(self._admin, clock_ms)
-        self._asked = FillTermsOf(kafka, request, notes.restore_id)
-        self._terms: dict[str, FillTerms] = {}  # of topics that are filled, and are not appended to
+        self._agreement = Agreement(kafka, request, notes.restore_id, clock_ms)
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
@@ -139,8 +139,8 @@ class Targets:
         return Verdict(
             problems=tuple(look.problems),
             doubts=tuple(look.doubts),
-            notes=tuple(self._notes_on(plans)),
-            limits=self._limits(look, plans),
+            notes=tuple(self._agreement.notes(plans)),
+            limits=self._agreement.limits(plans, look.configs),
         )
 
     async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
@@ -154,19 +154,19 @@ class Targets:
         Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
         """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
-        terms, refused = await self._asked.of_new(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        _Look(problems=[*problems, *map(str, refused.values())]).refuse()
-        return not any(one.is_doubtful for one in terms.values())
+        is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        _Look(problems=[*problems, *refused]).refuse()
+        return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
         found, look, created = await self._stand(client, names)
-        standing = {name: self._terms[name].configs for name in names if look.fills(name) and name not in created}
+        standing = {name: self._agreement.configs(name) for name in names if look.fills(name) and name not in created}
         await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
-        limits, asked = self._limits(look, names), BatchLimits(self._request.batch_bytes)
+        limits, asked = self._agreement.limits(names, look.configs), BatchLimits(self._request.batch_bytes)
         return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), look) for name in names]
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
@@ -175,7 +175,7 @@ class Targets:
 
     def left_out(self, name: str) -> tuple[str, ...]:
         """Tell what of the filling's configs the cluster refuses for a topic, and what holds instead."""
-        return tuple(self._terms[name].told()) if name in self._terms else ()
+        return self._agreement.left_out(name)
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
         """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
@@ -190,8 +190,7 @@ class Targets:
             return finishes | await self._configs.with_retention(
                 client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
             )
-        perhaps_limited = {name for name in ours if name not in self._terms or self._terms[name].refused}
-        limits = await self._configs.retention_limits(client, perhaps_limited)
+        limits = await self._configs.retention_limits(client, filter(self._agreement.is_perhaps_limited, ours))
         return {name: replace(finish, retention=limits.get(name, "")) for name, finish in finishes.items()}
 
     # --- what is there already
@@ -242,43 +241,15 @@ class Targets:
     async def _agree(self, client: KafkaClient, look: _Look, plans: Mapping[str, TopicPlan]) -> None:
         """Find out with which configs topics can be filled, and what is wrong with those."""
         new = {name: plan for name, plan in plans.items() if name not in look.plans}
-        look.problems[:0] = await self._creation_problems(client, new, look.purged)
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
-        terms, refused = await self._asked.of_standing(client, standing)
-        self._terms |= terms
-        look.problems += map(str, refused.values())
-        now_ms = self._clock_ms()
-        has_largest = self._request.retention is not Retention.UNLIMITED
-        for name, one in self._doubtful(new.keys() | standing):
-            plan = look.plans.get(name, plans[name])
-            if name in standing and not one.refused:
-                problems = limit_problems(plan, one.holding, now_ms, self._cluster)
-            else:
-                problems = fill_problems(plan, one.holding, one.reasons, now_ms, has_largest=has_largest)
-            self._told(look, plan).extend(problems)
-
-    def _doubtful(self, names: Iterable[str]) -> Iterator[tuple[str, FillTerms]]:
-        terms = ((name, self._terms.get(name)) for name in sorted(names))
-        return ((name, one) for name, one in terms if one is not None and one.is_doubtful)
+        look.problems[:0] = await self._creation_problems(client, new, look.purged)
+        look.problems += await self._agreement.on_standing(client, standing)
+        for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):
+            self._told(look, plan).append(problem)
 
     def _told(self, look: _Look, plan: TopicPlan) -> list[str]:
         """Before records are chosen only bounds are known, of all that there is to choose from."""
         return look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
-
-    def _notes_on(self, names: Iterable[str]) -> Iterator[str]:
-        """Tell what is not as it is wanted, of all topics that it is told of at once."""
-        targets: dict[str, list[str]] = {}
-        for name in sorted(names):
-            for told in self.left_out(name):
-                targets.setdefault(told, []).append(name)
-        for told, some in targets.items():
-            more = f" and {spell_count(len(some) - 1, 'more target')}" if len(some) > 1 else ""
-            yield f"{some[0]}{more}: {told}"
-
-    def _limits(self, look: _Look, names: Iterable[str]) -> dict[str, BatchLimits]:
-        """Tell how large batches may be for topics that are limited."""
-        configs = {name: terms.holding for name, terms in self._terms.items() if terms.refused} | dict(look.configs)
-        return {name: batch_limits(configs[name], self._request.batch_bytes) for name in names if name in configs}
 
     async def _creation_problems(
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
@@ -294,10 +265,7 @@ class Targets:
         if wanted > brokers:
             up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
             return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        terms, refused = await self._asked.of_new(client, _partitions_of(plans), purged)
-        self._terms |= terms
-        unpurged = {name: f"target topic {name} is not purged: " for name in purged}
-        return [*own, *(f"{unpurged.get(name, '')}{error}" for name, error in sorted(refused.items()))]
+        return [*own, *await self._agreement.on_new(client, plans, purged)]
 
     # --- what is made
 
@@ -317,7 +285,7 @@ class Targets:
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
             absent = [name for name in names if name not in look.plans]
-            new = [name for name in names if name not in self._terms and (name in absent or look.fills(name))]
+            new = [name for name in names if name not in self._agreement and (name in absent or look.fills(name))]
             if new:  # since they were checked
                 await self._agree(client, look, {name: self._topics[name] for name in new})
             look.refuse()
@@ -356,7 +324,7 @@ class Targets:
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
             refused = {}
-            for configs, some in by_configs({name: self._terms[name].configs for name in left}):
+            for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
                 refused |= await self._admin.create_topics(
                     _partitions_of({name: self._topics[name] for name in some}),
                     replication_factor=self._request.replication_factor or BROKER_DEFAULT,
