@@ -201,9 +201,10 @@ def _add_target_topics(restore: "argparse._ArgumentGroup") -> None:
     )
     restore.add_argument(
         "--retention",
-        choices=("unlimited", "archived"),
+        choices=("unlimited", "largest", "archived"),
         default="unlimited",
-        help="of restored topics in the end (default unlimited: brokers soon delete what is older than a limit)",
+        help="of restored topics in the end (default unlimited: brokers soon delete what is older than a limit; largest: the"
+        " largest limit that the cluster takes, where it refuses unlimited)",
     )
 
 

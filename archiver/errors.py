@@ -100,7 +100,12 @@ class StoreTemporaryError(TemporaryError):
 
 
 class KafkaError(ArchiverError):
-    """The broker refused."""
+    """The broker refused. `code` is Kafka's own, and `said` what came with it, where a broker gave them."""
+
+    def __init__(self, message: str, *, code: int = 0, said: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.said = said
 
 
 class TargetError(KafkaError):

@@ -503,6 +503,7 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_LOOKED_AT] if request.where else []),
+                    *verdict.notes,
                 ],
                 doubts=verdict.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, verdict.limits),

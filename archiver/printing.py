@@ -300,6 +300,7 @@ def topic_row(topic: "TopicReport") -> dict[str, Any]:
         "retention": topic.retention,
         "expiring": None if topic.expiring is None else topic.expiring._asdict(),
         "oversized": topic.oversized,
+        "left_out_filling": topic.left_out_filling,
         "partitions": [_task_row(one) for one in topic.partitions],
         "repartition": topic.repartition,
         "target_partitions": [_task_row(one) for one in topic.target_partitions],
@@ -379,8 +380,14 @@ def _configs_lines(topic: "TopicReport") -> Iterator[str]:
         yield f"{topic.target}: {_NOTHING_ARCHIVED.format(topic.source)}"
     if topic.left_out_configs:
         yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
+    yield from (f"{topic.target}: {told}" for told in topic.left_out_filling)
     if topic.retention_command:
-        yield f"{topic.target}: retention is unlimited, so that nothing restored expires. To set what was archived:"
+        stays = (
+            f"{topic.retention} stays"
+            if topic.retention
+            else "retention is unlimited, so that nothing restored expires"
+        )
+        yield f"{topic.target}: {stays}. To set what was archived:"
         yield f"  {topic.retention_command}"
     if topic.expiring is not None:
         holds = "holds: it had none of its own" if topic.inherits_retention else "is set, as was archived"

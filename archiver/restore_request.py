@@ -25,6 +25,7 @@ class Retention(StrEnum):
     """What limits a restored topic in the end."""
 
     UNLIMITED = "unlimited"  # a broker deletes what is older than its limit within minutes
+    LARGEST = "largest"  # that the cluster takes, where it does not take that
     ARCHIVED = "archived"
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from archiver.facts import PartFacts
 from archiver.kafka.log_dirs import LogSizes
-from archiver.restore import BatchLimits, TopicPlan
+from archiver.message_format import FORMAT_KEY, has_old_format
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
 from archiver.restore_request import SENT_BATCH_BYTES
 from archiver.selection import LAST_LONG, Selection
 from archiver.spelling import spell_count
@@ -22,6 +23,8 @@ _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
 NOTHING_HELD = LogSizes({})
+_LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
+_ALLOW = "have that allowed for as long as the restore takes"
 _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
 
 
@@ -121,6 +124,25 @@ def limit_problems(
     ]
 
 
+def fill_problems(
+    topic: TopicPlan, configs: Mapping[str, str], refused: Mapping[str, str], now_ms: int, *, has_largest: bool
+) -> list[str]:
+    """Tell the same of a topic that is filled with these configs, because its cluster has refused others, and why each.
+
+    `has_largest`: its retention is as large as the cluster takes.
+    """
+    problems = []
+    for found in _harms(topic, configs, now_ms, NOTHING_HELD):
+        told = f"{found.name}={found.value} {found.harm}"
+        if found.name in refused:
+            way = _ALLOW if has_largest or found.name not in RETENTION_KEYS else f"{_LARGEST}, or {_ALLOW}"
+            told = f"the cluster refuses {found.name}={FILL_CONFIGS[found.name]} ({refused[found.name]}), and {told}; {way}"
+        else:
+            told += f"; create the topic first, with {found.name}={found.harmless}, and restore into it"
+        problems.append(f"{topic.target}: {told}")
+    return problems
+
+
 @dataclass(frozen=True, slots=True)
 class _Harm:
     name: str
@@ -137,6 +159,9 @@ def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, held: LogS
     if "compact" in policy:
         harm = f"would drop those of the {total} that have a later one of their key"
         yield _Harm("cleanup.policy", policy, harm, "delete")
+    if has_old_format(configs):
+        harm = "is a message format without headers, into which nobody can write exactly once"
+        yield _Harm(FORMAT_KEY, configs[FORMAT_KEY], harm, "0.11.0")
     yield from _size_harms(topic, configs)
     yield from _retention_bytes_harms(topic, configs, held)
     if configs.get("message.timestamp.type") == "LogAppendTime":

@@ -104,7 +104,7 @@ _NEXT_STEP = {
     Code.GROUP_AUTHORIZATION_FAILED: "grant this user the operation on the group",
     Code.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
     Code.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or after.max.ms forbids it",
-    Code.INVALID_REPLICATION_FACTOR: "the cluster has too few brokers for it",
+    Code.INVALID_REPLICATION_FACTOR: "fewer brokers are up than it needs; bring them back, or give --replication-factor",
     Code.POLICY_VIOLATION: "a policy of the cluster's administrators forbids it",
     Code.UNSUPPORTED_VERSION: "brokers from 2.8 are supported",
     Code.TOPIC_ALREADY_EXISTS: "delete it, or choose another name",
@@ -133,7 +133,8 @@ def broker_error(code: int, doing: str, detail: str = "", *, right: str = "") ->
     hint = _NEXT_STEP.get(Code(code)) if code in _KNOWN else None
     if right and code in DENIED:
         hint = f"grant this user {right}"
-    message = f"{doing}: {code_text(code)}" + (f", {detail}" if detail else "") + (f"; {hint}" if hint else "")
+    said = code_text(code) + (f", {detail}" if detail else "")
+    message = f"{doing}: {said}" + (f"; {hint}" if hint else "")
     if code in TEMPORARY:
         return KafkaTemporaryError(message, cause=Code(code).name)
-    return KafkaError(message)
+    return KafkaError(message, code=code, said=said)

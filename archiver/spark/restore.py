@@ -84,6 +84,7 @@ class TopicReport:
     inherits_retention: bool = False  # it is the cluster's own: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records
     nothing: Nothing | None = None
+    left_out_filling: tuple[str, ...] = ()  # what the cluster refused while it was filled, and what held instead
     repartition: int | None = None  # into so many partitions; None: each into its own
     target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
 
@@ -147,8 +148,10 @@ class _Restore:
 
     def run(self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]) -> Outcome:
         # 1. refuse what cannot go well, before anything is changed for it
-        for wave in waves_asked[1:]:
-            asyncio.run(self._targets.check_names(wave))
+        later = [self._ask(partial(self._targets.check_names, wave=wave)) for wave in waves_asked[1:]]
+        if not all(later):  # what their topics would lose is known when they are planned
+            waves_asked = [dict(chain.from_iterable(wave.items() for wave in waves_asked))]
+            self._has_one_wave = True
         waves = filter(None, (self._planned(wave, start_spark) for wave in waves_asked))
         first = next(waves, None)
         if first is None:
@@ -371,6 +374,7 @@ class _Restore:
                 inherits_retention=finish.inherits_retention,
                 oversized=finish.oversized,
                 nothing=None if topic.has_objects else self._nothing,
+                left_out_filling=self._targets.left_out(topic.target),
                 repartition=topic.repartition,
                 target_partitions=tuple(read_back[topic.target]),
             )

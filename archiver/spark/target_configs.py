@@ -1,6 +1,6 @@
 """The configs of target topics: while they are filled, and in the end those that were archived."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
@@ -9,15 +9,13 @@ from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
-from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, TopicPlan
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore_request import Retention
 from archiver.target_limits import Count, expiring_records, oversized_partitions
 
 Configs = Mapping[str, str]
 Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
-# What a topic is created with. Names that the broker may not have come later, once it has told which it has.
-FIRST_CONFIGS = {name: FILL_CONFIGS[name] for name in ("cleanup.policy", *RETENTION_KEYS)}
 _LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
 _TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 
@@ -43,18 +41,20 @@ class TargetConfigs:
         self._admin = admin
         self._clock_ms = clock_ms
 
-    async def set_for_filling(self, client: KafkaClient, found: Mapping[str, TopicDescription]) -> None:
-        """Return when the leaders' logs have them.
+    async def set_for_filling(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], wanted: Mapping[str, Configs]
+    ) -> None:
+        """Return when the leaders' logs of topics that were there have them; those that are created have them at once.
 
         A broker tells of a change a moment before its logs follow it, and takes one change after the other: when it
         tells of the last one, which was asked for when it had told of the others, the logs follow those.
         """
-        known = await _known_configs(client, found)
-        changes: dict[str, dict[str, str | None]] = {name: dict(_known_of(FILL_CONFIGS, known)) for name in found}
-        last = max(found, default=None)
-        if last is None:
+        changes: dict[str, dict[str, str | None]] = {name: dict(configs) for name, configs in wanted.items() if configs}
+        if not changes:
             return
-        one_more = {last: {_LAST_CONFIG: changes[last].pop(_LAST_CONFIG)}}
+        last = max(changes)
+        its_last = _LAST_CONFIG if _LAST_CONFIG in changes[last] else max(changes[last])
+        one_more = {last: {its_last: changes[last].pop(its_last)}}
         leaders = _leaders(found)
         everywhere = {last: {node for nodes in leaders.values() for node in nodes}}
         for some, nodes in ((changes, leaders), (one_more, everywhere)):
@@ -90,6 +90,19 @@ class TargetConfigs:
             for name, (topic, finish) in finished.items()
         }
 
+    @staticmethod
+    async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
+        """Spell what limits topics whose retention was to be unlimited: nothing, where the cluster has taken that."""
+        found, _ = await topic_configs_known(client, names)
+        return {
+            name: ",".join(
+                f"{key}={configs.effective[key]}"
+                for key in RETENTION_KEYS
+                if configs.effective.get(key, UNLIMITED) != UNLIMITED
+            )
+            for name, configs in found.items()
+        }
+
     async def _set(self, changes: Mapping[str, Changes]) -> dict[str, dict[str, ArchiverError]]:
         """Set configs, and tell which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
         refused: dict[str, dict[str, ArchiverError]] = {}
@@ -102,8 +115,10 @@ class TargetConfigs:
             some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
             for name, error in (await self._admin.alter_configs_of_topics(some)).items():
                 refused[name][config] = error
-        left = {name: dict.fromkeys(_TAKEN_BACK & refused[name].keys()) for name in one_by_one}
-        await self._admin.alter_configs_of_topics(left)  # of those, too, nothing may stay as it was for the filling
+        for config in sorted(_TAKEN_BACK):  # of those, too, nothing may stay as it was for the filling
+            left: dict[str, Changes] = {name: {config: None} for name in one_by_one if config in refused[name]}
+            for name, error in (await self._admin.alter_configs_of_topics(left)).items():
+                refused[name][config] = KafkaError(f"{config} is still as it was for the filling: {error}")
         return refused
 
     @staticmethod
@@ -152,7 +167,7 @@ def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
 
 def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
     """Spell the changes; retention stays unlimited, unless it is to be set, too."""
-    kept = RETENTION_KEYS if retention is Retention.UNLIMITED else ()
+    kept = () if retention is Retention.ARCHIVED else RETENTION_KEYS
     taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
     retained = topic.archived_retention if retention is Retention.ARCHIVED else {}
     return {**taken_back, **_known_of(topic.final_configs, known), **_known_of(retained, known)}

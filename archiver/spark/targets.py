@@ -5,20 +5,21 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
 
 from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, TargetError, TopicGoneError, UsageError
 from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
-from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
+from archiver.message_format import without_ignored_format
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
+from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
+from archiver.spark.fill_terms import by_configs
 from archiver.spark.held import held_bytes
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.purge import (
@@ -31,9 +32,9 @@ from archiver.spark.purge import (
     unread_problems,
 )
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
-from archiver.spark.target_configs import FIRST_CONFIGS, Configs, Finish, TargetConfigs
+from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
-from archiver.target_limits import NOTHING_HELD, batch_limits, limit_problems
+from archiver.target_limits import NOTHING_HELD, limit_problems
 from archiver.unarchived import ArchivedLogs
 
 log = logging.getLogger(__name__)
@@ -61,16 +62,9 @@ class Verdict:
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the cluster refuses, and nothing needs
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
     purge: Purge = field(default_factory=Purge)
-
-
-class _Creation(TypedDict):
-    """What an admin is asked for."""
-
-    partitions: Mapping[str, int]
-    replication_factor: int
-    configs: Configs
 
 
 @dataclass(slots=True)
@@ -85,6 +79,7 @@ class _Look:
     offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
+    unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
     doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
 
     @property
@@ -111,10 +106,9 @@ class _Look:
     def cut_short(self, name: str) -> Mapping[int, tuple[int, int]]:
         return cut_short(self.claims[name], self.joint_claims.get(name), self.ends(name))
 
-    def limits(self, name: str, asked_bytes: int) -> BatchLimits:
-        """Tell how large a batch for a topic may be, where so many bytes of records were asked for."""
-        configs = self.configs.get(name)
-        return BatchLimits(asked_bytes) if configs is None else batch_limits(configs, asked_bytes)
+    def fills(self, name: str) -> bool:
+        """Tell whether a topic that is there is to be filled as if it had been created for this."""
+        return name in self.plans and not self.plans[name].appends and not self.is_verified(name)
 
     def refuse(self) -> None:
         if self.problems:
@@ -135,6 +129,7 @@ class Targets:
     ) -> None:
         self._admin = KafkaAdmin(kafka)
         self._configs = TargetConfigs(self._admin, clock_ms)
+        self._agreement = Agreement(kafka, request, notes.restore_id, clock_ms)
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
@@ -172,13 +167,12 @@ class Targets:
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         look = await self._look(client, found, plans)
-        creation = await self._creation_problems(
-            client, {name: plan for name, plan in plans.items() if name not in look.plans}, look.purged
-        )
+        await self._agree(client, look, plans)
         return Verdict(
-            problems=(*creation, *look.problems),
+            problems=tuple(look.problems),
             doubts=tuple(look.doubts),
-            limits={name: look.limits(name, self._request.batch_bytes) for name in look.configs},
+            notes=tuple(self._agreement.notes(plans)),
+            limits=self._agreement.limits(plans, look.configs),
             purge=look.purge,
         )
 
@@ -202,32 +196,36 @@ class Targets:
             log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
         self._provided_for.update(topic.target for topic in topics)
 
-    async def check_names(self, wave: Mapping[str, str]) -> None:
-        """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError."""
+    async def check_names(self, client: KafkaClient, wave: Mapping[str, str]) -> bool:
+        """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
+
+        Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
+        """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
-        problems += await self._refused_creations(dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        _Look(problems=problems).refuse()
+        is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        _Look(problems=[*problems, *refused]).refuse()
+        return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
-        found, look = await self._stand(client, names)
-        await self._configs.set_for_filling(
-            client,
-            {name: found[name] for name, plan in look.plans.items() if not plan.appends and not look.is_verified(name)},
-        )
+        found, look, created = await self._stand(client, names)
+        standing = {name: self._agreement.configs(name) for name in names if look.fills(name) and name not in created}
+        await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
         self._unfinished.update(name for name in look.plans if not found[name].topic_id and not look.is_verified(name))
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
-        return [
-            _target(self._topics[name], found[name].topic_id, look.limits(name, self._request.batch_bytes), look)
-            for name in names
-        ]
+        limits, asked = self._agreement.limits(names, look.configs), BatchLimits(self._request.batch_bytes)
+        return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), look) for name in names]
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """Tell which topics have their own configs: this run or an earlier one has set them."""
         return self._notes.finished(topic_ids) - self._unfinished
+
+    def left_out(self, name: str) -> tuple[str, ...]:
+        """Tell what of the filling's configs the cluster refuses for a topic, and what holds instead."""
+        return self._agreement.left_out(name)
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
         """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
@@ -239,11 +237,12 @@ class Targets:
         left = {name for name, finish in finishes.items() if not finish.is_done}
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
         self._unfinished -= unfinished.keys() - left
-        if self._request.retention is Retention.UNLIMITED:
-            return finishes
-        return finishes | await self._configs.with_retention(
-            client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
-        )
+        if self._request.retention is Retention.ARCHIVED:
+            return finishes | await self._configs.with_retention(
+                client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
+            )
+        limits = await self._configs.retention_limits(client, filter(self._agreement.is_perhaps_limited, ours))
+        return {name: replace(finish, retention=limits.get(name, "")) for name, finish in finishes.items()}
 
     # --- what is there already
 
@@ -271,7 +270,10 @@ class Targets:
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
-            look.problems += _fill_problems(look.plans[name], described, look)
+            wrong = list(_fill_problems(look.plans[name], described, look))
+            look.problems += wrong
+            if wrong:
+                look.unfit.add(name)
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
         short = {name: cut for name in look.plans if ids[name] and (cut := look.cut_short(name))}
@@ -288,17 +290,31 @@ class Targets:
         configs, refused = await topic_configs_known(client, appended)
         for error in refused.values():
             raise error
-        look.configs = {name: one.effective for name, one in configs.items()}
+        look.configs = {
+            name: await without_ignored_format(client, name, one.effective) for name, one in configs.items()
+        }
         # Of what is begun, a part is ours by now, and was judged before its first record.
         unbegun = {name: effective for name, effective in look.configs.items() if not look.is_claimed(name)}
         held = await held_bytes(client, found, unbegun, offsets)
         now_ms = self._clock_ms()
         for name, effective in look.configs.items():
             plan = look.plans[name]
-            # Before records are chosen only bounds are known, of all that there is to choose from.
-            told = look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
-            told += limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
+            problems = limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
+            self._told(look, plan).extend(problems)
         return look
+
+    async def _agree(self, client: KafkaClient, look: _Look, plans: Mapping[str, TopicPlan]) -> None:
+        """Find out with which configs topics can be filled, and what is wrong with those."""
+        new = {name: plan for name, plan in plans.items() if name not in look.plans}
+        standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
+        look.problems[:0] = await self._creation_problems(client, new, look.purged)
+        look.problems += await self._agreement.on_standing(client, standing)
+        for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):
+            self._told(look, plan).append(problem)
+
+    def _told(self, look: _Look, plan: TopicPlan) -> list[str]:
+        """Before records are chosen only bounds are known, of all that there is to choose from."""
+        return look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
 
     async def _creation_problems(
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
@@ -314,42 +330,19 @@ class Targets:
         if wanted > brokers:
             up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
             return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        problems = [*own, *await self._refused_creations(_partitions_of(plans))]
-        refused = await self._admin.alter_configs_of_topics(dict.fromkeys(purged, FIRST_CONFIGS), validate_only=True)
-        problems += [f"target topic {name} is not purged: {error}" for name, error in refused.items()]
-        if purged and not problems:
-            # Their names are taken: under another one the cluster tells whether it has brokers enough.
-            creation = self._creation({f"archiver-{self._notes.restore_id}": 1})
-            if await self._admin.refused_topics(**creation, only=Code.INVALID_REPLICATION_FACTOR):
-                few = "fewer brokers are up than a new topic has replicas by the cluster's default"
-                problems = [
-                    f"target topic {name} is not purged: {few}; give --replication-factor, or bring the brokers back"
-                    for name in sorted(purged)
-                ]
-        return problems
-
-    async def _refused_creations(self, partitions: Mapping[str, int]) -> list[str]:
-        refused = await self._admin.refused_topics(**self._creation(partitions))
-        for error in refused.values():
-            if isinstance(error, KafkaTemporaryError):
-                raise error
-        return [str(error) for error in refused.values()]
-
-    def _creation(self, partitions: Mapping[str, int]) -> _Creation:
-        return _Creation(
-            partitions=partitions,
-            replication_factor=self._request.replication_factor or BROKER_DEFAULT,
-            configs=FIRST_CONFIGS,
-        )
+        return [*own, *await self._agreement.on_new(client, plans, purged)]
 
     # --- what is made
 
-    async def _stand(self, client: KafkaClient, names: Collection[str]) -> tuple[dict[str, TopicDescription], _Look]:
-        """Purge what is to be purged, and create what is not there, until all targets stand.
+    async def _stand(
+        self, client: KafkaClient, names: Collection[str]
+    ) -> tuple[dict[str, TopicDescription], _Look, set[str]]:
+        """Purge what is to be purged, and create what is not there, until all targets stand; tells also which were created.
 
         It can be killed between any two steps, and run beside another run of this restore: what is deleted is named by
         the topic id that was noted before, and is never one that this restore has filled.
         """
+        created: set[str] = set()
         for _ in range(_ROUNDS):
             found = await client.describe_topics(names)
             try:
@@ -358,17 +351,21 @@ class Targets:
                 continue
             if not self._request.purges_unread:
                 look.problems += unread_problems(look.purged.keys() - self._provided_for)
-            look.refuse()
             absent = [name for name in names if name not in look.plans]
+            new = [name for name in names if name not in self._agreement and (name in absent or look.fills(name))]
+            if new:  # since they were checked
+                await self._agree(client, look, {name: self._topics[name] for name in new})
+            look.refuse()
             if not absent:
-                return found, look
+                return found, look, created
             if self._request.existing is not Existing.EMPTY:
                 self._notes.note_replaced({name: look.purged.get(name, "") for name in absent})  # 1.
             try:
                 await self._delete(client, found, look)  # 2.
             except TopicGoneError:  # as above
                 continue
-            await self._create(client, absent, look.purged)  # 3. and its plan is noted before its first claim
+            # 3. and its plan is noted before its first claim
+            created |= await self._create(client, absent, look.purged)
         raise KafkaError(
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
@@ -392,14 +389,20 @@ class Targets:
             await asyncio.sleep(_PAUSE_S)
         raise KafkaTemporaryError(f"target topic {min(purged)} was deleted, but is still there; run the command again")
 
-    async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> None:
-        """Create targets; where another run of this restore does the same right now, theirs is as good."""
+    async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
+        """Create targets, and tell which were; where another run of this restore does the same right now, theirs is as good."""
         left = list(names)
+        created: set[str] = set()
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
-            refused = await self._admin.create_topics(
-                **self._creation(_partitions_of({name: self._topics[name] for name in left}))
-            )
+            refused = {}
+            for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
+                refused |= await self._admin.create_topics(
+                    _partitions_of({name: self._topics[name] for name in some}),
+                    replication_factor=self._request.replication_factor or BROKER_DEFAULT,
+                    configs=configs,
+                )
+            created.update(name for name in left if name not in refused)
             reach("target.created")
             found = await client.describe_topics(left)
             left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
@@ -407,7 +410,7 @@ class Targets:
                 if name in refused and name not in purged:  # the name of one that was purged may be free a moment later
                     raise refused[name]
             if not left:
-                return
+                return created
             await asyncio.sleep(_PAUSE_S)
         raise refused.get(left[0]) or KafkaTemporaryError(f"topic {left[0]} was created, but no broker names it")
 

@@ -544,10 +544,9 @@ def test_nothing_is_purged_while_too_few_brokers_are_up_to_make_it_anew(
     archived(broker, topic, site, records_of(10))
     strangers(broker, f"{topic}.back", 5)
     (line,) = refused(site, broker, topic, existing=Existing.PURGE)
-    assert line.startswith(
-        f"target topic {topic}.back is not purged: fewer brokers are up than a new topic has replicas"
-    )
-    assert "give --replication-factor" in line
+    assert line.startswith(f"target topic {topic}.back is not purged: topic {topic}.back-archiver-")
+    assert ", asked for in its place, could not be created: INVALID_REPLICATION_FACTOR (38)" in line
+    assert line.endswith("fewer brokers are up than it needs; bring them back, or give --replication-factor")
     assert log_of(broker, f"{topic}.back") == (0, 5)
     assert restored(site, broker, topic, existing=Existing.PURGE, replication_factor=1).records == 10
 

@@ -336,7 +336,12 @@ def test_nothing_is_purged_that_could_then_not_be_configured(
     produce_values(secure.bootstrap, target, [b"theirs"])
     with pytest.raises(TargetError, match=f"{target} is not purged: .*grant this user AlterConfigs on topic {target}"):
         restored(site, secure, filled, Existing.PURGE)
-    secure.grant(*((Kind.TOPIC, target, one) for one in (*ALL_BUT_CONFIGS, Op.ALTER_CONFIGS)))
+    rights = [(Kind.TOPIC, target, one) for one in (*ALL_BUT_CONFIGS, Op.ALTER_CONFIGS)]
+    secure.grant(*rights)
+    with pytest.raises(TargetError, match=f"{target} is not purged: .*grant this user Create on .* prefix {target}"):
+        restored(site, secure, filled, Existing.PURGE)
+    assert with_client(secure.bootstrap, lambda client: client.offsets([(target, 0)]))[target, 0].high_watermark == 1
+    secure.grant(*rights, (Kind.TOPIC, f"{target}-", Op.CREATE))
     (back,) = restored(site, secure, filled, Existing.PURGE).topics
     assert (back.records, back.errors, back.is_finished) == (2, (), True)
 

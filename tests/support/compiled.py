@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "java"
@@ -31,3 +32,14 @@ def compile_java(name: str, jars: Path, cache: Path) -> Path:
             if not target.is_dir():  # else another session was first
                 raise
     return target
+
+
+def jars_with(name: str, jars: Path, cache: Path, folder: Path) -> Path:
+    """The folder, with all of the jars and one more, that has the classes of `java/<name>.java`."""
+    folder.mkdir(parents=True)
+    for jar in jars.glob("*.jar"):
+        (folder / jar.name).symlink_to(jar)
+    with zipfile.ZipFile(folder / f"{name}.jar", "w") as made:
+        for path in compile_java(name, jars, cache).glob("*.class"):
+            made.write(path, path.name)
+    return folder

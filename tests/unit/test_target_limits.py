@@ -14,6 +14,7 @@ from archiver.target_limits import (
     Count,
     batch_limits,
     expiring_records,
+    fill_problems,
     limit_problems,
     most_batch_bytes,
     most_unpacked_bytes,
@@ -202,3 +203,32 @@ def test_what_brokers_pack_anew_may_grow(limit: int) -> None:
     assert most + 61 + 64 + most // 1000 < limit
     for largest, problems in ((most - 20, 0), (most, 1)):
         assert len(limit_problems(plan_of(facts_of(1, 5, 5, largest=largest)), configs, NOW_MS, CLUSTER)) == problems
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"),
+    [("0.8.2", True), ("0.9.0", True), ("0.10.2-IV0", True), ("0.11.0", False), ("1.0", False), ("3.0-IV1", False)],
+)
+def test_an_old_message_format_is_named(version: str, is_old: bool) -> None:
+    problems = limit_problems(
+        plan_of(facts_of(1, 5, 5)), LENIENT | {"message.format.version": version}, NOW_MS, CLUSTER
+    )
+    assert [f"message.format.version={version} is a message format without headers" in one for one in problems] == (
+        [True] if is_old else []
+    )
+
+
+def test_what_a_cluster_refuses_of_a_filling_is_a_problem_only_where_it_costs_records() -> None:
+    plan = plan_of(facts_of(10, 0, 9))
+    hour = LENIENT | {"retention.ms": "3600000"}
+    refused = {"retention.ms": "POLICY_VIOLATION (44), no", "segment.ms": "POLICY_VIOLATION (44), no"}
+    assert fill_problems(plan, LENIENT, refused, NOW_MS, has_largest=False) == []
+    (problem,) = fill_problems(plan, hour, refused, NOW_MS, has_largest=False)
+    assert problem.startswith(
+        "copy: the cluster refuses retention.ms=-1 (POLICY_VIOLATION (44), no), and retention.ms=3600000 would have the"
+        " brokers delete 10 of the 10 records, which are older; give --retention largest"
+    )
+    (problem,) = fill_problems(plan, hour, refused, NOW_MS, has_largest=True)
+    assert problem.endswith("which are older; have that allowed for as long as the restore takes")
+    (problem,) = fill_problems(plan, hour, {}, NOW_MS, has_largest=True)
+    assert problem.endswith("; create the topic first, with retention.ms=-1, and restore into it")

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import threading
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -17,12 +16,13 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 from archiver.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LOG_REQUESTS, broker_cluster
-from tests.support.compiled import compile_java
+from tests.support.compiled import jars_with
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import KEEP_ALL
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.tiered import TIERED, TIERED_AND_LOCAL, RemoteTier, until_local_from
 from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
+from tests.worlds.brokers import Brokers
 from tests.worlds.world import Kafka, RefusedTopic, StartKafka
 
 GROUP = "worlds"
@@ -220,7 +220,7 @@ def racks(folder: Path) -> Iterator[Kafka]:
 @contextmanager
 def managed(folder: Path) -> Iterator[Kafka]:
     """Whoever runs it for others has policies: for topics that are created, and for configs that are changed."""
-    jars = _with_classes(fetch_kafka(KAFKA_41, CACHE), "ManagedPolicies", folder / f"kafka-{KAFKA_41}-policies")
+    jars = jars_with("ManagedPolicies", fetch_kafka(KAFKA_41, CACHE), CACHE, folder / f"kafka-{KAFKA_41}-policies")
     policies = {
         "create.topic.policy.class.name": "ManagedPolicies$Create",
         "alter.config.policy.class.name": "ManagedPolicies$Alter",
@@ -229,18 +229,20 @@ def managed(folder: Path) -> Iterator[Kafka]:
     with broker_cluster(folder, 2, jars, of_node={}, log_requests=False, **policies) as cluster:
         made = kafka_of(cluster.bootstrap, KAFKA_41)
         allowed = {"retention.ms": str(_A_HUNDRED_YEARS_MS), "max.message.bytes": str(20 << 20)}
-        yield replace(made, keep_all={**made.keep_all, **allowed}, replicas=((1, 2), (2, 1)))
+        options = ("--retention", "largest")
 
+        def evidence() -> str:
+            held = Brokers(made).configs("copy.orders")["retention.ms"]
+            assert int(held) == _A_HUNDRED_YEARS_MS, held
+            return f"restored with {' '.join(options)}"
 
-def _with_classes(jars: Path, name: str, folder: Path) -> Path:
-    """A folder of jars, and one more with the classes of `tests/support/java/<name>.java`."""
-    folder.mkdir(parents=True)
-    for jar in jars.glob("*.jar"):
-        (folder / jar.name).symlink_to(jar)
-    with zipfile.ZipFile(folder / f"{name}.jar", "w") as made:
-        for path in compile_java(name, jars, CACHE).glob("*.class"):
-            made.write(path, path.name)
-    return folder
+        yield replace(
+            made,
+            keep_all={**made.keep_all, **allowed},
+            replicas=((1, 2), (2, 1)),
+            restore_options=options,
+            evidence=evidence,
+        )
 
 
 # --- brokers that hold back

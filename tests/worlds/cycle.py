@@ -223,7 +223,7 @@ class Cycle:
     def _restore_all(self) -> Sequence[str]:
         """Of a topic that was refused, the archive has the shape alone, and the cluster still all of it."""
         chosen = ("--topics", "|".join(TOPICS)) if self._kafka.refused_topic else ()
-        return ("restore", "--target", "target.yaml", *chosen)
+        return ("restore", "--target", "target.yaml", *self._kafka.restore_options, *chosen)
 
     def _without_offsets(self, topic: str) -> Partitions:
         return {number: [row.without_offset() for row in rows] for number, rows in self._consume(topic).items()}
@@ -257,7 +257,8 @@ class Cycle:
         target = f"{FIRST_LIFE}{ORDERS}"
         self._kafka.let_restore([target])
         chosen = ("--topics", ORDERS, "--life", "0", "--rename", f"{ORDERS}={target}")
-        self._commands.run_here(Step.NEW_LIFE, "restore", "--target", "target.yaml", *chosen)
+        restore = ("restore", "--target", "target.yaml", *self._kafka.restore_options)
+        self._commands.run_here(Step.NEW_LIFE, *restore, *chosen)
         self.tally.compare(target, as_restored(self._source[ORDERS]), self._without_offsets(target))
 
     def _newest_life(self, topic: str) -> str:

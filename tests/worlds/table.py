@@ -50,17 +50,7 @@ WORLDS: Final = (
         ),
     ),
     World(name="three racks, followers read from", kafka=clusters.racks, store=stores.minio),
-    World(
-        name="policies of a managed cluster",
-        kafka=clusters.managed,
-        store=stores.minio,
-        refusal=Refusal(
-            Step.RESTORE,
-            2,
-            r"topic orders could not be created: POLICY_VIOLATION \(44\), retention.ms -1 is not in",
-            "topics are filled without limits, and a policy forbids that",
-        ),
-    ),
+    World(name="policies of a managed cluster", kafka=clusters.managed, store=stores.minio),
     World(name="ACLs with least rights", kafka=clusters.least_rights, store=stores.minio),
     World(name="quotas", kafka=clusters.quotas, store=stores.minio),
     World(name="versitygw", kafka=vanilla(KAFKA_41), store=stores.versitygw),

@@ -61,6 +61,7 @@ class Kafka:
         (1,),
     )  # nodes of one partition after the other, in turn; its first leader first
     refused_topic: RefusedTopic | None = None
+    restore_options: Sequence[str] = ()  # without which a restore is refused
     let_back_up: Callable[[Sequence[str]], None] = grant_nothing
     let_restore: Callable[[Sequence[str]], None] = grant_nothing
     settle: Callable[[Sequence[str]], None] = settle_nothing  # after the topics were filled

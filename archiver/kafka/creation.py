@@ -1,0 +1,91 @@
+"""Which configs topics would have if they were created. None is."""
+
+from collections.abc import Mapping
+
+from archiver.kafka import calls
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.codes import TEMPORARY, broker_error
+from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.wire import Call, Reader, Writer
+
+Configs = Mapping[str, str]
+
+
+async def configs_if_created(
+    settings: KafkaSettings, topics: Mapping[str, tuple[int, Configs]], replication_factor: int
+) -> dict[str, Configs]:
+    """Return all configs that topics of so many partitions, and with these configs of their own, would have.
+
+    Those that could not be created, or of which this user may not know it, are left out.
+    """
+    found: dict[str, Configs] = {}
+    if not topics:
+        return found
+    async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
+        call = _TryCreationCall(topics, replication_factor, settings.request_timeout_ms)
+
+        async def once() -> None:
+            controller = (await client.send_any(calls.MetadataCall([]))).controller
+            for name, code, configs in await client.send(controller, call):
+                if code in TEMPORARY:
+                    raise broker_error(code, f"configs of a new topic {name} could not be read")
+                if configs:
+                    found[name] = configs
+
+        await client.persist(once)
+    return found
+
+
+class _TryCreationCall(Call[list[tuple[str, int, Configs]]]):
+    """v5 is the first that tells configs; a later one may refuse for a quota what this one is only made to wait for."""
+
+    api_key = 19
+    lowest = highest = 5
+    flexible_from = 5
+
+    def __init__(self, topics: Mapping[str, tuple[int, Configs]], replication_factor: int, timeout_ms: int) -> None:
+        self._topics = topics
+        self._replication_factor = replication_factor
+        self._timeout_ms = timeout_ms
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.count(len(self._topics))
+        for name, (partitions, configs) in self._topics.items():
+            out.text(name)
+            out.int32(partitions)
+            out.int16(self._replication_factor)
+            out.count(0)  # replicas are the brokers' to assign
+            out.count(len(configs))
+            for key, value in configs.items():
+                out.text(key)
+                out.text(value)
+                out.tags()
+            out.tags()
+        out.int32(self._timeout_ms)
+        out.int8(1)  # validate only
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> list[tuple[str, int, Configs]]:  # noqa: ARG002 one version
+        self.throttle_ms = answer.int32()
+        found = answer.array(lambda: _read_topic(answer))
+        answer.tags()
+        return found
+
+
+def _read_topic(answer: Reader) -> tuple[str, int, Configs]:
+    name, code = answer.text(), answer.int16()
+    answer.text()  # why it is refused
+    answer.int32()  # partitions
+    answer.int16()  # replication factor
+    rows = answer.array(lambda: _read_config(answer))
+    answer.tags()
+    return name, code, {key: value for key, value in rows if value is not None}
+
+
+def _read_config(answer: Reader) -> tuple[str, str | None]:
+    row = answer.text(), answer.text_or_none()
+    answer.int8()  # read only
+    answer.int8()  # source
+    answer.int8()  # sensitive
+    answer.tags()
+    return row

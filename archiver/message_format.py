@@ -1,0 +1,26 @@
+"""Topics that are written in a message format of before Kafka 0.11: without headers, and without who has sent a batch."""
+
+from collections.abc import Mapping
+
+from archiver.branch import end_of_epoch
+from archiver.kafka.client import KafkaClient
+
+FORMAT_KEY = "message.format.version"
+_OLD = ("0.8", "0.9", "0.10")
+
+
+def has_old_format(configs: Mapping[str, str]) -> bool:
+    """Tell whether a topic's configs ask for such a format."""
+    return configs.get(FORMAT_KEY, "").startswith(_OLD)
+
+
+async def without_ignored_format(client: KafkaClient, topic: str, configs: Mapping[str, str]) -> Mapping[str, str]:
+    """Leave the format out of a topic's configs where brokers do not follow it: from 3.0 on they may, and tell it all the same.
+
+    A leader knows where an epoch ends in its log only where batches have epochs, which they have since 0.11.
+    """
+    if not has_old_format(configs):
+        return configs
+    offsets = await client.offsets([(topic, 0)])
+    end = await end_of_epoch(client, topic, 0, offsets[topic, 0].leader_epoch)
+    return configs if end.leader_epoch < 0 else {name: value for name, value in configs.items() if name != FORMAT_KEY}

@@ -1,0 +1,185 @@
+"""With which configs topics can be filled on a cluster: asked for before anything is changed."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal
+from archiver.kafka.codes import DENIED
+from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.creation import configs_if_created
+from archiver.kafka.settings import KafkaSettings
+from archiver.message_format import has_old_format, without_ignored_format
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS
+from archiver.restore_request import RestoreRequest, Retention
+from archiver.selection import LAST_LONG
+from archiver.spark.bargain import Agreed, Bargain, Configs
+
+_LARGEST_NAME = 249
+_ANY_CHANGE = {"cleanup.policy": "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class FillTerms:
+    """With what one topic is filled."""
+
+    configs: Configs  # that it is given
+    holding: Configs  # all that it then has
+    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config that is not as it is wanted: why
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether records may be lost in it, or not be taken."""
+        return bool(self.refused) or has_old_format(self.holding)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why the cluster refuses what it refuses."""
+        return {name: getattr(error, "said", "") or str(error) for name, error in self.refused.items()}
+
+    def told(self) -> Iterator[str]:
+        """Tell what is not as it is wanted."""
+        for name, said in self.reasons.items():
+            yield f"the cluster refuses {name}={FILL_CONFIGS[name]} ({said}); it is filled with {name}={self.holding[name]}"
+
+
+class FillTermsOf:
+    """Asks a cluster, with a few requests for all topics together."""
+
+    def __init__(self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str) -> None:
+        self._kafka = kafka
+        self._admin = KafkaAdmin(kafka)
+        self._replication_factor = request.replication_factor or BROKER_DEFAULT
+        self._mark = f"-archiver-{restore_id}"
+        # Who takes a limit in the end can be given the largest one meanwhile.
+        sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
+        self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
+        self._defaults: Configs = {}  # of a new topic, once they are known
+
+    async def of_new(
+        self, client: KafkaClient, partitions: Mapping[str, int], taken: Collection[str] = ()
+    ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
+        """Return the terms of topics that are to be created, and why others cannot be.
+
+        The names of `taken` are to be free by then: until they are, others stand in for them that begin like them.
+        """
+        asked_as = {
+            name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(partitions)
+        }
+        counts = {asked_as[name]: count for name, count in partitions.items()}
+
+        async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
+            return await self._refused_creations(counts, wanted)
+
+        known = await self._known_of_new(client, counts, taken)
+        agreed, refused = await Bargain(ask, known, self._sought, lambda _: self._defaults).settle(counts)
+        untold = {
+            name: (counts[name], one.configs) for name, one in agreed.items() if one.refused and not self._defaults
+        }
+        told = await configs_if_created(self._kafka, untold, self._replication_factor)
+        refused |= {name: _untold(name) for name in untold.keys() - told}
+        terms = {
+            name: _terms(agreed[other], told.get(other) or {**self._defaults, **agreed[other].configs})
+            for name, other in asked_as.items()
+            if other not in refused
+        }
+        why = {name: _explained(refused[other], name, other) for name, other in asked_as.items() if other in refused}
+        return terms, why | await self._denied(partitions)
+
+    async def _known_of_new(self, client: KafkaClient, counts: Mapping[str, int], taken: Collection[str]) -> Configs:
+        """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of."""
+        if not self._defaults and counts:
+            name = min(counts)
+            tried = await configs_if_created(self._kafka, {name: (counts[name], {})}, self._replication_factor)
+            self._defaults = tried.get(name, {})
+        if self._defaults or not taken:
+            return _known(self._defaults)
+        described, _ = await topic_configs_known(client, list(taken)[:1])
+        return _known(next((one.effective for one in described.values()), {}))
+
+    async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
+        """Return of which topics this user may not set the archived configs in the end: also of one that is not there that is told."""
+        refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
+        return {name: error for name, error in refused.items() if _is_denied(error)}
+
+    async def of_standing(
+        self, client: KafkaClient, names: frozenset[str]
+    ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
+        """Return the terms of topics that are there, and why others cannot be changed."""
+        described, unknown = await topic_configs_known(client, names)
+        for error in unknown.values():
+            raise error
+        known = _known(described[min(names)].effective) if names else {}
+
+        async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
+            return _final(await self._admin.alter_configs_of_topics(wanted, validate_only=True))
+
+        bargain = Bargain(ask, known, self._sought, lambda name: described[name].effective)
+        agreed, refused = await bargain.settle(names)
+        terms = {
+            name: _terms(one, await without_ignored_format(client, name, {**described[name].effective, **one.configs}))
+            for name, one in agreed.items()
+        }
+        return terms, refused
+
+    async def _refused_creations(self, counts: Mapping[str, int], wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
+        refused: dict[str, Refusal] = {}
+        for configs, names in by_configs(wanted):
+            some = {name: counts[name] for name in names}
+            refused |= await self._admin.refused_topics(
+                some, replication_factor=self._replication_factor, configs=configs
+            )
+        return _final(refused)
+
+    def _stand_in(self, name: str, number: int) -> str:
+        end = f"{self._mark}-{number}"
+        return name[: _LARGEST_NAME - len(end)] + end
+
+
+def by_configs(wanted: Mapping[str, Configs]) -> Iterator[tuple[Configs, list[str]]]:
+    """Put topics together that have the same configs."""
+    names: dict[frozenset[tuple[str, str]], list[str]] = {}
+    for name, configs in wanted.items():
+        names.setdefault(frozenset(configs.items()), []).append(name)
+    for some in names.values():
+        yield wanted[some[0]], some
+
+
+def _known(among: Configs) -> Configs:
+    """Leave out what a cluster does not have; where it does not tell, it refuses that."""
+    return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
+
+
+def _terms(agreed: Agreed, holding: Configs) -> FillTerms:
+    return FillTerms(agreed.configs, holding, {name: why for name, why in agreed.refused.items() if name in holding})
+
+
+def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:
+    if asked_as == name or not isinstance(error, KafkaError):
+        return error
+    if _is_denied(error):
+        return KafkaError(
+            "whether it could be created again cannot be asked, which takes a free name that begins like it; grant this user"
+            f" Create on topics with the prefix {name}, or delete it yourself, and restore again"
+        )
+    return KafkaError(str(error).replace(asked_as, f"{asked_as}, asked for in its place,", 1), code=error.code)
+
+
+def _untold(name: str) -> Refusal:
+    return KafkaError(
+        f"topic {name}: the cluster refuses configs that a restore fills with, and does not tell what would hold instead;"
+        f" grant this user DescribeConfigs on topic {name}"
+    )
+
+
+def _final(refused: dict[str, Refusal]) -> dict[str, Refusal]:
+    for error in refused.values():
+        if isinstance(error, KafkaTemporaryError):
+            raise error
+    return refused
+
+
+def _is_denied(error: Refusal) -> bool:
+    return isinstance(error, KafkaError) and error.code in DENIED

@@ -1,0 +1,312 @@
+"""Targets of clusters whose administrators have policies, and of brokers that write an old format: what is refused is known before anything is changed."""
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import archiver.restore_request
+from archiver.config import ArchiverConfig, TargetConfig
+from archiver.errors import TargetError
+from archiver.job import RestorePreview, preview_restore
+from archiver.kafka.configs import topic_configs
+from archiver.restore_request import Existing, RestoreRequest, Retention
+from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.spark.restore import TopicReport
+from tests.support.brokers import CACHE, KAFKA_41, Broker
+from tests.support.compiled import jars_with
+from tests.support.foreign_reader import keys_in
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.raw_produce import produce_records
+from tests.support.records import NOW_MS, Rec
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * 24 * HOUR_MS
+LARGEST = 20 * 1024 * 1024
+LIMITS = {
+    "create.topic.policy.class.name": "Limits$Create",
+    "alter.config.policy.class.name": "Limits$Alter",
+    "message.max.bytes": "1048588",  # as it is by default
+    "log.retention.ms": str(HOUR_MS),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "new": {},
+    "purged": {"existing": Existing.PURGE},
+    "dealt": {"repartition": 3},
+    "empty": {},
+    "behind": {"existing": Existing.APPEND},
+}
+
+
+def limited(folder: Path, version: str = KAFKA_41, **limits: str) -> KafkaBroker:
+    """A broker with policies; `limits` as `Limits.java` has them."""
+    jars = jars_with("Limits", fetch_kafka(version, CACHE), CACHE, folder / f"kafka-{version}-limits")
+    kind = ZooKeeperBroker if version == KAFKA_28 else KafkaBroker
+    return kind(jars, folder / "broker", properties=LIMITS | limits)
+
+
+@pytest.fixture(scope="module")
+def large_batches_refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """For changes, as managed clusters have it; a topic that is created is checked by the same policy."""
+    with limited(tmp_path_factory.mktemp("alter"), **{"limits.alter.most.max.message.bytes": str(LARGEST)}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module", params=[KAFKA_41, KAFKA_28])
+def long_retention_refused(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Broker]:
+    """When topics are created. The older broker has ZooKeeper, and asks no policy of changes then."""
+    limits = {"limits.create.most.retention.ms": str(WEEK_MS), "limits.alter.never": "segment.ms"}
+    with limited(tmp_path_factory.mktemp("create"), request.param, **limits) as broker:
+        yield broker
+
+
+def archived(broker: Broker, topic: str, site: ArchiveSite, records: list[Rec]) -> dict[int, list[Rec]]:
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    produce_records(broker.bootstrap, topic, records, size=50)
+    site.back_up(broker.bootstrap, topic)
+    return {0: records}
+
+
+def records_of(count: int, first_ms: int = NOW_MS) -> list[Rec]:
+    return [Rec(at, first_ms + at, 0, b"k%d" % at, b"ours %d" % at) for at in range(count)]
+
+
+def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
+    """What is there before the restore comes."""
+    if way in {"new", "dealt"}:
+        return
+    create_topic(broker.bootstrap, topic, 1, configs)
+    if way != "empty":
+        now_ms = time.time_ns() // 1_000_000
+        produce_records(broker.bootstrap, topic, records_of(50, now_ms))
+
+
+def end_of(broker: Broker, topic: str) -> int | None:
+    """The number of its records; None: there is no such topic."""
+
+    async def ask(client: Any) -> int | None:  # noqa: ANN401
+        if topic not in await client.describe_topics([topic]):
+            return None
+        found = (await client.offsets([(topic, 0)]))[topic, 0]
+        return int(found.high_watermark - found.log_start)
+
+    return with_client(broker.bootstrap, ask)
+
+
+def preview(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> RestorePreview:  # noqa: ANN401
+    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
+    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
+    return preview_restore(
+        storage, TargetConfig(kafka={"bootstrap.servers": broker.bootstrap}), request, restore_id=None
+    )
+
+
+def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> TopicReport:  # noqa: ANN401
+    """As a dry run has foretold it."""
+    foretold = preview(site, broker, topic, **asked)
+    assert [*foretold.refused, *foretold.problems] == []
+    (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
+    assert report.errors == ()
+    assert report.is_finished
+    assert list(foretold.notes) == [f"{topic}.back: {told}" for told in report.left_out_filling]
+    return report
+
+
+def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
+    """What is said about it, by a dry run as well; and nothing is changed."""
+    before = end_of(broker, f"{topic}.back")
+    (foretold,) = preview(site, broker, topic, **asked).refused
+    with pytest.raises(TargetError) as caught:
+        site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked)
+    assert str(caught.value) == foretold
+    assert keys_in(site.bucket, "control/restores/") == []
+    assert end_of(broker, f"{topic}.back") == before
+    return foretold
+
+
+def own_configs(broker: Broker, topic: str) -> dict[str, str]:
+    return dict(with_client(broker.bootstrap, lambda client: topic_configs(client, topic)).own)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_largest_batches_that_a_cluster_takes(
+    broker_41: Broker, large_batches_refused: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, way: str
+) -> None:
+    large = Rec(50, NOW_MS + 50, 0, b"large", random.Random(3).randbytes(3_000_000))
+    ours = archived(broker_41, topic, site, [*records_of(50), large])
+    target = large_batches_refused
+    standing = {"retention.ms": "-1", "max.message.bytes": str(LARGEST)} if way == "behind" else {}
+    stand(target, f"{topic}.back", way, **standing)
+    report = restored(site, target, topic, **WAYS[way])
+    assert report.records == 51
+    found = java_oracle.consume(target.bootstrap, f"{topic}.back").records
+    if way == "dealt":
+        keys = {record.key for rows in found.values() for record in rows}
+        assert keys == {record.key for record in ours[0]}
+    else:
+        assert [row.without_offset() for row in found[0][-51:]] == [row.without_offset() for row in ours[0]]
+        assert len(found[0]) == (101 if way == "behind" else 51)
+    if way == "behind":
+        assert report.left_out_filling == ()
+        return
+    (told,) = report.left_out_filling
+    assert told.startswith(
+        "the cluster refuses max.message.bytes=2147483647 (POLICY_VIOLATION (44), max.message.bytes 21"
+    )
+    assert told.endswith(f"it is filled with max.message.bytes={LARGEST}")
+    left = own_configs(target, f"{topic}.back")
+    assert (left.pop("max.message.bytes", None), left["retention.ms"]) == (KEEP_ALL["max.message.bytes"], "-1") or (
+        report.refusal is not None
+    )
+
+
+@pytest.mark.parametrize("way", ["new", "purged", "empty"])
+def test_a_record_that_no_batch_can_hold_is_known_before(
+    broker_41: Broker, large_batches_refused: Broker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    archived(broker_41, topic, site, [*records_of(5), Rec(5, NOW_MS, 0, None, bytes(LARGEST + 1))])
+    stand(large_batches_refused, f"{topic}.back", way)
+    said = refused(site, large_batches_refused, topic, **WAYS[way])
+    assert said.startswith(f"{topic}.back: the cluster refuses max.message.bytes=2147483647 (POLICY_VIOLATION (44)")
+    assert f"max.message.bytes={LARGEST} is too small for the largest record, of {LARGEST + 1:,} bytes" in said
+    assert "have that allowed for as long as the restore takes" in said
+    if way == "purged":
+        assert end_of(large_batches_refused, f"{topic}.back") == 50
+
+
+@pytest.mark.parametrize("way", ["new", "purged", "dealt"])
+def test_what_would_expire_is_told_and_the_largest_retention_is_taken_when_asked(
+    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, way: str
+) -> None:
+    """The cluster's own is an hour; a week may be set."""
+    now_ms = time.time_ns() // 1_000_000
+    ours = archived(broker_41, topic, site, [*records_of(40, now_ms - 2 * HOUR_MS), *records_of(10, now_ms)])
+    target = long_retention_refused
+    stand(target, f"{topic}.back", way)
+    said = refused(site, target, topic, **WAYS[way])
+    assert said.startswith(
+        f"{topic}.back: the cluster refuses retention.ms=-1 (POLICY_VIOLATION (44), retention.ms -1 is"
+    )
+    assert f"retention.ms={HOUR_MS} would have the brokers delete 1 to 49 of the 50 records, which are older" in said
+    assert "give --retention largest" in said
+    if way == "purged":
+        assert end_of(target, f"{topic}.back") == 50
+    report = restored(site, target, topic, retention=Retention.LARGEST, **WAYS[way])
+    assert (report.records, report.retention) == (50, f"retention.ms={WEEK_MS}")
+    assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
+    assert own_configs(target, f"{topic}.back")["retention.ms"] == str(WEEK_MS)
+    if way != "dealt":
+        found = java_oracle.consume(target.bootstrap, f"{topic}.back").records
+        assert [row.without_offset() for row in found[0]] == [row.without_offset() for row in ours[0]]
+
+
+def test_archived_retention_is_had_in_the_end_and_the_largest_until_then(
+    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """Records that it deletes in the end are there until they were read back."""
+    now_ms = time.time_ns() // 1_000_000
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"retention.ms": str(5 * HOUR_MS)})
+    produce_records(broker_41.bootstrap, topic, records_of(20, now_ms - 3 * HOUR_MS))
+    site.back_up(broker_41.bootstrap, topic)
+    report = restored(site, long_retention_refused, topic, retention=Retention.ARCHIVED)
+    assert (report.records, report.retention) == (20, f"retention.ms={5 * HOUR_MS}")
+    assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
+
+
+@pytest.mark.parametrize("way", ["new", "purged"])
+def test_records_that_are_older_than_any_retention_are_refused(
+    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    archived(broker_41, topic, site, records_of(40))
+    stand(long_retention_refused, f"{topic}.back", way)
+    said = refused(site, long_retention_refused, topic, retention=Retention.LARGEST, **WAYS[way])
+    assert f"retention.ms={WEEK_MS} would have the brokers delete 40 of the 40 records" in said
+    assert "--retention" not in said
+
+
+def test_what_nothing_needs_is_left_out_and_told(
+    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """By the command, too: the same in its plan, and in its result."""
+    now_ms = time.time_ns() // 1_000_000
+    archived(broker_41, topic, site, records_of(20, now_ms))
+    site.write_config(broker_41.bootstrap, topic)
+    site.write_target(long_retention_refused.bootstrap)
+    command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back"]
+    foretold = site.run(*command, "--dry-run", "--format", "json")
+    assert foretold.returncode == 0, foretold.stderr
+    report = restored(site, long_retention_refused, topic)
+    assert report.retention == f"retention.ms={HOUR_MS}"
+    notes = json.loads(foretold.stdout)["notes"]
+    assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
+    assert notes[0].endswith(f"it is filled with retention.ms={HOUR_MS}")
+
+
+def test_topics_of_a_later_wave_are_planned_before_the_first_is_filled(
+    broker_41: Broker,
+    long_retention_refused: Broker,
+    topic: str,
+    site: ArchiveSite,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", 1)
+    now_ms = time.time_ns() // 1_000_000
+    archived(broker_41, f"{topic}.1", site, records_of(200, now_ms))
+    archived(broker_41, f"{topic}.2", site, records_of(20))  # the smaller one is old
+    with pytest.raises(TargetError, match=rf"^{topic}\.2\.back: the cluster refuses retention\.ms=-1 .* 20 of the 20"):
+        site.restore(long_retention_refused.bootstrap, topics=rf"{topic}\..*", patterns=((r"(.*)", r"\1.back"),))
+    assert keys_in(site.bucket, "control/restores/") == []
+    assert end_of(long_retention_refused, f"{topic}.1.back") is None
+
+
+# --- brokers that write what was before Kafka 0.11
+
+
+@pytest.mark.parametrize("way", ["new", "purged", "dealt"])
+def test_a_new_topic_of_an_old_format_is_refused(
+    broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    archived(broker_41, topic, site, records_of(50))
+    broker = new_zookeeper_broker(**{"log.message.format.version": "0.10.2"})
+    stand(broker, f"{topic}.back", way)
+    said = refused(site, broker, topic, **WAYS[way])
+    assert said.startswith(f"{topic}.back: message.format.version=0.10.2-IV0 is a message format without headers")
+    assert "create the topic first, with message.format.version=0.11.0, and restore into it" in said
+    if way == "new":  # what it says helps
+        create_topic(broker.bootstrap, f"{topic}.back", 1, {"message.format.version": "0.11.0"})
+        assert restored(site, broker, topic).records == 50
+
+
+@pytest.mark.parametrize("way", ["empty", "behind"])
+def test_a_topic_of_an_old_format_is_refused(
+    broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    archived(broker_41, topic, site, records_of(50))
+    broker = new_zookeeper_broker()
+    create_topic(broker.bootstrap, f"{topic}.back", 1, {"message.format.version": "0.10.2", "retention.ms": "-1"})
+    if way == "behind":
+        produce_values(broker.bootstrap, f"{topic}.back", [b"of old"] * 10, 0, enable_idempotence=False)
+    said = refused(site, broker, topic, **WAYS[way])
+    assert said.startswith(f"{topic}.back: message.format.version=0.10.2 is a message format without headers")
+    assert f"--entity-name {topic}.back --alter --add-config message.format.version=0.11.0`" in said
+
+
+@pytest.mark.parametrize("way", ["empty", "behind"])
+def test_a_format_that_brokers_ignore_stops_nothing(
+    broker_41: Broker, broker_39: Broker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    """As it is left from the days of an older version."""
+    archived(broker_41, topic, site, records_of(50))
+    stand(broker_39, f"{topic}.back", way, **{"message.format.version": "0.10.2", "retention.ms": "-1"})
+    assert restored(site, broker_39, topic, **WAYS[way]).records == 50
