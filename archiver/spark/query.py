@@ -36,6 +36,7 @@ from archiver.config import StorageConfig
 from archiver.errors import ArchiverError, UsageError
 from archiver.records import tell_bytes
 from archiver.spark.failure import line_of_spark, missing_program, raised_in, telling_line
+from archiver.spark.permitted import Query
 from archiver.spark.scan import HOW_TO_GO_ON, ScanTask, look_through
 from archiver.spark.source import MissingPartition, ScanPartition, source_for
 from archiver.spark.tasks import run_on_spark
@@ -81,22 +82,20 @@ def ask(
     tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
     skipped: list[str] = []
     with _Telling():
-        statement = sql.strip().removesuffix(";")
-        parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - Spark shows neither parser nor plan otherwise
-        parser.parseQuery(statement)  # a query, and no command
-        frame = tables.resolve(statement)
+        query = Query(spark, sql.strip().removesuffix(";"), tables=(_SOURCE, _SURVEY))
+        frame = tables.resolve(query)
         once = [topic for topic, count in _mentions(frame).items() if count == 1]
         if once:
             # Not before: a plan with filters lists the topic.
             spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
             for topic in once:
                 tables.make(topic, pushFilters="true")
-            frame = spark.sql(statement)
+            frame = query.frame()
         if skips_damage:
             damage = _damage(spark, _planned(frame))
             skipped = list(damage.values())
             tables.make_anew(damage.keys() | set(skipped))
-            frame = spark.sql(statement)
+            frame = query.frame()
         kinds = [field.dataType for field in frame.schema]
         plain = frame.toDF(*map(str, range(len(kinds))))
         plain = plain.select(*(_plain(col(str(number)), kind) for number, kind in enumerate(kinds)))
@@ -159,11 +158,11 @@ class _Tables:
         self._spark.dataSource.register(source)
         return label
 
-    def resolve(self, sql: str) -> DataFrame:
+    def resolve(self, query: Query) -> DataFrame:
         """Let Spark say which tables it misses, until it has all: it alone knows what in a statement names one."""
         while True:
             try:
-                return self._spark.sql(sql)
+                return query.frame()
             except AnalysisException as error:
                 if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
                     raise

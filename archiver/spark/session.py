@@ -53,6 +53,7 @@ SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",  # as names of topics are
     "spark.sql.runSQLOnFiles": "false",  # json.orders is a topic
+    "spark.sql.variable.substitute": "false",  # ${env:NAME} is text
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 # They tell as JSON, with the JVM's stack, what comes back as an exception.
