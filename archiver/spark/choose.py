@@ -168,6 +168,7 @@ def _pieces(
                         selection=partition.selection,
                         parts=(part,),
                         is_hashed=True,  # what is damaged is so as a whole
+                        tries_first=True,
                         skips_damage=False,
                     ),
                 )
@@ -216,7 +217,7 @@ def _size_of(found: pa.RecordBatch) -> pa.Array:
 
 
 def _chosen(found: DataFrame, request: RestoreRequest) -> DataFrame:
-    wanted = found.where(request.where) if request.where else found
+    wanted = filtered(found, request.where) if request.where else found
     if not request.is_latest_per_key:
         return wanted.select(*_CHOSEN)
     key: Column = F.col("key")

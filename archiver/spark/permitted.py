@@ -1,17 +1,25 @@
-"""SQL of users that only reads: what is not known to do just that is refused by name (decision 25)."""
+"""SQL of users that only reads: what is not known to do just that is refused by name (decision 28)."""
 
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from archiver.errors import UsageError
 
 _HERE: Final = Path(__file__).parent
-_PLANS: Final = ("class catalyst.plans.", "class execution.")
-_ADVICE: Final = 'docs/spark.md, "What SQL may say"; use the data source in a Spark session of your own for more'
+_OF_PLANS: Final = (
+    "class catalyst.plans.",
+    "class execution.",
+    "class catalyst.analysis.UnresolvedRelation",
+    "class catalyst.analysis.UnresolvedInlineTable",
+    "class catalyst.analysis.UnresolvedTableValuedFunction",
+)
+_ADVICE: Final = (
+    'docs/spark.md, "What SQL may say", tells what is; for more, use the data source in a Spark session of your own'
+)
 
 
 class Query:
@@ -29,7 +37,7 @@ class Query:
 
     def frame(self) -> DataFrame:
         """Resolve it with the tables that there are."""
-        dataset = getattr(self._spark._jvm, "org.apache.spark.sql.classic.Dataset")  # noqa: B009, SLF001 - PySpark has only spark.sql(text)
+        dataset = _jvm_of(self._spark).org.apache.spark.sql.classic.Dataset  # PySpark has only spark.sql(text)
         resolved = dataset.ofRows(self._spark._jsparkSession, self._parsed)  # noqa: SLF001
         self._permission.require(resolved.queryExecution().analyzed())
         return DataFrame(resolved, self._spark)
@@ -39,8 +47,9 @@ def filtered(frame: DataFrame, predicate: str) -> DataFrame:
     """Filter by a predicate over the columns of a frame, and nothing else. Raises UsageError."""
     spark = frame.sparkSession
     permission = _Permission(spark, None)
-    permission.require(_parser(spark).parseExpression(predicate))
-    found = frame.where(predicate)
+    parsed = _parser(spark).parseExpression(predicate)
+    permission.require(parsed)
+    found = frame.where(Column(_jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils.column(parsed)))
     permission.require(found._jdf.queryExecution().analyzed().expressions())  # noqa: SLF001 - Spark tells it nowhere else
     return found
 
@@ -49,16 +58,16 @@ class _Permission:
     """Looks through plans in the JVM: one call for a plan of any size."""
 
     def __init__(self, spark: SparkSession, tables: Collection[str] | None) -> None:
-        """Without tables, there are no plans either."""
-        self._inventory = _inventory_in(spark._jvm)  # noqa: SLF001 - as above
+        """Take None for no plans either, and so no subqueries."""
+        self._inventory = _inventory_in(_jvm_of(spark))
         permitted = (_HERE / "permitted_sql.txt").read_text(encoding="utf-8").splitlines()
-        self._permitted = {line for line in permitted if tables is not None or not line.startswith(_PLANS)}
+        self._permitted = {line for line in permitted if tables is not None or not line.startswith(_OF_PLANS)}
         self._permitted |= {f"table {name}" for name in tables or ()}
 
     def require(self, plan: Any) -> None:  # noqa: ANN401 - of the JVM
         found = str(self._inventory.apply(plan)).splitlines()
         if unknown := [_spelled(line) for line in found if line not in self._permitted]:
-            raise UsageError(f"{', '.join(unknown)} is not allowed, for it may do more than read topics; {_ADVICE}")
+            raise UsageError(f"{', '.join(unknown)} is not allowed, for it may do more than read records; {_ADVICE}")
 
 
 @cache  # py4j knows a class by its name: a second one in the same JVM would be taken for the first
@@ -69,8 +78,15 @@ def _inventory_in(jvm: Any) -> Any:  # noqa: ANN401 - of the JVM
     return compiler.getClassLoader().loadClass("PlanInventory").newInstance()
 
 
+def _jvm_of(spark: SparkSession) -> Any:  # noqa: ANN401 - PySpark shows no type of it
+    return spark._jvm  # noqa: SLF001 - Spark shows neither parser nor plan otherwise
+
+
 def _parser(spark: SparkSession) -> Any:  # noqa: ANN401 - of the JVM
-    return spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - as above
+    """Return the parser. It goes by the settings of whichever session is active, which need not be its own."""
+    session = spark._jsparkSession  # noqa: SLF001 - as above
+    _jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+    return session.sessionState().sqlParser()
 
 
 def _spelled(line: str) -> str:

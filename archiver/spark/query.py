@@ -49,6 +49,8 @@ _MOST_AT_ONCE = 1_000  # rows; where there cannot be more, Spark reads no furthe
 _AS_THEY_ARE = (
     BinaryType, BooleanType, ByteType, DoubleType, FloatType, IntegerType, LongType, NullType, ShortType, StringType,
 )  # fmt: skip
+# Spark's grammar takes the column for the clause of that name, and the WHERE before it for the table's alias.
+_ON_OFFSET = "; where OFFSET is meant to be the column, write WHERE (offset) IN (1, 2)"
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
@@ -79,10 +81,10 @@ def ask(
     then leaves those out by name; any other damage still fails it. What its own tasks report would not do: Spark ends them
     under a LIMIT before they have told what they left out, and rows would be printed before that is known.
     """
-    tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
     skipped: list[str] = []
     with _Telling():
         query = Query(spark, sql.strip().removesuffix(";"), tables=(_SOURCE, _SURVEY))
+        tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
         frame = tables.resolve(query)
         once = [topic for topic, count in _mentions(frame).items() if count == 1]
         if once:
@@ -303,7 +305,8 @@ def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
         )
     said = line_of_spark(text) or telling_line(_of_java(error) or text)
     if isinstance(error, AnalysisException):  # also what cannot be parsed
-        return UsageError(f"the SQL is refused: {said.removesuffix(';')}")
+        advice = _ON_OFFSET if (error.getCondition() or "").startswith("INVALID_LIMIT_LIKE_EXPRESSION") else ""
+        return UsageError(f"the SQL is refused: {said.removesuffix(';')}{advice}")
     return ArchiverError(f"the query failed: {said}")
 
 
