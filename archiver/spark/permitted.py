@@ -23,24 +23,26 @@ _ADVICE: Final = (
 
 
 class Query:
-    """A statement that was parsed once: what is looked through is what runs.
-
-    Spark resolves no name in a statement that was not looked through before: that alone opens files and calls functions.
-    """
+    """A statement, of which Spark resolves no name before it was looked through: that alone opens files and calls functions."""
 
     def __init__(self, spark: SparkSession, sql: str, tables: Collection[str]) -> None:
-        """Parse a query, which a command is not; `tables` are the data sources that it may read."""
+        """Take a query, which a command is not; `tables` are the data sources that it may read."""
         self._spark = spark
+        self._sql = sql
         self._permission = _Permission(spark, frozenset(tables))
-        self._parsed = _parser(spark).parseQuery(sql)
-        self._permission.require(self._parsed)
+        self._parsed()
 
     def frame(self) -> DataFrame:
-        """Resolve it with the tables that there are."""
+        """Resolve it with the tables that there are; of a plan that it could not resolve, Spark keeps that it could not."""
         dataset = _jvm_of(self._spark).org.apache.spark.sql.classic.Dataset  # PySpark has only spark.sql(text)
-        resolved = dataset.ofRows(self._spark._jsparkSession, self._parsed)  # noqa: SLF001
+        resolved = dataset.ofRows(self._spark._jsparkSession, self._parsed())  # noqa: SLF001
         self._permission.require(resolved.queryExecution().analyzed())
         return DataFrame(resolved, self._spark)
+
+    def _parsed(self) -> Any:  # noqa: ANN401 - of the JVM
+        parsed = _parser(self._spark).parseQuery(self._sql)
+        self._permission.require(parsed)
+        return parsed
 
 
 def filtered(frame: DataFrame, predicate: str) -> DataFrame:

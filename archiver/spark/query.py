@@ -168,7 +168,10 @@ class _Tables:
             except AnalysisException as error:
                 if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
                     raise
-                self.make(self._topic_of(error.getMessageParameters() or {}))
+                topic = self._topic_of(error.getMessageParameters() or {})
+                if topic in self._made:  # and it will not find it the next time either
+                    raise
+                self.make(topic)
 
     def make(self, topic: str, **options: str) -> None:
         """Make a table of a topic, or make it anew."""
