@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from archiver.errors import CorruptSegmentError, NotWholeError
@@ -17,7 +17,10 @@ from archiver.store import ListedObject, ObjectInfo, ObjectStore
 HEADS_AT_ONCE = 16
 _TOLD_EACH = 100  # objects that are asked for their facts
 _BRING_BACK = "bring their objects back from the bucket's versions"
-_MANY = 200  # segments that an index should have known: whoever had to ask for them tells the others
+# Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
+# within a quarter of an hour.
+_MANY = 200
+_OVERDUE = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +278,7 @@ def read_inventory(
     *,
     asks_all: bool = False,
     tell: Callable[[int, int], None] = lambda _done, _total: None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
 
@@ -286,11 +290,16 @@ def read_inventory(
     known, unknown = _look_up(index, listing.segments)
     learned, damaged = learn(store, unknown, tell)
     entries = _entries_of(learned)
-    if len(entries) >= _MANY and not asks_all:
+    if entries and not asks_all and (len(entries) >= _MANY or any(_is_overdue(one, now()) for one in learned)):
         share(store, layout, entries)
     partitions = arrange_all([*known, *learned])
     _add_lost_ends(partitions, index, damaged)
     return Inventory(partitions=partitions, strangers=tuple(sorted(listing.strangers)), damaged=damaged)
+
+
+def _is_overdue(segment: Segment, now: datetime) -> bool:
+    """Tell whether an object stands there for so long that no backup will add it to the index any more."""
+    return segment.put_at is not None and now - segment.put_at > _OVERDUE
 
 
 def learn_unknown(
