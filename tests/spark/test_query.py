@@ -542,8 +542,8 @@ def test_times_are_those_that_were_written(run: Callable[..., tuple[int, str, st
     for times, n in (
         (["--from", "1972-01-01T00:00:00Z"], 6),
         (["--until", "1972-01-01T00:00:00Z"], 0),
-        (["--from", "1969-12-31T23:59:59Z", "--until", "2026-11-20T14:00:00.500Z"], 4),
-        (["--from", str(FOUR_MS + 1000)], 2),
+        (["--from", "1969-12-31T23:59:59Z", "--until", "2026-11-20T14:00:00.500Z"], 2),
+        (["--from", str(FOUR_MS + 1000)], 4),
     ):
         assert run("query", count, *times) == (0, f"n\n{n}\n", "")
 
