@@ -420,13 +420,11 @@ def query(options: argparse.Namespace) -> int:
     from archiver.observe import Progress
     from archiver.printing import table_lines
 
-    given = {
-        "life": options.life,
-        "instance": options.instance,
-        "partitions": options.partitions,
-        "from": None if options.from_time is None else parse_moment_ms("--from", options.from_time),
-        "until": None if options.until_time is None else parse_moment_ms("--until", options.until_time),
-    }
+    times = {"from": options.from_time, "until": options.until_time}
+    for name, text in times.items():
+        if text is not None:
+            parse_moment_ms(f"--{name}", text)
+    given = {"life": options.life, "instance": options.instance, "partitions": options.partitions, **times}
     chosen = {name: str(value) for name, value in given.items() if value is not None}
     storage = _archive_config(options).storage
     with (

@@ -157,7 +157,7 @@ def compare(
     contestants: dict[str, Callable[[], DataFrame]] = {
         "spark-avro": lambda: theirs(session, site, topic, columns),
         "kafka-archive": lambda: ours(session, site, topic, columns),
-        "kafka-archive verify=digest": lambda: ours(session, site, topic, columns, verify="digest"),
+        "kafka-archive verify=counts": lambda: ours(session, site, topic, columns, verify="counts"),
     }
     runs: dict[str, list[Run]] = {name: [] for name in contestants}
     for scan in contestants.values():

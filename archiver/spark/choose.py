@@ -31,6 +31,7 @@ from archiver.reader import ObjectPart
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.restore_request import RestoreRequest
 from archiver.spark.failure import RUN_AGAIN, line_of_spark, raised_in, telling_line
+from archiver.spark.permitted import filtered
 from archiver.spark.scan import ScanTask, read_task
 from archiver.spark.session import open_sql
 from archiver.spark.source import FIELDS
@@ -128,10 +129,12 @@ def _columns(session: SparkSession, request: RestoreRequest) -> list[str]:
     if request.where:
         names = list(FIELDS)
         try:
-            asked = session.createDataFrame([], StructType([FIELDS[name] for name in names])).where(request.where)
+            asked = filtered(session.createDataFrame([], StructType([FIELDS[name] for name in names])), request.where)
             plan = asked._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark tells it nowhere else
         except PySparkException as error:
             raise _as_ours(error, request.where) from error
+        except UsageError as error:
+            raise UsageError(f"--where {request.where}: {error}") from error
         used = plan.expressions().mkString(" ")
         needed |= {name for name in names if f"{name}#" in used}
     return [name for name in FIELDS if name in needed]
@@ -165,6 +168,7 @@ def _pieces(
                         selection=partition.selection,
                         parts=(part,),
                         is_hashed=True,  # what is damaged is so as a whole
+                        tries_first=True,
                         skips_damage=False,
                     ),
                 )
@@ -213,7 +217,7 @@ def _size_of(found: pa.RecordBatch) -> pa.Array:
 
 
 def _chosen(found: DataFrame, request: RestoreRequest) -> DataFrame:
-    wanted = found.where(request.where) if request.where else found
+    wanted = filtered(found, request.where) if request.where else found
     if not request.is_latest_per_key:
         return wanted.select(*_CHOSEN)
     key: Column = F.col("key")

@@ -55,7 +55,7 @@ class ScanOptions:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether an object's bytes are checked before its first record: what is skipped, is skipped whole."""
+        """Whether an object's bytes are checked before its first record; what is skipped is skipped whole."""
         return self.verify is Verify.DIGEST or self.on_damage is OnDamage.SKIP
 
 
@@ -89,7 +89,7 @@ def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None
             until_ms=parsed("until", parse_time_ms, LAST_LONG),
         ),
         on_damage=parsed("onDamage", _one_of(OnDamage), OnDamage.FAIL),
-        verify=parsed("verify", _one_of(Verify), Verify.COUNTS),
+        verify=parsed("verify", _one_of(Verify), Verify.DIGEST),
         min_tasks=parsed("minPartitions", _parse_number, None),
         pushes_filters=parsed("pushFilters", _parse_bool, False),
     )

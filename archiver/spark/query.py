@@ -36,6 +36,7 @@ from archiver.config import StorageConfig
 from archiver.errors import ArchiverError, UsageError
 from archiver.records import tell_bytes
 from archiver.spark.failure import line_of_spark, missing_program, raised_in, telling_line
+from archiver.spark.permitted import Query
 from archiver.spark.scan import HOW_TO_GO_ON, ScanTask, look_through
 from archiver.spark.source import MissingPartition, ScanPartition, source_for
 from archiver.spark.tasks import run_on_spark
@@ -48,6 +49,8 @@ _MOST_AT_ONCE = 1_000  # rows; where there cannot be more, Spark reads no furthe
 _AS_THEY_ARE = (
     BinaryType, BooleanType, ByteType, DoubleType, FloatType, IntegerType, LongType, NullType, ShortType, StringType,
 )  # fmt: skip
+# Spark's grammar takes the column for the clause of that name, and the WHERE before it for the table's alias.
+_ON_OFFSET = "; where OFFSET is meant to be the column, write WHERE (offset) IN (1, 2)"
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
@@ -78,25 +81,23 @@ def ask(
     then leaves those out by name; any other damage still fails it. What its own tasks report would not do: Spark ends them
     under a LIMIT before they have told what they left out, and rows would be printed before that is known.
     """
-    tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
     skipped: list[str] = []
     with _Telling():
-        statement = sql.strip().removesuffix(";")
-        parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - Spark shows neither parser nor plan otherwise
-        parser.parseQuery(statement)  # a query, and no command
-        frame = tables.resolve(statement)
+        query = Query(spark, sql.strip().removesuffix(";"), tables=(_SOURCE, _SURVEY))
+        tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
+        frame = tables.resolve(query)
         once = [topic for topic, count in _mentions(frame).items() if count == 1]
         if once:
             # Not before: a plan with filters lists the topic.
             spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
             for topic in once:
                 tables.make(topic, pushFilters="true")
-            frame = spark.sql(statement)
+            frame = query.frame()
         if skips_damage:
             damage = _damage(spark, _planned(frame))
             skipped = list(damage.values())
             tables.make_anew(damage.keys() | set(skipped))
-            frame = spark.sql(statement)
+            frame = query.frame()
         kinds = [field.dataType for field in frame.schema]
         plain = frame.toDF(*map(str, range(len(kinds))))
         plain = plain.select(*(_plain(col(str(number)), kind) for number, kind in enumerate(kinds)))
@@ -159,15 +160,18 @@ class _Tables:
         self._spark.dataSource.register(source)
         return label
 
-    def resolve(self, sql: str) -> DataFrame:
+    def resolve(self, query: Query) -> DataFrame:
         """Let Spark say which tables it misses, until it has all: it alone knows what in a statement names one."""
         while True:
             try:
-                return self._spark.sql(sql)
+                return query.frame()
             except AnalysisException as error:
                 if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
                     raise
-                self.make(self._topic_of(error.getMessageParameters() or {}))
+                topic = self._topic_of(error.getMessageParameters() or {})
+                if topic in self._made:  # and it will not find it the next time either
+                    raise
+                self.make(topic)
 
     def make(self, topic: str, **options: str) -> None:
         """Make a table of a topic, or make it anew."""
@@ -304,7 +308,8 @@ def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
         )
     said = line_of_spark(text) or telling_line(_of_java(error) or text)
     if isinstance(error, AnalysisException):  # also what cannot be parsed
-        return UsageError(f"the SQL is refused: {said.removesuffix(';')}")
+        advice = _ON_OFFSET if (error.getCondition() or "").startswith("INVALID_LIMIT_LIKE_EXPRESSION") else ""
+        return UsageError(f"the SQL is refused: {said.removesuffix(';')}{advice}")
     return ArchiverError(f"the query failed: {said}")
 
 

@@ -43,7 +43,8 @@ class ScanTask:
     columns: tuple[str, ...]
     selection: Selection
     parts: tuple[ObjectPart, ...]
-    is_hashed: bool
+    is_hashed: bool  # its bytes are compared with its SHA-256 before its first record
+    tries_first: bool  # one of v1.0, which has no SHA-256, is read to its end before its first record
     skips_damage: bool
 
 
@@ -117,6 +118,7 @@ def _share(
             selection=selections[number],
             parts=tuple(ObjectPart.of(reading) for reading in group),
             is_hashed=options.is_hashed,
+            tries_first=options.on_damage is OnDamage.SKIP,
             skips_damage=options.on_damage is OnDamage.SKIP,
         )
         for number, found in readings.items()
@@ -145,7 +147,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
     for part, found in fetch_parts(store, task.parts):
         try:
-            yield from _read_part(task, scanner, part, found_or_gone(part, found), tries_first=task.is_hashed)
+            yield from _read_part(task, scanner, part, found_or_gone(part, found), tries_first=task.tries_first)
         except NotWholeError as error:
             if not task.skips_damage:
                 raise

@@ -2,17 +2,19 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
 import warnings
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -53,10 +55,16 @@ SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",  # as names of topics are
     "spark.sql.runSQLOnFiles": "false",  # json.orders is a topic
+    "spark.sql.variable.substitute": "false",  # ${env:NAME} is text
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 # They tell as JSON, with the JVM's stack, what comes back as an exception.
 TALKING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# What Java and Spark's scripts go by. All other variables, credentials among them, are for Python alone (decision 28).
+_OF_JAVA = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|PWD|HOSTNAME|LANG|LC_\w+|TZ|TMPDIR|LD_\w+|MALLOC_\w+"
+    r"|_?(?:JAVA|JDK|SPARK|PYSPARK|PYTHON|HADOOP)\w*"
+)
 _stops: list[threading.Thread] = []
 
 
@@ -144,11 +152,13 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
     conf = SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
     try:
         with _without_noise(is_wanted) as stderr:
-            gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            launch = _Launch(stderr=stderr)
+            gateway = launch_gateway(conf, launch)  # type: ignore[no-untyped-call]
         if not is_wanted.is_set():
             gateway.shutdown()
             raise ArchiverError("Spark is not wanted any more")
         context = SparkContext(conf=conf, gateway=gateway)
+        context.environment.update(launch.withheld)
     except (PySparkException, Py4JError, OSError) as error:
         raise ArchiverError(
             f"Spark did not start: {error}; it needs Java 17 or later (JAVA_HOME, or java on the PATH)"
@@ -158,6 +168,18 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
     # Workers must run the interpreter that this program runs in, not the first python3 of the path.
     context.pythonExec = sys.executable
     return context
+
+
+class _Launch(UserDict[str, Any]):
+    """What PySpark tells Popen. It would give the JVM, which evaluates SQL of users, our whole environment."""
+
+    withheld: Mapping[str, str] = _NO_SETTINGS  # by the JVM's environment; workers are told it
+
+    def __setitem__(self, key: str, item: Any) -> None:  # noqa: ANN401 - whatever Popen takes
+        if key == "env":
+            self.withheld = {name: text for name, text in item.items() if not _OF_JAVA.fullmatch(name)}
+            item = {name: text for name, text in item.items() if name not in self.withheld}
+        super().__setitem__(key, item)
 
 
 def _go_on(name: str, more: Mapping[str, str]) -> SparkContext:

@@ -268,6 +268,8 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
         ("nonsense = 1", "nonsense"),
         ("KEY is null", "KEY"),  # names are as they are written, as in `archiver query`
         ("cast(cast(value as string) as int) > 5", "CAST_INVALID_INPUT"),
+        ("reflect('java.lang.System', 'getenv', 'PATH') > ''", "function reflect is not allowed"),
+        ("exists(select 1)", "Project is not allowed"),
     ],
 )
 def test_a_predicate_that_fails_is_told_in_a_line(

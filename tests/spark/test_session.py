@@ -1,5 +1,6 @@
 """What goes into the JVM of a job's Spark, and what comes out of it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,30 @@ def test_what_the_jvm_says_is_told_until_it_stops() -> None:
         assert process.stderr.readline() == "while it is wanted\n"
         assert process.communicate("\n", timeout=60)[1] == ""
         assert process.returncode == 0
+
+
+APART = """
+import os
+from archiver.spark.session import open_context
+
+with open_context("test") as start_spark:
+    spark = start_spark()
+    java = spark._jvm.java.lang.System
+    print(java.getenv("AWS_SECRET_ACCESS_KEY"), java.getenv("KAFKA_PASSWORD"), java.getenv("PATH") == os.environ["PATH"])
+    print(spark.parallelize([0], 1).map(lambda _: os.environ["AWS_SECRET_ACCESS_KEY"] + os.environ["KAFKA_PASSWORD"]).first())
+    conf = spark._jsc.sc().getConf().toDebugString()
+    print("s3cret" in conf, "passw0rd" in conf)
+"""
+
+
+@pytest.mark.spark
+def test_credentials_are_in_the_environment_of_workers_and_not_of_the_jvm() -> None:
+    """The JVM evaluates SQL of users."""
+    environment = {**os.environ, "AWS_SECRET_ACCESS_KEY": "s3cret", "KAFKA_PASSWORD": "-passw0rd"}
+    done = subprocess.run(
+        [sys.executable, "-c", APART], env=environment, capture_output=True, text=True, timeout=110, check=True
+    )
+    assert done.stdout.splitlines() == ["None None True", "s3cret-passw0rd", "False False"]
 
 
 MAPPING = """

@@ -38,7 +38,7 @@ def parse(**options: str) -> ScanOptions:
 def test_defaults() -> None:
     options = parse()
     assert options.columns == DEFAULT_COLUMNS
-    assert (options.on_damage, options.verify, options.is_hashed) == (OnDamage.FAIL, Verify.COUNTS, False)
+    assert (options.on_damage, options.verify, options.is_hashed) == (OnDamage.FAIL, Verify.DIGEST, True)
     assert options.wanted.of(7) == EVERYTHING
 
 

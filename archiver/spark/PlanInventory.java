@@ -1,0 +1,82 @@
+import java.util.ArrayDeque;
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashSet;
+import java.util.Locale;
+import java.util.Set;
+import java.util.function.Function;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedGenerator;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction;
+import org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+
+/**
+ * Lists what a plan or an expression consists of, a line for each kind: "class NAME", "function NAME", "table NAME", "option NAME".
+ *
+ * It looks into every field, and not only at children: a plan may hide in a subquery, in a tuple or in a map.
+ */
+public final class PlanInventory implements Function {
+  private final Set found = new LinkedHashSet();
+  private final Set seen = Collections.newSetFromMap(new IdentityHashMap());
+  private final ArrayDeque left = new ArrayDeque();
+
+  public Object apply(Object root) {
+    return new PlanInventory().list(root);
+  }
+
+  private String list(Object root) {
+    add(root);
+    while (!left.isEmpty()) {
+      look(left.pop());
+    }
+    return String.join("\n", (Iterable) found);
+  }
+
+  private void look(Object one) {
+    if (one instanceof TreeNode) {
+      name(one);
+    }
+    if (one instanceof scala.collection.Iterable) {
+      addAll(((scala.collection.Iterable) one).iterator(), null);
+    } else if (one instanceof InheritAnalysisRules) { // what Spark puts in the place of a function that was named
+      addAll(((scala.Product) one).productIterator(), ((TreeNode) one).children().head());
+    } else if (one instanceof scala.Product) {
+      addAll(((scala.Product) one).productIterator(), null);
+    }
+  }
+
+  private void name(Object node) {
+    found.add("class " + node.getClass().getName().replace("org.apache.spark.sql.", ""));
+    if (node instanceof UnresolvedFunction) {
+      found.add("function " + ((UnresolvedFunction) node).nameParts().mkString(".").toLowerCase(Locale.ROOT));
+    } else if (node instanceof UnresolvedTableValuedFunction) {
+      found.add("function " + ((UnresolvedTableValuedFunction) node).name().mkString(".").toLowerCase(Locale.ROOT));
+    } else if (node instanceof UnresolvedGenerator) {
+      found.add("function " + ((UnresolvedGenerator) node).name().unquotedString().toLowerCase(Locale.ROOT));
+    } else if (node instanceof UnresolvedRelation) {
+      for (Object key : ((UnresolvedRelation) node).options().keySet()) {
+        found.add("option " + key);
+      }
+    } else if (node instanceof DataSourceV2Relation) {
+      found.add("table " + ((DataSourceV2Relation) node).table().name());
+    }
+  }
+
+  private void addAll(scala.collection.Iterator parts, Object less) {
+    while (parts.hasNext()) {
+      Object part = parts.next();
+      if (part != less || less == null) {
+        add(part);
+      }
+    }
+  }
+
+  private void add(Object one) {
+    if (one != null && seen.add(one)) {
+      left.push(one);
+    }
+  }
+}

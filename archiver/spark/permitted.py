@@ -1,0 +1,96 @@
+"""SQL of users that only reads: what is not known to do just that is refused by name (decision 28)."""
+
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from archiver.errors import UsageError
+
+_HERE: Final = Path(__file__).parent
+_OF_PLANS: Final = (
+    "class catalyst.plans.",
+    "class execution.",
+    "class catalyst.analysis.UnresolvedRelation",
+    "class catalyst.analysis.UnresolvedInlineTable",
+    "class catalyst.analysis.UnresolvedTableValuedFunction",
+)
+_ADVICE: Final = (
+    'docs/spark.md, "What SQL may say", tells what is; for more, use the data source in a Spark session of your own'
+)
+
+
+class Query:
+    """A statement, of which Spark resolves no name before it was looked through: that alone opens files and calls functions."""
+
+    def __init__(self, spark: SparkSession, sql: str, tables: Collection[str]) -> None:
+        """Take a query, which a command is not; `tables` are the data sources that it may read."""
+        self._spark = spark
+        self._sql = sql
+        self._permission = _Permission(spark, frozenset(tables))
+        self._parsed()
+
+    def frame(self) -> DataFrame:
+        """Resolve it with the tables that there are; of a plan that it could not resolve, Spark keeps that it could not."""
+        dataset = _jvm_of(self._spark).org.apache.spark.sql.classic.Dataset  # PySpark has only spark.sql(text)
+        resolved = dataset.ofRows(self._spark._jsparkSession, self._parsed())  # noqa: SLF001
+        self._permission.require(resolved.queryExecution().analyzed())
+        return DataFrame(resolved, self._spark)
+
+    def _parsed(self) -> Any:  # noqa: ANN401 - of the JVM
+        parsed = _parser(self._spark).parseQuery(self._sql)
+        self._permission.require(parsed)
+        return parsed
+
+
+def filtered(frame: DataFrame, predicate: str) -> DataFrame:
+    """Filter by a predicate over the columns of a frame, and nothing else. Raises UsageError."""
+    spark = frame.sparkSession
+    permission = _Permission(spark, None)
+    parsed = _parser(spark).parseExpression(predicate)
+    permission.require(parsed)
+    found = frame.where(Column(_jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils.column(parsed)))
+    permission.require(found._jdf.queryExecution().analyzed().expressions())  # noqa: SLF001 - Spark tells it nowhere else
+    return found
+
+
+class _Permission:
+    """Looks through plans in the JVM: one call for a plan of any size."""
+
+    def __init__(self, spark: SparkSession, tables: Collection[str] | None) -> None:
+        """Take None for no plans either, and so no subqueries."""
+        self._inventory = _inventory_in(_jvm_of(spark))
+        permitted = (_HERE / "permitted_sql.txt").read_text(encoding="utf-8").splitlines()
+        self._permitted = {line for line in permitted if tables is not None or not line.startswith(_OF_PLANS)}
+        self._permitted |= {f"table {name}" for name in tables or ()}
+
+    def require(self, plan: Any) -> None:  # noqa: ANN401 - of the JVM
+        found = str(self._inventory.apply(plan)).splitlines()
+        if unknown := [_spelled(line) for line in found if line not in self._permitted]:
+            raise UsageError(f"{', '.join(unknown)} is not allowed, for it may do more than read records; {_ADVICE}")
+
+
+@cache  # py4j knows a class by its name: a second one in the same JVM would be taken for the first
+def _inventory_in(jvm: Any) -> Any:  # noqa: ANN401 - of the JVM
+    """Compile what looks (0.2 s), by the compiler that Spark's own queries need afterwards."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook((_HERE / "PlanInventory.java").read_text(encoding="utf-8"))
+    return compiler.getClassLoader().loadClass("PlanInventory").newInstance()
+
+
+def _jvm_of(spark: SparkSession) -> Any:  # noqa: ANN401 - PySpark shows no type of it
+    return spark._jvm  # noqa: SLF001 - Spark shows neither parser nor plan otherwise
+
+
+def _parser(spark: SparkSession) -> Any:  # noqa: ANN401 - of the JVM
+    """Return the parser. It goes by the settings of whichever session is active, which need not be its own."""
+    session = spark._jsparkSession  # noqa: SLF001 - as above
+    _jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+    return session.sessionState().sqlParser()
+
+
+def _spelled(line: str) -> str:
+    kind, _, name = line.partition(" ")
+    return name.rpartition(".")[2].rstrip("$") if kind == "class" else f"{kind} {name}"
