@@ -12,7 +12,7 @@ from archiver.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
 from archiver.errors import NotWholeError
 from archiver.index import Index
 from archiver.layout import Layout
-from archiver.reader import ObjectPart
+from archiver.parts import ObjectPart
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 

@@ -11,7 +11,7 @@ from archiver.facts import PartFacts
 from archiver.failpoints import reach
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
-from archiver.reader import ObjectPart
+from archiver.parts import ObjectPart
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.selection import Selection
 from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from_fact
@@ -289,7 +289,7 @@ def _partition_to_fact(plan: PartitionPlan) -> Fact:
         "problem": plan.problem,
         "missing": list(plan.missing),
         "parts": [astuple(part) for part in plan.parts],
-        "facts": plan.facts,
+        "facts": list(plan.facts),
     }
 
 
