@@ -119,11 +119,14 @@ class FactsOfParts(Lazy[PartFacts]):
     def of_parts(cls, parts: Sequence[ObjectPart], readings: Sequence[Reading]) -> "FactsOfParts":
         """Take them from the facts of the objects."""
         blocks = zip(Chain([parts]).blocks, blocks_of(readings), strict=True)
-        found = [_facts_of(part, reading) for part, reading in blocks if isinstance(part, ObjectParts)]
-        if len(found) == 1:
-            return found[0]
-        several = zip(*(one.columns for one in found), strict=True)
-        return cls(*map(np.concatenate, several)) if found else cls.of(())
+        return cls.join([_facts_of(part, reading) for part, reading in blocks if isinstance(part, ObjectParts)])
+
+    @classmethod
+    def join(cls, several: Sequence["FactsOfParts"]) -> "FactsOfParts":
+        if len(several) == 1:
+            return several[0]
+        columns = zip(*(one.columns for one in several), strict=True)
+        return cls(*map(np.concatenate, columns)) if several else cls.of(())
 
     def __len__(self) -> int:
         return len(self.columns[0])
