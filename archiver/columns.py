@@ -16,7 +16,7 @@ Places = slice | Numbers  # which values are taken: from one up to another, or o
 Value = TypeVar("Value")
 _T = TypeVar("_T")
 
-CHUNK: Final = 8192  # values that are worked on at once where Python has to look at each
+CHUNK: Final = 2048  # values that are worked on at once where Python has to look at each
 _NARROW: Final = (np.uint8, np.uint16, np.uint32)
 _LARGEST: Final = 2**63 - 1
 

@@ -21,6 +21,7 @@ from archiver.index_file import (
     IndexEntry,
     IndexFile,
     SeenBeside,
+    cut_member,
     decode_member,
     encode_index,
     encode_member,
@@ -179,6 +180,11 @@ class Index:
             self._known[directory] = KnownDirectory(joined)
         return self._known.setdefault(directory, KnownDirectory(Entries.of(())))
 
+    def forget(self, directory: Directory) -> None:
+        """Keep nothing of a topic directory."""
+        self._added.pop(directory, None)
+        self._known.pop(directory, None)
+
     def reach(self) -> dict[Partition, int]:
         """Tell up to which offset objects of each topic, life and partition are known to have been put, there or gone."""
         return {
@@ -248,16 +254,18 @@ def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]
     index.lost_files = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1) - len(keys)
     for key, (members, beside) in _read_files(store, keys, index):
         index.beside = index.beside.joined(beside)
-        while members:
-            directory, member = members.popitem()
+        for directory in list(members):
+            packed = cut_member(
+                members.pop(directory)
+            )  # they are used up: beside what is in them they would be too much
             if wanted is None or wanted(directory[0]):
-                _add_member(index, directory, member, key)
+                _add_member(index, directory, packed, key)
     return index
 
 
-def _add_member(index: Index, directory: Directory, member: bytes, key: str) -> None:
+def _add_member(index: Index, directory: Directory, packed: deque[bytes], key: str) -> None:
     try:
-        index.add(directory, decode_member(member, key))
+        index.add(directory, decode_member(packed, key))
     except NotWholeError as error:
         log.info("a part of the index of facts is not used: %s", error)
         index.unreadable.setdefault(key, str(error))
@@ -326,7 +334,7 @@ def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> N
     if problem:
         raise CorruptSegmentError(problem)
     for member in split_file(content, key).members.values():
-        decode_member(member, key)
+        decode_member(cut_member(member), key)
 
 
 def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> str:
@@ -383,7 +391,7 @@ class PackedIndex:
         index = Index()
         for key, file in self._files:
             if directory in file.members:
-                _add_member(index, directory, file.members[directory], key)
+                _add_member(index, directory, cut_member(file.members[directory]), key)
         return index
 
 

@@ -3,6 +3,7 @@
 import codecs
 import json
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
@@ -24,7 +25,7 @@ _GZIP = 31  # zlib's number for it
 _LEVEL = 1  # hashes do not get smaller: level 6 takes four times as long for 5 %
 _MOST_BYTES = 1 << 34  # of one topic directory, uncompressed: fifty million segments
 _MOST_HEADER_BYTES = 1 << 30
-_PIECE_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 18
 _READ_BYTES: Final = 1 << 16
 # Ours are a third of what they expand to, their first lines a tenth: what expands to more of its size is none of ours.
 _MOST_TIMES = 64
@@ -204,15 +205,21 @@ def _read_header(content: bytes, key: str) -> tuple[dict[str, Any], int]:
 # --- a member, column by column
 
 
-def decode_member(member: bytes, key: str) -> Entries:
-    """Read the entries of one topic directory. Raises NotWholeError.
+def cut_member(member: bytes) -> deque[bytes]:
+    """Cut a member into pieces, which can be given away one by one: beside its entries it would be too much."""
+    return deque(member[start : start + _READ_BYTES] for start in range(0, len(member), _READ_BYTES))
+
+
+def decode_member(pieces: deque[bytes], key: str) -> Entries:
+    """Read the entries of one topic directory, of which the pieces are used up. Raises NotWholeError.
 
     Those that cannot be, or are of a later format, have no kind of facts; what else they tell holds.
     """
     found: dict[str, _Column] = {}
     count: object = None
+    packed_bytes = sum(map(len, pieces))
     try:
-        for name, value in JsonColumns(_expand(member)):
+        for name, value in JsonColumns(_expand(pieces)):
             if isinstance(value, Iterator):
                 column = _GATHERED[name](value) if name in _COLUMNS else None
                 for _ in value:
@@ -226,7 +233,7 @@ def decode_member(member: bytes, key: str) -> Entries:
         raise CorruptSegmentError(f"{key}: not an index: {error}") from error
     except RecursionError as error:
         raise CorruptSegmentError(f"{key}: not an index: nested too deep") from error
-    if not isinstance(count, int) or not 0 <= count <= len(member) * _DEFLATE_AT_MOST:
+    if not isinstance(count, int) or not 0 <= count <= packed_bytes * _DEFLATE_AT_MOST:
         raise CorruptSegmentError(f"{key}: not an index: {count!r} entries")
     for name in _COLUMNS:
         if name not in found or not (found[name].is_same or len(found[name].places) == count):
@@ -234,12 +241,12 @@ def decode_member(member: bytes, key: str) -> Entries:
     return _entries(found, count)
 
 
-def _expand(member: bytes) -> Iterator[str]:
+def _expand(pieces: deque[bytes]) -> Iterator[str]:
     """Unpack a member piece by piece; gzip checks its bytes at the end."""
     unpacker, decoder = zlib.decompressobj(wbits=_GZIP), codecs.getincrementaldecoder("utf-8")()
-    left = min(_MOST_BYTES, _FEW_BYTES + _MOST_TIMES * len(member))
-    for start in range(0, len(member), _READ_BYTES):
-        packed = member[start : start + _READ_BYTES]
+    left = min(_MOST_BYTES, _FEW_BYTES + _MOST_TIMES * sum(map(len, pieces)))
+    while pieces:
+        packed = pieces.popleft()
         while packed and not unpacker.eof:
             piece = unpacker.decompress(packed, _PIECE_BYTES)
             packed = unpacker.unconsumed_tail

@@ -103,16 +103,22 @@ def run_task(task: str, shape: Shape, folder: Path, *, is_traced: bool) -> None:
     gc.collect()
     if is_traced:
         tracemalloc.start()
-    before, started_s = _memory("VmRSS"), time.monotonic()
+    before, started_s, cpu_s = _memory("VmRSS"), time.monotonic(), time.process_time()
     found = work(store)
     seconds, most = time.monotonic() - started_s, _memory("VmHWM") - before
-    kept = _memory("VmRSS") - before
+    kept, cpu_s = _memory("VmRSS") - before, time.process_time() - cpu_s
     if is_traced:
         kept, most = tracemalloc.get_traced_memory()
     del found
     print(
         json.dumps(
-            {"seconds": round(seconds, 2), "most_bytes": most, "kept_bytes": kept, "whole_bytes": _memory("VmHWM")}
+            {
+                "seconds": round(seconds, 2),
+                "cpu_seconds": round(cpu_s, 2),
+                "most_bytes": most,
+                "kept_bytes": kept,
+                "whole_bytes": _memory("VmHWM"),
+            }
         )
     )
 
@@ -148,7 +154,7 @@ def main() -> None:
                 continue
             found = json.loads(done.stdout.splitlines()[-1])
             print(
-                f"{TASKS[task][0]}: {found['seconds']} s, at most {found['most_bytes'] / shape.objects:.0f} bytes an object,"
+                f"{TASKS[task][0]}: {found['seconds']} s ({found['cpu_seconds']} CPU), at most {found['most_bytes'] / shape.objects:.0f} bytes an object,"
                 f" {found['kept_bytes'] / shape.objects:.0f} at the end, {found['whole_bytes'] / 1e6:,.0f} MB in all",
                 flush=True,
             )
