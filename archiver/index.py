@@ -21,10 +21,12 @@ from archiver.index_file import (
     IndexEntry,
     IndexFile,
     SeenBeside,
+    SmallMember,
     cut_member,
     decode_member,
     encode_index,
     encode_member,
+    entries_of,
     group_entries,
     join_members,
     split_file,
@@ -40,6 +42,7 @@ MOST_FILES: Final = 64
 SHA256: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 64
+_MOST_WAITING: Final = 20_000  # entries that are not in columns yet: 20 MB
 _MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
 
 
@@ -160,19 +163,36 @@ class Index:
         self.files = 0  # of the generation that holds
         self.lost_files = 0  # of those before its last one: what they remembered is gone with them
         self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
+        self._waiting: dict[Directory, list[SmallMember]] = {}
+        self._waiting_count = 0
         self._added: dict[Directory, list[Entries]] = {}
         self._known: dict[Directory, KnownDirectory] = {}
 
-    def add(self, directory: Directory, entries: Entries) -> None:
+    def add(self, directory: Directory, member: Entries | SmallMember) -> None:
         """Later files win."""
-        self._added.setdefault(directory, []).append(entries)
+        if isinstance(member, SmallMember):
+            self._waiting.setdefault(directory, []).append(member)
+            self._waiting_count += member.entries
+            if self._waiting_count > _MOST_WAITING:
+                for waiting in list(self._waiting):
+                    self._settle(waiting)
+                self._waiting_count = 0
+        else:
+            self._settle(directory)
+            self._added.setdefault(directory, []).append(member)
+
+    def _settle(self, directory: Directory) -> None:
+        waiting = self._waiting.pop(directory, None)
+        if waiting is not None:
+            self._added.setdefault(directory, []).append(entries_of(waiting))
 
     @property
     def directories(self) -> Collection[Directory]:
-        return self._added.keys() | self._known.keys()
+        return self._waiting.keys() | self._added.keys() | self._known.keys()
 
     def of(self, directory: Directory) -> KnownDirectory:
         """Return what is known of a topic directory."""
+        self._settle(directory)
         added = self._added.pop(directory, None)
         if added is not None:
             before = self._known.pop(directory, None)
@@ -182,8 +202,8 @@ class Index:
 
     def forget(self, directory: Directory) -> None:
         """Keep nothing of a topic directory."""
-        self._added.pop(directory, None)
-        self._known.pop(directory, None)
+        for some in (self._waiting, self._added, self._known):
+            some.pop(directory, None)
 
     def reach(self) -> dict[Partition, int]:
         """Tell up to which offset objects of each topic, life and partition are known to have been put, there or gone."""

@@ -18,7 +18,7 @@ from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
 from archiver.json_columns import JsonColumns, Values
 from archiver.layout import FACT_DIGITS, SegmentKey
-from archiver.selection import LAST_LONG
+from archiver.selection import FIRST_LONG, LAST_LONG
 
 FORMAT = 1
 _GZIP = 31  # zlib's number for it
@@ -27,6 +27,7 @@ _MOST_BYTES = 1 << 34  # of one topic directory, uncompressed: fifty million seg
 _MOST_HEADER_BYTES = 1 << 30
 _PIECE_BYTES: Final = 1 << 18
 _READ_BYTES: Final = 1 << 16
+_SMALL_BYTES: Final = 1 << 14  # two hundred entries
 # Ours are a third of what they expand to, their first lines a tenth: what expands to more of its size is none of ours.
 _MOST_TIMES = 64
 _FEW_BYTES = 4 << 20  # that any may expand to
@@ -210,34 +211,78 @@ def cut_member(member: bytes) -> deque[bytes]:
     return deque(member[start : start + _READ_BYTES] for start in range(0, len(member), _READ_BYTES))
 
 
-def decode_member(pieces: deque[bytes], key: str) -> Entries:
+class SmallMember(NamedTuple):
+    """Entries of one topic directory as JSON has them: of a few, columns would cost more than they spare."""
+
+    entries: int
+    columns: Mapping[str, Any]
+
+
+def decode_member(pieces: deque[bytes], key: str) -> Entries | SmallMember:
     """Read the entries of one topic directory, of which the pieces are used up. Raises NotWholeError.
 
     Those that cannot be, or are of a later format, have no kind of facts; what else they tell holds.
     """
-    found: dict[str, _Column] = {}
-    count: object = None
     packed_bytes = sum(map(len, pieces))
     try:
-        for name, value in JsonColumns(_expand(pieces)):
-            if isinstance(value, Iterator):
-                column = _GATHERED[name](value) if name in _COLUMNS else None
-                for _ in value:
-                    pass
-            else:
-                column = _GATHERED[name](iter([[value]])) if name in _COLUMNS else None
-                count = value if name == "count" else count
-            if column is not None:
-                found[name] = column._replace(is_same=not isinstance(value, Iterator))
+        if packed_bytes <= _SMALL_BYTES:
+            return _small_member(json.loads("".join(_expand(pieces))), packed_bytes)
+        return _large_member(JsonColumns(_expand(pieces)), packed_bytes)
     except (zlib.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error}") from error
     except RecursionError as error:
         raise CorruptSegmentError(f"{key}: not an index: nested too deep") from error
+
+
+def entries_of(members: Sequence[SmallMember]) -> Entries:
+    """Put members that follow each other into columns."""
+
+    def lists(name: str) -> Values:
+        found = ((one.entries, one.columns[name]) for one in members)
+        return (value if isinstance(value, list) else [value] * count for count, value in found)
+
+    columns = {name: gather(lists(name)) for name, gather in _GATHERED.items()}
+    return _entries(columns, sum(one.entries for one in members))
+
+
+def _small_member(found: object, packed_bytes: int) -> SmallMember:
+    if not isinstance(found, dict):
+        raise ValueError("no object")  # noqa: TRY004 - as for all that is wrong
+    count = _checked_count(found.get("count"), packed_bytes)
+    for name, kind in _COLUMNS.items():
+        value = found.get(name)
+        values: list[Any] = value if isinstance(value, list) else [value]
+        is_long = isinstance(value, list) and len(value) != count
+        if is_long or set(map(type, values)) - {kind} or (kind is int and not _fit(values)):
+            raise ValueError(f"column {name}")
+    return SmallMember(count, found)
+
+
+def _fit(values: Sequence[int]) -> bool:
+    return not values or FIRST_LONG <= min(values) <= max(values) <= LAST_LONG
+
+
+def _checked_count(count: object, packed_bytes: int) -> int:
     if not isinstance(count, int) or not 0 <= count <= packed_bytes * _DEFLATE_AT_MOST:
-        raise CorruptSegmentError(f"{key}: not an index: {count!r} entries")
+        raise ValueError(f"{count!r} entries")
+    return count
+
+
+def _large_member(columns: JsonColumns, packed_bytes: int) -> Entries:
+    found: dict[str, _Column] = {}
+    count: object = None
+    for name, value in columns:
+        lists = value if isinstance(value, Iterator) else iter([[value]])
+        if name in _COLUMNS:
+            found[name] = _GATHERED[name](lists)._replace(is_same=lists is not value)
+        elif name == "count":
+            count = value
+        for _ in lists:
+            pass
+    count = _checked_count(count, packed_bytes)
     for name in _COLUMNS:
         if name not in found or not (found[name].is_same or len(found[name].places) == count):
-            raise CorruptSegmentError(f"{key}: not an index: column {name}")
+            raise ValueError(f"column {name}")
     return _entries(found, count)
 
 
