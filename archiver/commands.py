@@ -417,6 +417,7 @@ def query(options: argparse.Namespace) -> int:
 
 
 def show_config(options: argparse.Namespace) -> int:
+    from archiver.address import group_of
     from archiver.config import load_config
     from archiver.kafka.settings import KafkaSettings
     from archiver.reference import shown_config, yaml_lines
@@ -424,7 +425,7 @@ def show_config(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     if config.kafka:
         KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    found = shown_config(config)
+    found = shown_config(config, group_of(config))
     if options.format == "json":
         print_json(found)
     else:

@@ -15,8 +15,11 @@ _EVERY_S = 1.0
 class Commits:
     """Collects what became durable, and hands over what has moved."""
 
-    def __init__(self, commit: Callable[[Sequence[Hint]], None], *, age_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, commit: Callable[[Sequence[Hint]], None], *, archive: str, age_s: float, clock: Callable[[], float]
+    ) -> None:
         self._commit = commit
+        self._archive = archive  # its mark
         self._age_s = age_s
         self._clock = clock
         self._hints: dict[TopicPartition, Hint] = {}
@@ -27,7 +30,11 @@ class Commits:
         """A segment of this partition has become durable."""
         topic, partition = feed.key
         self._hints[feed.key] = Hint(
-            topic=topic, partition=partition, offset=feed.writer.durable_position, base=feed.writer.newest_base
+            topic=topic,
+            partition=partition,
+            offset=feed.writer.durable_position,
+            base=feed.writer.newest_base,
+            archive=self._archive,
         )
         self._moved.add(feed.key)
 

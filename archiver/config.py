@@ -1,6 +1,5 @@
 """The one typed configuration, validated once; the only reader of the environment."""
 
-import hashlib
 import os
 import re
 import ssl
@@ -31,7 +30,6 @@ from archiver.keyfile import Key, KeyFile
 from archiver.mask import without_user
 
 MEBIBYTE: Final = 1024 * 1024
-_LEGIBLE_CHARACTERS: Final = 100  # of an archive's address, in the name of its group
 DEFAULT_FILE: Final = Path("archive.yaml")
 FILE_VARIABLE: Final = "ARCHIVER_CONFIG"
 EDITION_VARIABLE: Final = "ARCHIVER_EDITION"
@@ -420,16 +418,6 @@ class ArchiverConfig(WithKafka):
     topics: TopicsConfig = TopicsConfig()
     backup: BackupConfig = BackupConfig()
     metrics: MetricsConfig = MetricsConfig()
-
-    @property
-    def group(self) -> str:
-        """The consumer group of this archive's backups: its address, where nothing else is said. No two archives have one."""
-        if self.backup.group is not None:
-            return self.backup.group
-        address = self.storage.url.removeprefix("s3://")
-        legible = re.sub(r"[^A-Za-z0-9._-]+", "-", address)[:_LEGIBLE_CHARACTERS]
-        digest = hashlib.sha256(f"{(self.storage.endpoint or '').rstrip('/')} {address}".encode()).hexdigest()
-        return f"archiver-{legible}-{digest[:8]}"
 
     def place_of_include(self, number: int) -> str:
         """Tell for messages where an entry of `topics.include` stands."""

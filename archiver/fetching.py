@@ -26,6 +26,7 @@ PARTITION_BYTES: Final = 4 * 1024 * 1024
 ANSWER_BYTES: Final = 16 * 1024 * 1024
 _LEAST_ANSWER_BYTES = 64 * 1024  # no crumbs: with a rate, with many brokers, and of one that had little the last time
 _FETCHED_SHARE: Final = 8  # of the memory, for what was asked for or has come, and is not taken yet
+_MOST_OF_AN_ANSWER: Final = 4  # a slice keeps all of an answer in memory: one that is a smaller part of it is copied
 _LONGEST_WAIT_MS = 500
 # What nothing came of is asked for alone, and longer each time: a broker may have to read it from far away.
 _FIRST_ALONE_MS = 2_000
@@ -341,6 +342,8 @@ class Fetching:
             return
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[: len(whole)]
+        if len(records) * _MOST_OF_AN_ANSWER < memoryview(answer.records.obj).nbytes:
+            records = memoryview(bytes(records))
         feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
         self._memory.add(len(whole))
         self._ledger.fetched(feed.key[0], len(whole))

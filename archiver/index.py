@@ -325,13 +325,15 @@ def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[st
 def append_to_index(
     store: ObjectStore,
     layout: Layout,
-    entries: Iterable[IndexEntry] | Mapping[Directory, Entries],
+    entries: Iterable[IndexEntry],
     beside: SeenBeside = NOTHING_SEEN,
-    *,
-    most_files: int | None = None,
 ) -> int:
-    """Put a file behind those of the newest generation. Returns how many that has then; with `most_files` it gets no more."""
-    content = encode_index(entries if isinstance(entries, Mapping) else group_entries(entries), beside)
+    """Put a file behind those of the newest generation. Returns how many that has then."""
+    return _append(store, layout, encode_index(group_entries(entries), beside))
+
+
+def _append(store: ObjectStore, layout: Layout, content: bytes, most_files: int | None = None) -> int:
+    """With `most_files` the generation gets no more than so many."""
     generation, keys = _newest_generation(store, layout)
     number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
     # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
@@ -366,7 +368,7 @@ def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> st
 def share(
     store: ObjectStore,
     layout: Layout,
-    entries: Mapping[Directory, Entries],
+    known: Iterable[tuple[Directory, Entries]],
     beside: SeenBeside = NOTHING_SEEN,
 ) -> None:
     """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
@@ -374,7 +376,7 @@ def share(
     A full generation waits for a backup to merge it.
     """
     try:
-        append_to_index(store, layout, entries, beside, most_files=MOST_FILES)
+        _append(store, layout, encode_index(known, beside), MOST_FILES)
     except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
         log.debug("the index of facts was not written: %s", error)
 

@@ -82,19 +82,19 @@ class IndexFile(NamedTuple):
     beside: SeenBeside
 
 
-def encode_index(entries: Mapping[Directory, Entries], beside: SeenBeside = NOTHING_SEEN) -> bytes:
+def encode_index(entries: Iterable[tuple[Directory, Entries]], beside: SeenBeside = NOTHING_SEEN) -> bytes:
     """Write a whole file."""
-    return join_members({directory: encode_member(entries[directory]) for directory in sorted(entries)}, beside)
+    return join_members({directory: encode_member(found) for directory, found in entries}, beside)
 
 
-def group_entries(entries: Iterable[IndexEntry]) -> dict[Directory, Entries]:
+def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entries]]:
     """Put entries in columns, by topic directory."""
     grouped: dict[Directory, list[Entry]] = {}
     for key, size, etag, facts in entries:
         grouped.setdefault((key.topic, key.life), []).append(
             Entry(key.partition, key.next is not None, size, etag, facts)
         )
-    return {directory: Entries.of(found) for directory, found in grouped.items()}
+    return [(directory, Entries.of(grouped[directory])) for directory in sorted(grouped)]
 
 
 def join_members(members: Mapping[Directory, bytes], beside: SeenBeside) -> bytes:

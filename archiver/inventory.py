@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -19,7 +20,10 @@ from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 _TOLD_EACH = 100  # entries of the index
 _BRING_BACK = "bring their objects back from the bucket's versions"
-_MANY = 200  # segments that an index should have known: whoever had to ask for them tells the others
+# Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
+# within a quarter of an hour.
+_MANY = 200
+_OVERDUE = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +236,7 @@ def read_inventory(
     *,
     asks_all: Index | None = None,
     tell: Tell = lambda _done, _total: None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
 
@@ -244,22 +249,34 @@ def read_inventory(
     strangers = tuple(sorted(listing.strangers))
     segments, learned, damaged = look_up(store, listing, index, asks_all=asks_all is not None, tell=tell)
     if asks_all is None:
-        _share(store, layout, learned)
+        _share(store, layout, learned, now)
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
     return Inventory(partitions=partitions, strangers=strangers, damaged=damaged, learned=Chain(learned.values()))
 
 
-def _share(store: ObjectStore, layout: Layout, learned: Mapping[Partition, Segments]) -> None:
+def _share(
+    store: ObjectStore, layout: Layout, learned: Mapping[Partition, Segments], now: Callable[[], datetime]
+) -> None:
     """Tell the others what an index should have known; it has nothing of v1.0 objects."""
     known = {place: segments.known for place, segments in learned.items()}
-    if sum(map(len, known.values())) < _MANY:
+    count = sum(map(len, known.values()))
+    if not count or (count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())):
         return
-    by_directory: dict[Directory, list[Entries]] = {}
+    by_directory: dict[Directory, list[Segments]] = {}
     for (topic, life, _), segments in sorted(known.items()):
-        by_directory.setdefault((topic, life), []).append(segments.entries)
-    share(store, layout, {directory: Entries.join(some) for directory, some in by_directory.items()})
+        if len(segments):
+            by_directory.setdefault((topic, life), []).append(segments)
+    # One directory after the other: a copy of all would be too much.
+    share(
+        store, layout, ((where, Entries.join([one.entries for one in by_directory[where]])) for where in by_directory)
+    )
+
+
+def _is_overdue(segments: Segments, now: datetime) -> bool:
+    """Tell whether an object stands there for so long that no backup will add it to the index any more."""
+    return segments.first_put is not None and now - segments.first_put > _OVERDUE
 
 
 def learn_unknown(

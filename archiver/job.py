@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from archiver.address import archive_mark
 from archiver.archived import ArchivedTopic
 from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
 from archiver.browse import read_archive, topic_names
@@ -157,7 +158,7 @@ async def _own_group(config: ArchiverConfig, request: BackupRequest, pool: Worke
     if config.backup.group is not None:
         return config.backup.group
     async with KafkaClient(request.kafka) as client:
-        return await own_group(client, request.archive.store, request.archive.layout, pool, config.group)
+        return await own_group(client, request.archive.store, request.archive.layout, pool, config)
 
 
 def _group(config: ArchiverConfig, group: str) -> GroupSettings:
@@ -166,6 +167,7 @@ def _group(config: ArchiverConfig, group: str) -> GroupSettings:
         protocol=config.backup.group_protocol,
         session_timeout_ms=config.backup.session_timeout_ms,
         refresh_ms=config.topics.refresh_ms,
+        archive=archive_mark(config.storage),
     )
 
 

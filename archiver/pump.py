@@ -210,6 +210,8 @@ class Pump:
         async def run() -> None:
             try:
                 await work(feed)
+            except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
+                feed.error = as_ours(error, feed.source)
             finally:
                 feed.working = False
             self._tell_durable(feed)

@@ -74,16 +74,19 @@ class PutTurns:
     def _next(self, now_s: float) -> Feed | None:
         if len(self._running) >= MOST_PUTS:
             return None
+        slow = {feed.key[0] for feed, begun_s in self._running.items() if now_s - begun_s >= SLOW_S}
         quick = sum(now_s - begun_s < SLOW_S for begun_s in self._running.values())
-        lines = ((self._line_at_end, _QUICK_AT_END, self._may_at_end), (self._line, self._at_once, self._may))
+
+        def may_at_end(topic: str) -> bool:
+            is_crowded = len(self._running) >= MOST_PUTS - _QUICK_AT_END
+            return self._running_of[topic] < _SHARE_AT_END and not (is_crowded and topic in slow)
+
+        lines = ((self._line_at_end, _QUICK_AT_END, may_at_end), (self._line, self._at_once, self._may))
         for line, most_quick, may in lines:
             while quick < most_quick and (feed := line.pop(may)) is not None:
                 if feed.put_line is line:
                     return feed
         return None
-
-    def _may_at_end(self, topic: str) -> bool:
-        return self._running_of[topic] < _SHARE_AT_END
 
     def _may(self, topic: str) -> bool:
         share = self._shares.get(topic, _SHARE)

@@ -119,9 +119,9 @@ def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | li
             yield dotted, spell(info, value)
 
 
-def shown_config(config: ArchiverConfig) -> dict[str, str | list[str]]:
-    """The same of a whole configuration, with the group that it names by itself."""
-    return {"backup.group": config.group} | dict(effective(config))
+def shown_config(config: ArchiverConfig, group: str) -> dict[str, str | list[str]]:
+    """The same of a whole configuration, with the group that its address names where it does not."""
+    return {"backup.group": group} | dict(effective(config))
 
 
 def yaml_lines(found: Mapping[str, str | list[str]]) -> Iterator[str]:

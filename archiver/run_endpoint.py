@@ -1,6 +1,7 @@
 """The HTTP endpoint of a backup up to the end of now: for as long as it runs."""
 
 import asyncio
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
     """Serve what the ledger counts, and the state of what is attended. To be entered on the event loop.
 
-    An address that cannot be had is told, and the run goes on: most often a backup that runs for ever has it.
+    An address that somebody has is told, and the run goes on: most often a backup that runs for ever has it.
     """
     vitals = Vitals()
     metrics = Metrics(vitals.states, vitals.clock_ms)
@@ -28,6 +29,8 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
         try:
             stack.enter_context(MetricsServer(listen, metrics, **checks))
         except UsageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+                raise
             log.warning("%s; this run goes on without an endpoint", error)
         beating = asyncio.create_task(vitals.beat())
         stack.callback(beating.cancel)

@@ -31,6 +31,15 @@ _CONNECTIONS = 32
 _PUT_SIGNATURE: Final = "archiver-put"
 
 
+def configured_endpoint(config: StorageConfig) -> str:
+    """Return the endpoint as the configuration has it, or the environment, or a profile; empty: AWS."""
+    if config.endpoint is not None:
+        return config.endpoint
+    # Any region: what nobody has configured is not asked for, but made by rules.
+    resolved: str = _open_session().create_client("s3", region_name="us-east-1").meta.endpoint_url
+    return "" if resolved.endswith(".amazonaws.com") else resolved
+
+
 class S3Clients:
     """Two clients of one session, whose credentials are read once. Safe for many threads."""
 

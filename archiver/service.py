@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.backup import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
@@ -90,7 +90,10 @@ class Service:
         self._wait = wait
         self._indexer = indexer_of(request, wait)
         self.membership = Membership(request.kafka, group, _OnLoop(self))
-        self.commits = Commits(self.membership.commit, age_s=self._archive.age_s, clock=self._archive.clock)
+        self.commits = Commits(
+            self.membership.commit, archive=group.archive, age_s=self._archive.age_s, clock=self._archive.clock
+        )
+        self._has_told_of_others = False  # that commit to this group, too
         self.topics: dict[str, TopicDescription] = {}
         self.refused: Mapping[str, Refused] = {}
         self._known: set[str] = set()  # included topics that were archived or seen, by whomever
@@ -325,10 +328,24 @@ class Service:
         partitions = list(wanted)
         asked = self._asides.call(self.membership.committed, partitions)
         try:
-            return await asyncio.wait_for(asked, _HINTS_S)
+            hints = await asyncio.wait_for(asked, _HINTS_S)
         except (ArchiverError, TimeoutError) as error:
             self._archive.ledger.retried("hints", type(error).__name__)
             return {}
+        others = [key for key, hint in hints.items() if hint.archive not in {"", self._group.archive}]
+        if others and not self._has_told_of_others:
+            self._has_told_of_others = True
+            log.warning(
+                "group %s: another archive has committed the positions of %s, %s-%d first. If a backup of it runs, too,"
+                " each has only a share of the partitions: give them groups of their own (backup.group)",
+                self._group.group,
+                spell_count(len(others), "partition"),
+                *min(others),
+            )
+        ours = {key: hint for key, hint in hints.items() if key not in others}
+        # From now on the others can tell; until there is something to put, nothing else is committed.
+        self.membership.commit([replace(one, archive=self._group.archive) for one in ours.values() if not one.archive])
+        return ours
 
     # --- partitions go
 

@@ -1,12 +1,14 @@
 """Whether a log is empty behind an offset: by what its leader proves. An answer without records is no fact (decision 24)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archiver.kafka.calls import EARLIEST_LOCAL, LATEST, READ_COMMITTED, UNKNOWN_EPOCH, ListedOffset, ListOffsetsCall
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import broker_error
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.fetch import FetchTarget, fetch
+
+_OTHER_TIERS = ("confluent.tier.enable", "redpanda.remote.read")  # configs of topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +17,12 @@ class Emptiness:
 
     reaches: int  # no batch lies between the offset and this one; the offset itself: nothing is proved
     local_start: int  # what lies below is in the remote tier
+    unknown: str = ""  # why it could not be proved, whatever is in the log
 
     def advice(self, offset: int) -> str:
         """Where nothing is proved: what to look at."""
+        if self.unknown:
+            return self.unknown
         if offset < self.local_start:
             return (
                 f"it lies in the remote tier, below offset {self.local_start}: look at that store, and raise"
@@ -37,8 +42,10 @@ async def prove_empty(client: KafkaClient, target: FetchTarget) -> Emptiness:
     (leader, _) = await _list_offset(client, node, target, LATEST)
     (local, tells_local) = await _list_offset(client, node, target, EARLIEST_LOCAL, leader.leader_epoch)
     unproved = Emptiness(reaches=target.offset, local_start=local.offset)
-    if target.offset < local.offset or await _is_kept_elsewhere(client, target.topic, tells_local=tells_local):
+    if target.offset < local.offset:
         return unproved
+    if unknown := await _other_tier(client, target.topic, tells_local=tells_local):
+        return replace(unproved, unknown=unknown)
     (answer,) = await fetch(
         client, node, [target], max_bytes=1, partition_bytes=1, max_wait_ms=0, min_bytes=1, lane=Lane.FETCH_ALONE
     )
@@ -66,9 +73,12 @@ async def _list_offset(
     return listed, call.tells_local
 
 
-async def _is_kept_elsewhere(client: KafkaClient, topic: str, *, tells_local: bool) -> bool:
-    """Tell whether segments are in a tier that the local start says nothing of: of another make, or before Kafka had tiers."""
-    found, _ = await topic_configs_known(client, [topic])
-    configs = found[topic].effective if topic in found else {}
-    switches = ("confluent.tier.enable",) if tells_local else ("confluent.tier.enable", "remote.storage.enable")
-    return any(configs.get(switch) == "true" for switch in switches)
+async def _other_tier(client: KafkaClient, topic: str, *, tells_local: bool) -> str:
+    """Tell of a tier that the local start says nothing of, of another make or before Kafka had tiers; empty: there is none."""
+    found, refused = await topic_configs_known(client, [topic])
+    if topic not in found:
+        why = refused.get(topic, "no broker tells its configs")
+        return f"whether it is in a remote tier, its configs would tell: {why}"
+    switches = _OTHER_TIERS if tells_local else (*_OTHER_TIERS, "remote.storage.enable")
+    used = [switch for switch in switches if found[topic].effective.get(switch) == "true"]
+    return f"it may lie in a remote tier ({used[0]}) that is slower than the brokers wait for it" if used else ""

@@ -18,6 +18,7 @@ class GroupSettings:
     protocol: config.Protocol
     session_timeout_ms: int  # with the consumer protocol the brokers' own holds
     refresh_ms: int  # between looks for new partitions; with the consumer protocol the brokers look
+    archive: str = ""  # the mark of the archive that its commits are of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +29,27 @@ class Hint:
     partition: int
     offset: int
     base: int | None  # None: the commit's metadata does not tell
+    archive: str = ""  # the mark of the archive whose position it is; empty: the metadata does not tell
 
     @property
     def metadata(self) -> str:
         """As it is committed with the offset."""
-        return "" if self.base is None else f"base={self.base}"
+        told = {"base": self.base, "archive": self.archive or None}
+        return " ".join(f"{name}={value}" for name, value in told.items() if value is not None)
 
 
-def base_in(metadata: str) -> int | None:
-    """Return the base of the newest segment that a commit's metadata names."""
-    told = re.fullmatch(r"base=(\d{1,19})\0?", metadata, re.ASCII)  # librdkafka commits the zero that ends a text in C
-    return int(told[1]) if told else None
+def hint_of(topic: str, partition: int, offset: int, metadata: str) -> Hint:
+    """Read a commit. Its metadata may be anybody's."""
+    # librdkafka commits the zero that ends a text in C.
+    told = re.fullmatch(r"(?:base=(\d{1,19}))? ?(?:archive=([0-9a-f]{8}))?\0?", metadata, re.ASCII)
+    base, archive = told.groups() if told else (None, None)
+    return Hint(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        base=None if base is None else int(base),
+        archive=archive or "",
+    )
 
 
 class Owner(Protocol):

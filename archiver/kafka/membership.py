@@ -19,7 +19,7 @@ from archiver.defects import as_ours
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.codes import Code, client_error
-from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, base_in
+from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, hint_of
 from archiver.kafka.settings import KafkaSettings
 from archiver.spelling import spell_count
 
@@ -400,8 +400,7 @@ def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
 
 
 def _hint(row: ClientPartition) -> Hint:
-    base = base_in(row.metadata or "")
-    return Hint(topic=row.topic, partition=row.partition, offset=row.offset, base=base)
+    return hint_of(row.topic, row.partition, row.offset, row.metadata or "")
 
 
 def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:

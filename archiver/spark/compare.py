@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from pyspark import SparkContext
 
+from archiver.address import archive_mark, group_of
 from archiver.archived import ArchivedTopic
 from archiver.cluster_topics import look_at_topics, tell_unmatched
 from archiver.comparison import Comparison
@@ -16,7 +17,7 @@ from archiver.facts import Bounds
 from archiver.inventory import EMPTY
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
-from archiver.kafka.group import Hint, base_in
+from archiver.kafka.group import Hint, hint_of
 from archiver.kafka.group_positions import Positions, positions_of
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, is_topic_name
@@ -119,28 +120,32 @@ async def plan_compare(
 
 async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
     """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
-    group = config.group
+    group, mark = group_of(config), archive_mark(config.storage)
     try:
         positions = await positions_of(client, group)
         if not positions and config.backup.group is None:
-            group, positions = await _of_former_group(client, config.storage, group)
+            group, positions = await _of_former_group(client, config, group)
     except (KafkaError, KafkaTemporaryError) as error:
         return group, {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
     hints = {
-        (topic, number): Hint(topic=topic, partition=number, offset=found.offset, base=base_in(found.metadata))
+        (topic, number): hint_of(topic, number, found.offset, found.metadata)
         for (topic, number), found in positions.items()
     }
-    return group, {which: hint for which, hint in hints.items() if hint.base is not None}, []
+    return (
+        group,
+        {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}},
+        [],
+    )
 
 
-async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str) -> tuple[str, Positions]:
+async def _of_former_group(client: KafkaClient, config: ArchiverConfig, group: str) -> tuple[str, Positions]:
     """Return the group that all archives had once, and its commits, if some of them name objects of this archive."""
     try:
         positions = await positions_of(client, FORMER_GROUP)
     except KafkaError:
         return group, {}
-    store, prefix = store_of(storage)
-    ours, _ = count_commits(store, Layout(prefix), positions)
+    store, prefix = store_of(config.storage)
+    ours, _ = count_commits(store, Layout(prefix), archive_mark(config.storage), positions)
     return (FORMER_GROUP, positions) if ours else (group, {})
 
 

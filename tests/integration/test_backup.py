@@ -310,6 +310,42 @@ def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
     assert max(most) <= memory_bytes
 
 
+def test_no_more_is_held_than_there_is_memory_for(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that comes is taken for a while: then no more is fetched. A slice of an answer keeps all of it in memory."""
+    budget_bytes = 4 * 1024 * 1024
+    create(broker_41, topic, 13)
+    for partition in range(12):
+        produce_values(broker_41.bootstrap, topic, [random.randbytes(100_000) for _ in range(20)], partition)
+    produce_values(broker_41.bootstrap, topic, [b"small"], 12)
+    came: list[Fetched] = []
+    real, is_let_go = PartitionWriter.take, threading.Event()
+
+    async def counted(*args: Any, **limits: Any) -> list[Fetched]:  # noqa: ANN401 - as they are
+        found = await fetch(*args, **limits)
+        came.extend(found)
+        return found
+
+    def take(writer: PartitionWriter, fetch: Fetch) -> Any:  # noqa: ANN401 - as it is
+        if not is_let_go.wait(3.0):
+            held.append(sum(len(one.records) for one in came))
+            is_let_go.set()
+        slices.append((len(fetch.records), memoryview(fetch.records.obj).nbytes))
+        return real(writer, fetch)
+
+    held: list[int] = []
+    slices: list[tuple[int, int]] = []
+    monkeypatch.setattr(archiver.fetching, "fetch", counted)
+    monkeypatch.setattr(PartitionWriter, "take", take)
+    config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
+    config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": 8 * budget_bytes})})
+    report, _ = archiver.job.run_backup(config, lambda _: None)
+    assert [(one.error, one.written.records) for one in report.partitions] == [(None, 20)] * 12 + [(None, 1)]
+    assert budget_bytes / 2 < max(held) <= budget_bytes
+    assert [found for found in slices if found[1] > 4 * found[0]] == []
+
+
 # --- a stop
 
 

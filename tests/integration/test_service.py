@@ -759,3 +759,10 @@ def test_a_run_whose_address_is_taken_says_so_and_goes_on(broker_41: Broker, sit
     assert (done.returncode, "10 records archived" in done.stdout) == (0, True)
     assert f"metrics.listen: cannot listen on {address}: " in done.stderr
     assert "this run goes on without an endpoint" in done.stderr
+
+
+def test_an_address_that_can_never_be_had_is_refused(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
+    path = site.write_config(broker_41.bootstrap, topic)
+    path.write_text(f"{path.read_text()}metrics: {{listen: '203.0.113.7:9404'}}\n")
+    done = site.run("backup", "--until-end")
+    assert (done.returncode, done.stderr.count("cannot listen on 203.0.113.7:9404")) == (2, 1)

@@ -2,9 +2,10 @@
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import archiver.codec.batch
 import archiver.fetching
 from archiver.codec.batch_kernels import LAST_OFFSET, MAX_TIMESTAMP
 from archiver.frame import Longs
+from archiver.kafka.fetch import Fetched, FetchProblem, fetch
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, log_folder, write_log
@@ -173,6 +175,26 @@ def test_what_nobody_foresaw(
     assert {number: [one.value for one in records] for number, records in healthy.items()} == dict.fromkeys(
         range(4), HEALTHY * 20
     )
+
+
+def test_what_nobody_foresaw_while_a_partition_is_looked_into(
+    own_broker: KafkaBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (topic, f"{topic}.healthy"):
+        create_topic(own_broker.bootstrap, name, 1, KEEP_ALL)
+        produce_values(own_broker.bootstrap, name, HEALTHY)
+
+    async def refused(*args: Any, **limits: Any) -> list[Fetched]:  # noqa: ANN401 - as they are
+        answers = await fetch(*args, **limits)
+        problem = FetchProblem.OFFSET_OUT_OF_RANGE
+        return [replace(one, error=problem) if one.topic == topic else one for one in answers]
+
+    monkeypatch.setattr(archiver.fetching, "fetch", refused)
+    monkeypatch.setattr(archiver.fetching, "judge", refuse)
+    errors = errors_of(site.back_up(own_broker.bootstrap, f"{topic}.*"))
+    assert errors.keys() == {(topic, 0)}
+    assert f"{topic}-0: unexpected LookupError: nobody foresaw this" in errors[topic, 0]
+    assert len(read_partitions(site.bucket, f"{topic}.healthy")[0]) == len(HEALTHY)
 
 
 def strange_for(act: Callable[..., object], usual: Callable[..., object]) -> Callable[..., object]:

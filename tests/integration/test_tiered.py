@@ -5,13 +5,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka.admin._acl import AclOperation as Op
+from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.fetching
 import archiver.log_reader
+from archiver.config import ArchiverConfig
+from archiver.job import run_backup
+from archiver.kafka.calls import ListOffsetsCall
 from archiver.restore_request import Existing
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_37, KAFKA_41
@@ -20,6 +26,7 @@ from tests.support.foreign_reader import read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
+from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.service import eventually, running, service_config, until_archived
 from tests.support.tiered import FAIL, TIERED, TIERED_AND_LOCAL, RemoteTier, earliest_local, until_local_from
 
@@ -134,6 +141,35 @@ def test_what_is_on_the_brokers_own_disk_too_waits_for_no_tier(
     tiered.tier.behave(VERY_SLOW_MS)
     assert site.back_up(tiered.bootstrap, topic)[topic, 0].written.records == COUNT
     assert (earliest_local(tiered.broker, topic), tiered.tier.reads(topic)) == (0, 0)
+
+
+def test_a_tier_that_brokers_do_not_tell_of(
+    topic: str, site: ArchiveSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They know no local start, as those with a tier of another make. Then configs tell; and where those may not be read, nothing."""
+    tier = RemoteTier(tmp_path / "tier", fetch_kafka(KAFKA_41, CACHE))
+    broker = SecureBroker(tier.jars, tmp_path / "broker", Certificates.make(tmp_path / "keys"))
+    broker._properties |= tier.broker_properties()
+    with broker:
+        TieredBroker(broker, tier).fill(topic)
+        tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
+        monkeypatch.setattr(ListOffsetsCall, "highest", 7)
+        monkeypatch.setattr(archiver.fetching, "PATIENCE_S", 4.0)
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
+        kafka = {"bootstrap.servers": broker.address("SASL"), "security.protocol": "sasl_plaintext", **login}
+        config = ArchiverConfig.model_validate({**site.config("", [topic]), "kafka": kafka})
+        for rights, told in (
+            ([Op.READ], f"grant this user DescribeConfigs on topic {topic}"),
+            ([Op.READ, Op.DESCRIBE_CONFIGS], "it may lie in a remote tier (remote.storage.enable)"),
+        ):
+            broker.grant(*((Kind.TOPIC, topic, right) for right in rights))
+            found, _ = run_backup(config, lambda _: None)
+            (report,) = found.partitions
+            assert (report.position, report.written.records) == (0, 0)
+            assert told in str(report.error)
+        tier.behave()
+        found, _ = run_backup(config, lambda _: None)
+        assert found.partitions[0].written.records == COUNT
 
 
 def test_a_continuous_backup_names_what_does_not_come_and_gets_on(

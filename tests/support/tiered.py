@@ -26,6 +26,7 @@ class RemoteTier:
 
     def __init__(self, folder: Path, jars: Path) -> None:
         self.folder = folder
+        self.jars = jars
         self._classes = compile_java("FolderRemoteStorage", jars, CACHE)
         folder.mkdir(parents=True, exist_ok=True)
         self.behave()

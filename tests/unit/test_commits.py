@@ -18,7 +18,7 @@ class Group:
     def __init__(self) -> None:
         self.committed: list[Sequence[Hint]] = []
         self.now_s = 1000.0
-        self.commits = Commits(self.committed.append, age_s=AGE_S, clock=lambda: self.now_s)
+        self.commits = Commits(self.committed.append, archive="0123abcd", age_s=AGE_S, clock=lambda: self.now_s)
 
     def note(self, topic: str, offset: int, partition: int = 0) -> None:
         writer = SimpleNamespace(durable_position=offset, newest_base=offset - 10)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archiver.address import archive_mark, group_of
 from archiver.config import (
     ArchiverConfig,
     BackupConfig,
@@ -322,8 +323,8 @@ def test_topics_are_selected(include: list[str], exclude: list[str], selected: l
     assert topics.select(names) == tuple(selected)
 
 
-def group_of(url: str, endpoint: str | None = None) -> str:
-    return ArchiverConfig(storage=StorageConfig(url=url, endpoint=endpoint)).group
+def named_by(url: str, endpoint: str | None = None) -> str:
+    return group_of(ArchiverConfig(storage=StorageConfig(url=url, endpoint=endpoint)))
 
 
 def test_each_archive_has_a_group_of_its_own() -> None:
@@ -339,14 +340,31 @@ def test_each_archive_has_a_group_of_its_own() -> None:
         ("s3://bucket/\u00e4\u00f6", None),
         ("s3://bucket/\u00e4\u00fc", None),
     ]
-    groups = [group_of(*place) for place in places]
+    groups = [named_by(*place) for place in places]
     assert len(set(groups)) == len(places)
     assert [group for group in groups if not re.fullmatch(r"archiver-bucket[A-Za-z0-9._-]{0,150}", group)] == []
-    assert group_of("s3://bucket/a/b/", "http://one:9000/") == groups[4]
+    assert named_by("s3://bucket/a/b/", "http://one:9000/") == groups[4]
+    assert named_by("s3://bucket", "http://One:80") == named_by("s3://bucket", "http://one")
     # Instances of two versions must not be two groups.
-    assert group_of("s3://my-bucket/kafka") == "archiver-my-bucket-kafka-ef79aeda"
+    assert named_by("s3://my-bucket/kafka") == "archiver-my-bucket-kafka-ef79aeda"
     named = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "backup": {"group": "archiver"}})
-    assert named.group == "archiver"
+    assert group_of(named) == "archiver"
+
+
+def test_a_store_that_the_environment_names_is_another_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two stores may have buckets of one name. However the store was told: it is the same one."""
+    of_aws = named_by("s3://bucket")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://one:9000")
+    assert named_by("s3://bucket") == named_by("s3://bucket", "http://one:9000") != of_aws
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://two:9000")
+    assert named_by("s3://bucket") == named_by("s3://bucket", "http://two:9000")
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    (tmp_path / "config").write_text("[profile far]\nendpoint_url = http://three:9000\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "far")
+    assert named_by("s3://bucket") == named_by("s3://bucket", "http://three:9000")
+    assert len(archive_mark(StorageConfig(url="s3://bucket"))) == 8
 
 
 @pytest.mark.parametrize(

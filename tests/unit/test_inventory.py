@@ -4,6 +4,9 @@ import random
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from operator import add
 
 import pytest
 from hypothesis import given
@@ -366,6 +369,16 @@ def test_only_what_is_wanted_is_asked_for() -> None:
     inventory = read_inventory(store, LAYOUT, lambda topic: topic == "other")
     assert list(inventory.partitions) == [("other", 0)]
     assert store.heads == 1
+
+
+def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -> None:
+    """A backup that was killed had put it. What was put just now, the one that runs adds itself."""
+    store = MemoryStore()
+    put(store, [segment(0, 10), segment(10, 20)])
+    newest = max(one.last_modified for one in store.objects.values())
+    for minutes, files in ((5, 0), (40, 1), (50, 1)):
+        read_inventory(store, LAYOUT, now=partial(add, newest, timedelta(minutes=minutes)))
+        assert len([key for key in store.objects if "/index/" in key]) == files
 
 
 def test_strangers_are_listed_and_harm_nobody_but_a_segment_without_facts_is_damage() -> None:

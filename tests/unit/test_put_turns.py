@@ -134,6 +134,18 @@ def test_at_the_end_nobody_waits_behind_those_that_go_on() -> None:
     assert taken == waiting[50:80]
 
 
+def test_at_the_end_topics_that_hang_leave_threads_to_others() -> None:
+    world = World()
+    for topic, count in (("hangs", 40), ("hangs, too", 40), ("healthy", 300)):
+        world.wait(topic, count, closing=True)
+    done = 0
+    for _ in range(200):
+        healthy = [feed for feed in world.take(SLOW_S) if feed.key[0] == "healthy"]
+        world.end(healthy, works=True)
+        done += len(healthy)
+    assert done == 300
+
+
 def test_at_the_end_pauses_are_short() -> None:
     feed = cast("Feed", FakeFeed("a", 0))
     turns = PutTurns(AT_ONCE)
