@@ -181,8 +181,10 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     gaps = (base > position) & ((before >= 0) | is_certain)
     overlaps = (before >= 0) & (base < position) & ~is_certain
     read, shadowed = (as_slice(np.flatnonzero(chosen)) for chosen in (is_read, ~is_read))
+    segments, from_offset = found.only(read), np.maximum(base, position)[read]
+    named = segments.numbers("base")  # most are read from there on: then it is one column
     return PartitionInventory(
-        readable=Readings(found.only(read), np.maximum(base, position)[read]),
+        readable=Readings(segments, named if np.array_equal(named, from_offset) else from_offset),
         shadowed=found.only(shadowed),
         gaps=tuple(
             Gap(first_offset=int(position[at]), last_offset=int(base[at]) - 1, is_certain=bool(is_certain[at]))

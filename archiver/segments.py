@@ -101,6 +101,10 @@ class Segments(Lazy[Segment]):
         """Return what is known of them alone."""
         return self._entries.only(self._rows)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Send a task these alone, without the others of the topic directory."""
+        return Segments, (self.partition, self.stem, self.entries, slice(0, len(self)), self.put)
+
     @property
     def named_next(self) -> Numbers:
         """Return the next that each name has; 0: it has none."""

@@ -1,6 +1,7 @@
 """Columns of segments, readings and parts tell what objects did, one by one: on any archive, damaged, overlapping, of v1.0, in lives."""
 
 import json
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from archiver.archived import ArchivedTopic, wanted_readings
 from archiver.columns import Chain, Texts
 from archiver.facts import Bounds, Hole, HoleCause, SegmentFacts
-from archiver.inventory import EMPTY, PartitionInventory, arrange
+from archiver.inventory import EMPTY, PartitionInventory, arrange, read_inventory
 from archiver.json_columns import JsonColumns
 from archiver.layout import Layout, SegmentKey
-from archiver.parts import FactsOfParts
+from archiver.parts import FactsOfParts, parts_within
 from archiver.restore import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore_request import RestoreRequest
 from archiver.segments import Segment, Segments
@@ -24,6 +25,7 @@ from archiver.selection import LAST_LONG, Selection, TopicSelection
 from archiver.spark.scan import grouped
 from archiver.target_limits import _records_within
 from tests.support import plain_plan
+from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
 LAYOUT = Layout("p")
@@ -151,6 +153,23 @@ def test_records_of_a_time_are_counted_as_of_objects(
     found = _records_within(topic, first_ms, last_ms)
     counts = [plain_plan.times_within(one, selection, first_ms, last_ms) for one in plan.facts]
     assert found == (sum(least for least, _ in counts), sum(most for _, most in counts))
+
+
+def test_a_task_is_sent_its_partition_alone() -> None:
+    """Columns are those of a whole topic directory: each task that took all of them along would cost as much."""
+    store = MemoryStore()
+    for number in range(20):
+        for at in range(50):
+            key = SegmentKey(topic="t", partition=number, base=10 * at)
+            store.put_if_absent(LAYOUT.segment_key(key), b"x", facts_of(10 * at, 10 * at + 10).to_metadata())
+    partitions = read_inventory(store, LAYOUT).partitions["t", 0]
+    readings = partitions[7].readable
+    sent = pickle.dumps(readings)
+    assert pickle.loads(sent) == readings
+    assert len(sent) < 20_000
+    parts = parts_within(readings, Selection())
+    assert pickle.loads(pickle.dumps(parts)) == parts
+    assert len(pickle.dumps(parts)) < 3_000
 
 
 def test_nothing_is_nothing() -> None:
