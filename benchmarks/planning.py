@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
@@ -33,6 +33,9 @@ from archiver.selection import EVERYTHING
 from archiver.spark.options import parse_options
 from archiver.spark.scan import plan_scan
 from archiver.verify import check_listing
+from benchmarks.growth import MEMORY, REPORT, write_page
+from benchmarks.report import machine_facts
+from tests.support.brokers import KAFKA_41
 from tests.support.generated_store import LAYOUT, GeneratedStore, Shape
 
 SHAPES = {
@@ -128,10 +131,21 @@ def _memory(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
+def write_row(row: Mapping[str, object]) -> None:
+    """Replace the figures of this command and this many objects."""
+    rows = json.loads(MEMORY.read_text(encoding="utf-8")) if MEMORY.exists() else []
+    kept = [one for one in rows if (one["title"], one["objects"]) != (row["title"], row["objects"])]
+    machine = machine_facts(KAFKA_41)
+    told = {name: machine[name] for name in ("date", "cores", "processor")} | {"load": machine["load_after"]}
+    MEMORY.write_text(json.dumps([*kept, {**row, **told}], indent=1) + "\n", encoding="utf-8")
+    write_page(json.loads(REPORT.read_text(encoding="utf-8")))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objects", type=int, choices=list(SHAPES), default=1_000_000)
     parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--write", action="store_true", help="the figures into docs/planning.json and docs/growth.md")
     parser.add_argument("--traced", action="store_true")
     parser.add_argument("--folder", type=Path, help="where the index is kept, and found again")
     parser.add_argument("--task", choices=list(TASKS), help=argparse.SUPPRESS)
@@ -153,6 +167,8 @@ def main() -> None:
                 print(task, done.stderr[-3000:])
                 continue
             found = json.loads(done.stdout.splitlines()[-1])
+            if options.write:
+                write_row({"title": TASKS[task][0], "objects": shape.objects, **found})
             print(
                 f"{TASKS[task][0]}: {found['seconds']} s ({found['cpu_seconds']} CPU), at most {found['most_bytes'] / shape.objects:.0f} bytes an object,"
                 f" {found['kept_bytes'] / shape.objects:.0f} at the end, {found['whole_bytes'] / 1e6:,.0f} MB in all",
