@@ -70,22 +70,25 @@ class ClusterTopics:
 async def look_at_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
     """Describe all topics; and by name, those that are `known` or spelled out in topics.include, and are not among all.
 
-    What a user may not describe is missing from the list of all, as if it were not there.
+    What a user may not describe is missing from the list of all, as if it were not there: also where the entry that spells
+    it out matches others, as `a.b` does `a-b`.
     """
     found, refused = await client.describe_known(None)
-    spelled = {topics.include[number] for number in topics.unmatched(found)}
-    hidden = {name for name in {*known, *spelled} if is_topic_name(name)} - found.keys() - refused.keys()
+    hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
     if hidden:
         more, denied = await client.describe_known(hidden)
+        patterns = {*topics.include} - {topics.include[at] for at in topics.unmatched(found)} - {*known}
         found |= more
-        refused |= {name: _hidden(error) for name, error in denied.items()}
+        refused |= {name: _hidden(error, name, name in patterns) for name, error in denied.items()}
     return ClusterTopics(found, refused)
 
 
-def _hidden(error: Refusal) -> Refusal:
-    """Brokers refuse also what does not exist, where this user may not know that."""
-    is_final = isinstance(error, KafkaError)
-    return KafkaError(f"{error}, or leave it out (topics.exclude) if it is gone") if is_final else error
+def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
+    """Brokers refuse also what does not exist, where this user may not know that; `is_pattern`: the entry matches others."""
+    if not isinstance(error, KafkaError):
+        return error
+    as_pattern = f"write it as ({name}) in topics.include if it is a pattern for others"
+    return KafkaError(f"{error}, or {as_pattern if is_pattern else 'leave it out (topics.exclude) if it is gone'}")
 
 
 def tell_unmatched(

@@ -37,6 +37,17 @@ class Container:
             position = block.end
         return None
 
+    def blocks(self) -> Iterator[Block]:
+        """Read all blocks with a record, one at a time."""
+        position = self.header.size
+        while position < self._size:
+            beginning = self._read(position, min(position + _BEGINNING_BYTES, self._size))
+            size = block_size(memoryview(beginning), 0)
+            block = block_at(memoryview(self._read(position, position + size)), 0, self.header, self.name)
+            if block.count:
+                yield block
+            position += size
+
     def last_block(self) -> Block | None:
         """Return the last one. It is looked for from the end, and further back for as long as it is not all there."""
         earliest = self.header.size - len(self.header.sync)  # the header ends with a marker, too

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,6 +66,7 @@ class Feed:
     pending_from: int = field(init=False)  # the position that this is about
     held_back_since_s: float | None = None  # since when the last stable offset stands still below the end
     open_transactions: tuple[OpenTransaction, ...] = ()
+    goes_on: Callable[[], Awaitable[bool]] | None = None  # asked, without topic ids, when the log lost our position
     error: ArchiverError | None = None
     dropped: DroppedError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)

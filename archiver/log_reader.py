@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -52,6 +53,24 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
     after a minute without progress.
     """
     await read_log_and_writers(client, wanted, lambda frame, _: take(frame))
+
+
+class _EnoughError(Exception):
+    """Ends a reading."""
+
+
+async def first_offset(client: KafkaClient, wanted: LogRange) -> int | None:
+    """Return the offset of the first record in a range; None when it has none. Raises what `read_log` raises."""
+    found: list[int] = []
+
+    def take(frame: Frame) -> None:
+        if len(frame):
+            found.append(int(frame.column(Column.OFFSET)[0]))
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        await read_log(client, wanted, take)
+    return found[0] if found else None
 
 
 async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Callable[[Frame, Longs], None]) -> None:

@@ -100,7 +100,8 @@ PARTITIONS: Final = Declared(
 PARTITIONS_FAILING: Final = Declared(
     "archiver_partitions_failing",
     "gauge",
-    "Partitions of these that do not get on because of an error; all of a topic that may not be described.",
+    "Partitions of these that do not get on because of an error; all of a topic that may not be described, and while the"
+    " group cannot be asked all that this instance does not have.",
 )
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
@@ -291,7 +292,7 @@ gauge shows: alarm on an instance that is down as well.
 | `min by (topic) (archiver_retention_left_seconds) < 86400` | within a day it will |
 | `max by (topic) (archiver_rpo_seconds) > 900` | the archive is behind; in quiet times this stays near `backup.segment.age` |
 | `archiver_partitions_failing > 0` | a partition does not get on; the log names it and the reason |
-| `absent(archiver_partitions)`, or `/readyz` not 200 for minutes | no instance is in the group, or the cluster is away: nobody knows what is not archived |
+| `absent(archiver_partitions)`, or `/readyz` not 200 for minutes | no instance is in the group, or the cluster is away: `/readyz` says why |
 | `archiver_open_transaction_age_seconds > 900` | a producer left a transaction open; nothing behind it can be read until it ends |
 """
 

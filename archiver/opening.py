@@ -38,6 +38,7 @@ from archiver.kafka.configs import TopicConfigs, topic_configs_known
 from archiver.layout import SegmentKey
 from archiver.listing import NOTHING, Newest, list_newest
 from archiver.segment import FinishedSegment, PartitionSource
+from archiver.spelling import spell_count
 from archiver.starts import EARLIEST, First, Start, Starts
 from archiver.workers import Workers
 from archiver.writer import Archive, PartitionWriter, Written, refuse_stranger
@@ -120,12 +121,14 @@ class Opener:
     async def _settle_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
         """Settle by the topic id; where none tells, by what the topic's records are to those that are archived."""
         judged: Judged | None = None
+        sights = {} if topic.topic_id else await self._identity.look_ahead(topic)
         for _ in range(_ROUNDS):
             try:
                 fact = await self._pool.call(self._settle_topic, topic, own, judged)
             except UnprovenError as error:  # not judged yet, or another instance has just begun a life
                 judged = await self._identity.judge(topic, error.known)
                 continue
+            self._identity.keep(topic.name, fact.root(fact.current.life), sights)
             if judged is not None and not judged.is_same:
                 log.warning(
                     "topic %s was created again: its records are not those that are archived. It goes on as life %d",
@@ -210,8 +213,22 @@ class Opener:
         writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._starts.first(source))
+        feed = Feed(writer=writer, end_offset=end_offset)
+        if not topic_id:
+            await self._go_on_without_id(feed, fact)
         reach("position.read")
-        return Feed(writer=writer, end_offset=end_offset)
+        return feed
+
+    async def _go_on_without_id(self, feed: Feed, fact: TopicFact) -> None:
+        """Begin where the log begins: once a fetch finds that it begins later, it is asked anew which topic it is."""
+        source = feed.source
+        lineage = fact.lineage(source.life, source.partition)
+        place = Place(source.topic, "", source.partition, fact.root(source.life), lineage)
+        feed.goes_on = lambda: self._identity.goes_on(place)
+        log_start = (await self._client.offsets([feed.key]))[feed.key].log_start
+        if feed.writer.position < log_start:
+            feed.writer.skip(log_start)
+            feed.go_on_where_the_writer_is()
 
     def _begin_late(self, writer: PartitionWriter, first: First) -> None:
         if first.offset > 0:
@@ -338,8 +355,15 @@ class Opener:
     async def _refuse_another(self, source: PartitionSource, fact: TopicFact, held: FinishedSegment) -> None:
         """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
         found = await self._described(source)
-        place = Place(source.topic, found.topic_id, source.partition, fact.lineage(source.life, source.partition))
-        if not await self._identity.still_has(place, held):
+        place = Place.of(found, source.partition, fact, source.life)
+        if not await self._identity.still_has(found, fact, place, held):
+            log.warning(
+                "%s: %s from offset %d on, which were held, are dropped: without a topic id, nothing proves that they are of"
+                " the topic that is archived. What is archived is kept",
+                source,
+                spell_count(held.facts.records, "record"),
+                held.facts.first,
+            )
             raise _gone(source)
 
     async def _refuse_recreated(self, source: PartitionSource) -> None:

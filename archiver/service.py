@@ -370,6 +370,13 @@ class Service:
                 self._pump.let_go(feed)
         self.commits.take(partitions)
 
+    def _yield_to_another(self, feed: Feed) -> None:
+        """Of a partition that we hold on to while nobody can ask the group: two that archive it double the reading."""
+        is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
+        if is_unsure and feed.writer.was_overtaken:
+            log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
+            self.lose([feed.key])
+
     def _forget(self, key: TopicPartition) -> None:
         """Nothing of an earlier hold may act in a later one."""
         self.held.pop(key, None)
@@ -381,6 +388,7 @@ class Service:
     def _note_durable(self, feed: Feed) -> None:
         self._failures.pop(feed.key, None)
         self.commits.note(feed)
+        self._yield_to_another(feed)
 
     async def _face_ends(self) -> None:
         while True:

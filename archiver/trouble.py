@@ -111,12 +111,27 @@ async def _judge_gap(client: KafkaClient, feed: Feed) -> Verdict:
     if not isinstance(offsets, PartitionOffsets):
         return offsets
     if feed.fetch_offset < offsets.log_start:
-        return Skip(offsets.log_start)
+        return await _judge_expired(feed, offsets.log_start)
     if feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
         # Above the end; or in range and refused: the log has never heard of the epoch that we have read.
         return _parted(feed)
     what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
     return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
+
+
+async def _judge_expired(feed: Feed, log_start: int) -> Verdict:
+    """Without a topic id, the log that begins behind our position may be another topic's."""
+    try:
+        if feed.goes_on is None or await feed.goes_on():
+            return Skip(log_start)
+    except KafkaTemporaryError as error:
+        return Retry(error)
+    except KafkaError as error:
+        return error
+    return TopicGoneError(
+        f"{feed.source}: the log begins at offset {log_start}, behind what was read of it ({feed.fetch_offset}), and no topic id"
+        " tells whether it is another topic's now"
+    )
 
 
 async def _judge_topic(client: KafkaClient, feed: Feed) -> Verdict:

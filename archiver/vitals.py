@@ -69,12 +69,23 @@ class Vitals:
                 continue
             if which in service.failing or now_s - since_s >= TROUBLE_S:  # else it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
+        nobodys = self._nobodys(service, now_s)
+        for which in sorted(nobodys.keys() - feeds.keys() - held.keys()):
+            yield self._state_without_feed(which, nobodys[which])
 
+    def _nobodys(self, service: Service, now_s: float) -> Mapping[TopicPartition, float]:
+        """Partitions that are given to nobody, as far as can be told here, and for how long: all of a topic that may not be
+        described, and where the group does not let us in, all.
+        """
+        found: dict[TopicPartition, float] = {}
+        out_s = service.membership.shut_out_s
+        if out_s >= TROUBLE_S:
+            found = {(topic.name, number): out_s for topic in service.topics.values() for number in topic.partitions}
         for topic, refused in service.refused.items():
             lasts_s = now_s - refused.since_s
             if not refused.error.retriable or lasts_s >= TROUBLE_S:
-                keys = {(topic, number) for number in refused.partitions} - feeds.keys() - held.keys()
-                yield from (self._state_without_feed(which, lasts_s) for which in sorted(keys))
+                found |= {(topic, number): lasts_s for number in refused.partitions}
+        return found
 
     def _state_without_feed(self, which: TopicPartition, lasts_s: float) -> PartitionState:
         backlog = self._backlogs.get(which)

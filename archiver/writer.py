@@ -146,6 +146,7 @@ class PartitionWriter:
         self.written = written or Written()
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
         self.newest_base = archive.layout.base_of(end.key) if end.key else None
+        self.was_overtaken = False  # at the last put another writer was first
         self._archive = archive
         self._confirm = confirm
         self._silences = archive.vigil.silences
@@ -351,6 +352,7 @@ class PartitionWriter:
         ours = end.next == closed.facts.next
         self._base = end.next  # 3. only now the position counts
         self.newest_base = self._archive.layout.base_of(end.key)
+        self.was_overtaken = not ours
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
         self._waiting_holes.clear()

@@ -60,6 +60,9 @@ class Code(IntEnum):
 
 _KNOWN = frozenset(Code)
 
+# librdkafka's codes for a broker that does not let us in, or that we do not trust: _AUTHENTICATION and _SSL.
+NOT_LET_IN = frozenset({-169, -181})
+
 # The partition's leader is another node than the one that was asked, or it moves just now.
 LEADER_MOVED = frozenset({
     Code.LEADER_NOT_AVAILABLE,
@@ -115,6 +118,8 @@ def code_text(code: int) -> str:
 
 def client_error(code: int, doing: str, said: str, *, right: str = "") -> KafkaError | KafkaTemporaryError:
     """The same of what librdkafka says: negative codes are its own (no broker, timed out, ...), the others the brokers'."""
+    if code in NOT_LET_IN:
+        return KafkaTemporaryError(f"{doing}: {said}; check the users and the certificate of that broker")
     if code < Code.UNKNOWN_SERVER_ERROR:
         return KafkaTemporaryError(f"{doing}: {said}; check bootstrap.servers and that the brokers run")
     return broker_error(code, doing, said, right=right)

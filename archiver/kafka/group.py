@@ -41,7 +41,7 @@ class Hint:
 def hint_of(topic: str, partition: int, offset: int, metadata: str) -> Hint:
     """Read a commit. Its metadata may be anybody's."""
     # librdkafka commits the zero that ends a text in C.
-    told = re.fullmatch(r"(?:base=(\d{1,19}))? ?(?:archive=([0-9a-f]{8}))?\0?", metadata, re.ASCII)
+    told = re.fullmatch(r"(?:base=(\d{1,19}))?(?:(?:^|(?<=\d) )archive=([0-9a-f]{8}))?\0?", metadata, re.ASCII)
     base, archive = told.groups() if told else (None, None)
     return Hint(
         topic=topic,
@@ -65,7 +65,7 @@ class Owner(Protocol):
         """
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are somebody else's already; nothing is committed. Must not block."""
+        """These are not ours any more, as the group has told by now; nothing is committed. Must not block."""
 
 
 @dataclass(slots=True, kw_only=True)

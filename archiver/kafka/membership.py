@@ -18,7 +18,7 @@ from archiver import config
 from archiver.defects import as_ours
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.codes import Code, client_error
+from archiver.kafka.codes import NOT_LET_IN, Code, client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, hint_of
 from archiver.kafka.settings import KafkaSettings
 from archiver.spelling import spell_count
@@ -55,6 +55,9 @@ _TOO_LATE = frozenset({
     ClientError.UNKNOWN_TOPIC_OR_PART,
 })  # fmt: skip
 
+_OF_COORDINATOR = "GroupCoordinator: "  # so librdkafka begins what it says of the connection to the group's coordinator
+_RECENT_S = 60.0  # what it says again within 30 s it does not tell
+
 _AGAIN = frozenset({ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH})  # in a moment it goes
 _COMMIT_RETRIES = 20
 
@@ -62,7 +65,8 @@ _COMMIT_RETRIES = 20
 class Membership:
     """A member of the group, in a thread of its own. Every method may be called from any thread.
 
-    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched.
+    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched. Those that
+    are lost stay with the owner until the group has let us in again: a group that nobody can ask has given them to nobody.
     """
 
     def __init__(
@@ -95,10 +99,12 @@ class Membership:
         self._error: ArchiverError | None = None
         # The rest is the thread's own.
         self._held: set[TopicPartition] = set()
+        self._unsure: frozenset[TopicPartition] = frozenset()
         self._subscribed: tuple[str, ...] = ()
         self._serving = False
-        self._admitted = False
+        self._out_since_s: float | None = clock()  # None: the group has let us in
         self._asked_at_s = 0.0
+        self._complaint: tuple[ClientError, float] | None = None  # the last one of the coordinator, and when
         self._delivered = False
 
     def start(self, topics: Sequence[str]) -> None:
@@ -150,7 +156,18 @@ class Membership:
     @property
     def is_member(self) -> bool:
         """Whether the group has let us in, be it with partitions or without."""
-        return self._admitted
+        return self._out_since_s is None
+
+    @property
+    def unsure(self) -> frozenset[TopicPartition]:
+        """Lost, and no group has told yet whose they are: the owner has not heard of it, and works on them."""
+        return self._unsure
+
+    @property
+    def shut_out_s(self) -> float:
+        """For how long the group has not let us in, for a reason that `error` tells; else 0."""
+        since_s = self._out_since_s
+        return 0.0 if since_s is None or self._error is None else self._clock() - since_s
 
     @property
     def error(self) -> ArchiverError | None:
@@ -181,8 +198,7 @@ class Membership:
         try:
             yield consumer
         except Exception:
-            if self._held:
-                self._owner.lost(sorted(self._held))
+            self._unsure |= self._held
             raise
         finally:
             self._serving = False
@@ -197,11 +213,13 @@ class Membership:
             self._subscribe(consumer)
             self._commit_queued(consumer)
             self._look(consumer, consumer.poll(_STEP_S))
+            self._face_complaint()
             self._look_for_ourselves(consumer)
         if self._leaving.is_set():
             self._commit_now(consumer, self._last_hints)
         else:
             self._give_back(consumer, sorted(self._held))
+            self._tell_lost()
 
     def _properties(self) -> dict[str, Any]:
         group = self._group
@@ -279,12 +297,17 @@ class Membership:
         if not self._serving:
             return
         lost = self._leave_out_strangers(partitions)
-        self._admitted, self._asked_at_s = False, self._clock()  # until the next assignment
+        self._fall_out()  # until the next assignment
         if lost:
             self._counters.rebalances += 1
             self._held.difference_update(lost)
-            self._owner.lost(lost)
+            self._unsure |= {*lost}
         consumer.incremental_unassign(partitions)
+
+    def _tell_lost(self) -> None:
+        lost, self._unsure = sorted(self._unsure), frozenset()
+        if lost:
+            self._owner.lost(lost)
 
     def _leave_out_strangers(self, partitions: list[ClientPartition]) -> list[TopicPartition]:
         return [key for key in _keys(partitions) if key in self._held]
@@ -341,6 +364,26 @@ class Membership:
             raise KafkaException(error)
         if error.code() in _REFUSALS:
             self._refuse(_error(error, f"group {self._group.group} does not let us in"))
+        elif error.str().startswith(_OF_COORDINATOR):
+            self._complaint = error, self._clock()
+
+    def _face_complaint(self) -> None:
+        """Say why nothing is heard of the group, at once or after a while: a coordinator that is only away comes back."""
+        if self._complaint is None or self._error is not None:
+            return
+        error, at_s = self._complaint
+        now_s = self._clock()
+        is_refusal = error.code() in NOT_LET_IN
+        if self._out_since_s is None:
+            # With the consumer protocol no session ends while nobody is heard.
+            is_due = is_refusal and self._group.protocol is config.Protocol.CONSUMER
+        else:
+            is_due = at_s > self._out_since_s - _RECENT_S and (
+                is_refusal or now_s - self._out_since_s >= self._admission_s
+            )
+        if is_due:
+            what = f"group {self._group.group}: its coordinator cannot be asked"
+            self._refuse(client_error(error.code(), what, error.str().removeprefix(_OF_COORDINATOR)))
 
     def _broken(self, error: Exception) -> ArchiverError:
         what = f"group {self._group.group}: its consumer broke"
@@ -352,15 +395,22 @@ class Membership:
         if str(error) != str(self._error):
             log.error("%s", error)
         self._error = error
-        self._admitted = False
+        self._fall_out()
+
+    def _fall_out(self) -> None:
+        self._asked_at_s = self._clock()
+        if self._out_since_s is None:
+            self._out_since_s = self._asked_at_s
 
     def _admit(self) -> None:
-        self._error = None
-        self._admitted = True
+        if self._error is not None:
+            log.info("group %s lets us in again", self._group.group)
+        self._error = self._out_since_s = self._complaint = None
+        self._tell_lost()
 
     def _look_for_ourselves(self, consumer: Consumer) -> None:
         """Brokers without the consumer protocol are silent ones to librdkafka, and so are those that have nothing for us."""
-        if self._admitted or not self._subscribed or self._group.protocol is not config.Protocol.CONSUMER:
+        if self.is_member or not self._subscribed or self._group.protocol is not config.Protocol.CONSUMER:
             return
         if self._clock() - self._asked_at_s < self._admission_s:
             return

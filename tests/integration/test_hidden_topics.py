@@ -81,6 +81,27 @@ def test_a_topic_that_loses_its_rights_does_not_vanish(
     assert len(read_partitions(site.bucket, lost)[0]) == 10
 
 
+def test_a_name_whose_pattern_matches_others_is_asked_for_too(
+    secure: SecureBroker, site: ArchiveSite, topic: str
+) -> None:
+    """As `a.b` does `a-b`. A broker that tells that there is no such topic is believed."""
+    hidden, visible = f"{topic}.x", f"{topic}-x"
+    create_topic(secure.bootstrap, visible)
+    produce_values(secure.bootstrap, visible, [b"one"])
+    write_config(site, config_of(site, secure, hidden))
+    secure.grant(*reading(visible, hidden))
+    done = site.run("backup", "--until-end")
+    assert done.returncode == 0, done.stdout + done.stderr
+    create_topic(secure.bootstrap, hidden)
+    secure.grant(*reading(visible))
+    done = site.run("backup", "--until-end")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"grant this user Describe on topic {hidden}, or write it as ({hidden}) in topics.include" in done.stderr
+    write_config(site, config_of(site, secure, f"({hidden})"))
+    done = site.run("backup", "--until-end")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_running_backup_tells_of_a_topic_that_lost_its_rights(
     secure: SecureBroker, site: ArchiveSite, topic: str, two_topics: tuple[str, str], java_oracle: JavaOracle
 ) -> None:

@@ -1,77 +1,150 @@
 """One of three brokers does not let us in: that is the trouble of its partitions, and of nobody else's."""
 
 import json
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import yaml
 
 from tests.support.foreign_reader import read_partitions
-from tests.support.guarded_cluster import Guard, by_certificate, by_password, guarded_cluster
+from tests.support.guarded_cluster import GuardedBroker, GuardedCluster, by_certificate, by_password, guarded_cluster
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import produce_values
 from tests.support.round_trip import ArchiveSite
-from tests.support.service import eventually, running, service_config, until_archived
+from tests.support.service import Instance, eventually, running, service_config, until_archived
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
 
 OFFSETS = "__consumer_offsets"
 
 
-@pytest.mark.parametrize(
-    ("guard", "why"),
-    [(by_password, "does not let us in"), (by_certificate, "shows a certificate that is not accepted")],
-    ids=["password", "certificate"],
-)
-def test_a_broker_that_does_not_let_us_in(
-    site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path, guard: Callable[[Path], Guard], why: str
-) -> None:
-    """Before a backup begins, when it does, and while it runs. The partitions of the others get on all the time."""
-    with guarded_cluster(tmp_path / "cluster", guard(tmp_path / "keys")) as cluster:
-        plain, refusing = cluster.plain, cluster.brokers[3]
-        refusing.let_in(False)
-        plain.start_all()
-        plain.create_topic(OFFSETS, [[1]], {"cleanup.policy": "compact"})  # the group is not with the one that refuses
-        plain.create_topic(topic, [[1], [2], [3]])
+@dataclass(frozen=True)
+class World:
+    """A topic with a partition on each of three brokers, the last of which refuses us from its next start on, or not."""
 
-        def produce(text: str, *partitions: int) -> None:
-            for partition in partitions:
-                values = [f"{text} {number}".encode() for number in range(30)]
-                produce_values(plain.bootstrap, topic, values, partition)
+    site: ArchiveSite
+    cluster: GuardedCluster
+    topic: str
+    oracle: JavaOracle
 
-        def archived() -> dict[int, int]:
-            return {number: len(records) for number, records in read_partitions(site.bucket, topic).items()}
+    @classmethod
+    def start(cls, site: ArchiveSite, cluster: GuardedCluster, topic: str, oracle: JavaOracle, of_group: int) -> Self:
+        """`of_group` is the broker that has the group."""
+        world = cls(site, cluster, topic, oracle)
+        world.refusing.let_in(False)
+        cluster.plain.start_all()
+        cluster.plain.create_topic(OFFSETS, [[of_group]], {"cleanup.policy": "compact"})
+        cluster.plain.create_topic(topic, [[1], [2], [3]])
+        world.produce("first", 0, 1, 2)
+        return world
 
-        produce("first", 0, 1, 2)
-        config = {**service_config(site, "", topic, group=topic), "kafka": cluster.kafka}
-        (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
-        done = site.run("backup", "--until-end", "--format", "json")
+    @property
+    def refusing(self) -> GuardedBroker:
+        return self.cluster.brokers[3]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {**service_config(self.site, "", self.topic, group=self.topic), "kafka": self.cluster.kafka}
+
+    def let_in(self, is_fitting: bool) -> None:
+        self.refusing.let_in(is_fitting)
+        self.refusing.restart()
+
+    def produce(self, text: str, *partitions: int) -> None:
+        for partition in partitions:
+            values = [f"{text} {number}".encode() for number in range(30)]
+            produce_values(self.cluster.plain.bootstrap, self.topic, values, partition)
+
+    def archived(self) -> dict[int, int]:
+        return {number: len(records) for number, records in read_partitions(self.site.bucket, self.topic).items()}
+
+    def until_archived(self) -> None:
+        until_archived(self.site, self.oracle, self.cluster.plain.bootstrap, self.topic, timeout_s=90)
+
+    def run_until_end(self, why: str) -> None:
+        """The others' partitions are archived."""
+        (self.site.folder / "archive.yaml").write_text(yaml.safe_dump(self.config))
+        done = self.site.run("backup", "--until-end", "--format", "json")
         assert done.returncode == 4, done.stderr
-        assert archived() == {0: 30, 1: 30}
+        assert self.archived() == {0: 30, 1: 30}
         errors = {row["partition"]: row["error"] for row in json.loads(done.stdout)["partitions"]}
         assert errors[0] is errors[1] is None
-        assert f"to broker 3: {refusing.door} {why}" in errors[2]
-        with running(site, config) as instance:
-            eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
-            produce("second", 0, 1)
-            eventually(lambda: archived() == {0: 60, 1: 60})
+        assert f"to broker 3: {self.refusing.door} {why}" in errors[2]
+
+
+def until_failing(instance: Instance, topic: str, count: int) -> None:
+    eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == count, timeout_s=60)
+
+
+def test_a_broker_that_does_not_let_us_in(
+    site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    """Before a backup begins, when it does, and while it runs. The partitions of the others get on all the time."""
+    with guarded_cluster(tmp_path / "cluster", by_certificate(tmp_path / "keys")) as cluster:
+        world = World.start(site, cluster, topic, java_oracle, of_group=1)
+        why = "shows a certificate that is not accepted"
+        world.run_until_end(why)
+        with running(site, world.config) as instance:
+            until_failing(instance, topic, 1)
+            world.produce("second", 0, 1)
+            eventually(lambda: world.archived() == {0: 60, 1: 60})
             assert instance.is_ready()
-            refusing.let_in(True)
-            refusing.restart()
-            until_archived(site, java_oracle, plain.bootstrap, topic, timeout_s=90)
-            eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 0)
-            refusing.let_in(False)
-            refusing.restart()
-            produce("third", 0, 1, 2)
-            eventually(lambda: archived() == {0: 90, 1: 90, 2: 30})
-            eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1, timeout_s=60)
-            produce("fourth", 0, 1)
-            eventually(lambda: archived() == {0: 120, 1: 120, 2: 30})
-            assert f"{refusing.door} {why}" in instance.log
-            refusing.let_in(True)
-            refusing.restart()
-            until_archived(site, java_oracle, plain.bootstrap, topic, timeout_s=90)
+            world.let_in(True)
+            world.until_archived()
+            until_failing(instance, topic, 0)
+            world.let_in(False)
+            world.produce("third", 0, 1, 2)
+            eventually(lambda: world.archived() == {0: 90, 1: 90, 2: 30})
+            until_failing(instance, topic, 1)
+            world.produce("fourth", 0, 1)
+            eventually(lambda: world.archived() == {0: 120, 1: 120, 2: 30})
+            assert f"{world.refusing.door} {why}" in instance.log
+            world.let_in(True)
+            world.until_archived()
+            assert instance.stop() == 0
+
+
+def test_the_broker_that_has_the_group_does_not_let_us_in(
+    site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    """What this instance was given before it goes on archiving, until another one does; what it never was is told."""
+    with guarded_cluster(tmp_path / "cluster", by_password(tmp_path / "keys")) as cluster:
+        world = World.start(site, cluster, topic, java_oracle, of_group=3)
+        world.run_until_end("does not let us in")
+        told = f"its coordinator cannot be asked: {world.refusing.door}"
+        with running(site, world.config) as instance:
+            eventually(lambda: told in instance.readiness)
+            assert "Authentication failed" in instance.readiness
+            assert told in instance.log
+            until_failing(instance, topic, 3)
+            assert instance.value("archiver_rpo_seconds", topic=topic) > 0
+            world.let_in(True)
+            world.until_archived()
+            until_failing(instance, topic, 0)
+            assert instance.is_ready()
+            world.let_in(False)
+            eventually(lambda: told in instance.readiness)  # the session has ended
+            world.produce("second", 0, 1, 2)
+            eventually(lambda: world.archived() == {0: 60, 1: 60, 2: 30})
+            until_failing(instance, topic, 1)
+            assert instance.value("archiver_partitions", topic=topic) == 3
+            with running(site, service_config(site, cluster.plain.bootstrap, topic, group=topic), "two") as other:
+                world.until_archived()  # whom the coordinator lets in
+                eventually(lambda: other.value("archiver_partitions", topic=topic) == 3)
+
+                def is_left_to_the_other() -> bool:
+                    world.produce("more", 0, 1)
+                    return instance.log.count("another instance archives it") == 2
+
+                eventually(is_left_to_the_other, every_s=1)
+                world.until_archived()
+                assert other.stop() == 0
+            world.let_in(True)
+            world.produce("last", 0, 1, 2)
+            world.until_archived()
+            until_failing(instance, topic, 0)
             assert instance.stop() == 0
 
 

@@ -1,10 +1,11 @@
 """Brokers that give topics no ids: whether a name still stands for the topic that was archived, its records must tell."""
 
 import json
+import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.conftest import kafka_jars
 from tests.support.brokers import StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import cut_log
+from tests.support.examples import EAGER_CLEANER
 from tests.support.foreign_reader import keys_in, read_partitions, read_segments, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values, producer_of, recreate_topic
@@ -164,6 +166,57 @@ def test_what_nothing_decides_is_refused_by_name(
     assert_whole(site)
 
 
+def test_a_log_that_begins_where_the_archive_ends_is_the_same(
+    shared: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """All has expired that was archived, and nothing is missing: such a topic, idle or not, is not refused."""
+    bootstrap = shared.bootstrap
+    site.write_config(bootstrap, topic)
+    create_topic(bootstrap, topic, 1, KEPT)
+    produce(bootstrap, topic, 100, "first")
+    archived = consumed(java_oracle, bootstrap, topic)[0]
+    back_up(site)
+    lose_below(bootstrap, topic, 100)
+    back_up(site)
+    produce(bootstrap, topic, 20, "more")
+    back_up(site)
+    assert read_partitions(site.bucket, topic)[0] == archived + consumed(java_oracle, bootstrap, topic)[0]
+    assert known_lives(site, topic) == [("", None)]
+    assert_whole(site)
+
+
+def test_a_compacted_topic_is_known_by_what_is_left_of_it(
+    shared: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """All of the newest archived object was written over; what an earlier one has is still there."""
+    bootstrap = shared.bootstrap
+    create_topic(bootstrap, topic, 1, EAGER_CLEANER | {"segment.bytes": "100000"})
+    site.write_config(bootstrap, topic)
+    for keys in ("stable", "hot"):
+        produce_keyed(bootstrap, topic, keys, 800)
+        back_up(site)
+    archived = read_partitions(site.bucket, topic)[0]
+    for keys, count in (("hot", 800), ("end", 1), ("end", 1)):
+        time.sleep(1.1)  # the cleaner leaves the segment that is written to, for a second at least
+        produce_keyed(bootstrap, topic, keys, count)
+
+    def left() -> list[Rec]:
+        return java_oracle.consume(bootstrap, topic).records[0]
+
+    eventually(lambda: all(one.offset < 800 or one.offset >= 1600 for one in left()), timeout_s=60, every_s=1)
+    back_up(site)
+    assert read_partitions(site.bucket, topic)[0][: len(archived)] == archived
+    assert read_partitions(site.bucket, topic)[0][-1] == left()[-1]
+    assert known_lives(site, topic) == [("", None)]
+
+
+def produce_keyed(bootstrap: str, topic: str, keys: str, count: int) -> None:
+    producer = producer_of(bootstrap, batch_num_messages=20)
+    for number in range(count):
+        producer.produce(topic, b"some text" * 30, key=f"{keys} {number}".encode(), partition=0)
+    assert producer.flush(30) == 0
+
+
 @pytest.mark.parametrize("is_other", [False, True])
 def test_topic_ids_come_with_an_upgrade(
     new_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, is_other: bool
@@ -248,6 +301,87 @@ def test_a_topic_created_again_under_a_running_backup(
     if old == "archived":
         assert read_partitions(site.bucket, topic) == kept
     assert_whole_of(site, bootstrap, topic)
+
+
+def test_a_topic_created_again_whose_log_begins_behind_the_old_one(
+    shared: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """Nothing tells that it is another one, and nothing that it is not: none of it is joined to the old one.
+
+    Of one all was archived, of one nothing, and of one a part: what is held of the old ones is dropped.
+    """
+    bootstrap = shared.bootstrap
+    archived, held, both = topics = [f"{topic}-{name}" for name in ("archived", "held", "both")]
+    site.write_config(bootstrap, f"{topic}-.*")
+    for name in topics:
+        create_topic(bootstrap, name, 1, KEPT)
+    produce(bootstrap, archived, 100, "old")
+    produce(bootstrap, both, 50, "old")
+    back_up(site)
+    old = {name: read_partitions(site.bucket, name) for name in topics}
+    config = service_config(site, bootstrap, f"{topic}-.*", group=topic, segment={"age": "1min"})
+    with running(site, config) as instance:
+        eventually(lambda: all(instance.value("archiver_partitions", topic=name) == 1 for name in topics))
+        for name in (held, both):
+            produce(bootstrap, name, 50, "old")
+        fetched = "archiver_fetched_bytes_total"
+        eventually(lambda: all(instance.value(fetched, topic=name) > 0 for name in (held, both)))
+        with standing_still(instance.process.pid):
+            time.sleep(1)  # as above
+            for name in topics:
+                recreate_topic(bootstrap, name, 1, KEPT)
+                produce(bootstrap, name, 300, "other")
+                lose_below(bootstrap, name, 150)
+        dropped = [f"{held}-0: 50 records from offset 0 on", f"{both}-0: 50 records from offset 50 on"]
+        eventually(lambda: all(one in instance.log for one in dropped))
+        refused = [f"topic {name} has no topic id that is known" for name in (archived, both)]
+        eventually(lambda: all(one in instance.log for one in refused))
+        before = instance.value(fetched, topic=held)
+        produce(bootstrap, held, 1, "and one more")
+        eventually(lambda: instance.value(fetched, topic=held) > before)
+        assert instance.stop() == 0
+    for name in (archived, both):
+        assert read_partitions(site.bucket, name) == old[name]
+        assert known_lives(site, name) == [("", None)]
+    assert read_partitions(site.bucket, held) == consumed(java_oracle, bootstrap, held)
+    assert_whole_of(site, bootstrap, f"{topic}-.*")
+
+
+def test_a_backup_that_is_behind_goes_on_when_records_expire(
+    shared: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """What it saw near the end of the log proves that this is the same: the hole is told, and nothing held is dropped."""
+    bootstrap = shared.bootstrap
+    site.write_config(bootstrap, topic, records=100)
+    create_topic(bootstrap, topic, 1, KEPT)
+    produce(bootstrap, topic, 50, "first")
+    back_up(site)
+    produce(bootstrap, topic, 400, "second")
+    expected = read_partitions(site.bucket, topic)[0] + consumed(java_oracle, bootstrap, topic)[0][100:]
+    back_up_around("position.read", site, lambda: lose_below(bootstrap, topic, 100))
+    assert read_partitions(site.bucket, topic)[0] == expected
+    produce(bootstrap, topic, 300, "third")
+    expected += consumed(java_oracle, bootstrap, topic)[0][350:]
+    back_up_around("segment.closed", site, lambda: lose_below(bootstrap, topic, 600))
+    kept = read_partitions(site.bucket, topic)[0]
+    assert [one for one in kept if not 550 <= one.offset < 600] == [
+        one for one in expected if not 550 <= one.offset < 600
+    ]
+    assert [one.holes for one in read_segments(site.bucket, topic) if one.base == 50] == ["50-99:expired"]
+    assert known_lives(site, topic) == [("", None)]
+    assert_whole(site)
+
+
+def back_up_around(place: str, site: ArchiveSite, meanwhile: Callable[[], None]) -> None:
+    """Run the command up to the end of now, and do something while it stands still at a place."""
+    process = site.command("backup", "--until-end", ARCHIVER_FAILPOINT=f"{place}:1:stop")
+    stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert stopped is not None
+    assert stopped.si_status == signal.SIGSTOP
+    meanwhile()
+    process.send_signal(signal.SIGCONT)
+    said = "".join(process.communicate(timeout=60))
+    assert process.returncode == 0, said
 
 
 def assert_whole_of(site: ArchiveSite, bootstrap: str, topic: str) -> None:

@@ -83,6 +83,17 @@ class Instance:
             return bool(answer.status == 200)
         return False
 
+    @property
+    def readiness(self) -> str:
+        """Why it is not ready; empty when it is, or does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5):
+                return ""
+        except urllib.error.HTTPError as refusal:
+            return refusal.read().decode()
+        except OSError:
+            return ""
+
     def stop(self, timeout_s: float = 20.0) -> int:
         """SIGTERM; its exit code."""
         self.process.send_signal(signal.SIGTERM)
