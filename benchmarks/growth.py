@@ -38,7 +38,7 @@ Lines that rise less than the dashed one grow less than the archive does.
 ## Memory
 
 Archives that a store in memory makes up, of up to ten million objects, with an index of four files; each command's planning in a process of its own. Bytes an object are the most that the process had in memory, less what it had before it began (a growing part of that, of small archives, is code that is loaded then). A query plans one topic of ten, and the index of all is read.
-Written by `python -m benchmarks.planning --write`; the figures are in `docs/planning.json`. A test holds 200 bytes an object.
+Written by `python -m benchmarks.planning --write`; the figures are in `docs/planning.json`. A test holds 200 bytes an object of what Python allocates (`--traced`); the process has some more, and of few objects code and buffers show.
 
 {memory}
 """
