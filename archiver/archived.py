@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from archiver.columns import Chain, Numbers, as_slice
 from archiver.control import TopicFact
-from archiver.facts import SegmentFacts
-from archiver.inventory import EMPTY, PartitionInventory, Reading, problems_of
-from archiver.reader import ObjectPart
-from archiver.selection import FIRST_LONG, LAST_LONG, Selection
+from archiver.inventory import EMPTY, PartitionInventory, problems_of
+from archiver.segments import Reading, Readings, blocks_of
+from archiver.selection import NO_TIMESTAMP, Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,27 +41,19 @@ def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> 
     return problems_of(topic.topic, number, concerned, topic.damaged.get(number, ()))
 
 
-def wanted_readings(readable: Sequence[Reading], selection: Selection) -> list[Reading]:
+def wanted_readings(readable: Sequence[Reading], selection: Selection) -> Sequence[Reading]:
     """Leave out objects that cannot hold a selected record, by their facts."""
-    return [reading for reading in readable if _may_hold(reading, selection)]
+    return Chain(_wanted(block, selection) for block in blocks_of(readable))
 
 
-def _may_hold(reading: Reading, selection: Selection) -> bool:
-    facts = reading.segment.facts
-    last = facts.last if reading.until_offset is None else min(facts.last, reading.until_offset - 1)
-    first = max(facts.first, reading.from_offset)
-    earliest, latest = FIRST_LONG, LAST_LONG  # of a v1.0 object nobody knows
-    if isinstance(facts, SegmentFacts):
-        earliest, latest = facts.min_timestamp, facts.max_timestamp
-    return first <= last and selection.may_hold(
-        first_offset=first, last_offset=last, min_timestamp=earliest, max_timestamp=latest
-    )
-
-
-def part_within(reading: Reading, selection: Selection) -> ObjectPart:
-    """What is read of an object: as far as offsets go; its times are looked at record by record."""
-    part = ObjectPart.of(reading)
-    wanted_end = None if selection.last_offset == LAST_LONG else selection.last_offset + 1
-    ends = [end for end in (part.until_offset, wanted_end) if end is not None]
-    first = max(part.from_offset, selection.first_offset)
-    return replace(part, from_offset=first, until_offset=min(ends, default=None))
+def _wanted(readings: Readings, selection: Selection) -> Readings:
+    """The same of columns, as Selection.may_hold does it. Of a v1.0 object nobody knows the times."""
+    segments = readings.segments
+    last: Numbers = np.minimum(segments.numbers("last"), readings.next.astype(np.int64) - 1)
+    first = np.maximum(segments.numbers("first"), readings.from_offset)
+    kept = (first <= last) & (last >= selection.first_offset) & (first <= selection.last_offset)
+    if selection.has_times:
+        earliest, latest = segments.numbers("min_timestamp"), segments.numbers("max_timestamp")
+        are_within = (earliest <= selection.until_ms) & (latest >= selection.from_ms)
+        kept &= ~segments.has_facts | (are_within & ~((earliest == NO_TIMESTAMP) & (latest == NO_TIMESTAMP)))
+    return readings if kept.all() else readings.only(as_slice(np.flatnonzero(kept)))

@@ -12,7 +12,7 @@ from archiver.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
 from archiver.errors import NotWholeError
 from archiver.index import Index
 from archiver.layout import Layout
-from archiver.reader import ObjectPart
+from archiver.parts import ObjectPart
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 
@@ -142,29 +142,45 @@ def _lost_of_restores(store: ObjectStore, layout: Layout, there: _Beside) -> Ite
 
 
 def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterator[Gone]:
-    """Tell which lists of chosen records are gone: plans name them."""
+    """Tell which pieces of plans, and which lists of chosen records, are gone: plans name them."""
 
-    def lost_of(stream: str) -> list[str]:
+    def lost_of(stream: str) -> tuple[list[str], list[str]]:
         try:
             plan = read_fact(store, layout, stream, max(there.numbers[stream]))
         except NotWholeError:  # which level `records` tells
-            return []
-        unseen = sorted(set(_choices_in(plan)) - there.chosen)
-        return [key for key in unseen if store.head(key) is None]  # they may have been put while we listed
+            return [], []
+        pieces = _pieces_in(stream, plan)
+        chosen = set(_choices_in(plan))
+        for piece in pieces:
+            with suppress(NotWholeError):
+                chosen |= set(_choices_in(read_fact(store, layout, piece, 0)))
+        # They may have been put while we listed.
+        lost = [piece for piece in pieces if piece not in there.numbers]
+        lost = [piece for piece in lost if store.head(layout.fact_key(piece, 0)) is None]
+        return lost, [key for key in sorted(chosen - there.chosen) if store.head(key) is None]
 
     plans = [stream for stream in there.of_restores() if stream.endswith("/plan")]
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
-        for stream, lost in zip(plans, pool.map(lost_of, plans), strict=True):
+        for stream, (pieces, lost) in zip(plans, pool.map(lost_of, plans), strict=True):
+            for piece in pieces:
+                yield from gone_facts(layout, piece, [0])
             for key in lost:
                 text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
                 yield Gone(stream, 1, text)
 
 
 def _choices_in(plan: Fact) -> Iterator[str]:
-    """Tell the keys of the lists that a plan names; of one that is not spelled as ours are, none."""
+    """Tell the keys of the lists that a plan, or a piece of one, names; of one that is not spelled as ours are, none."""
     with suppress(KeyError, TypeError, ValueError):
-        for partition in plan["partitions"]:
-            for part in partition["parts"]:
+        for partition in plan.get("partitions", [plan]):
+            for part in partition.get("parts", ()):
                 key = ObjectPart(*part).chosen_key
                 if key is not None:
                     yield str(key)
+
+
+def _pieces_in(stream: str, plan: Fact) -> list[str]:
+    """The same of the streams of its pieces."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        return [f"{stream}/{name}" for partition in plan["partitions"] for name in partition.get("pieces", ())]
+    return []

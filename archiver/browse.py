@@ -18,6 +18,7 @@ from archiver.control import (
 from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.layout import Layout
+from archiver.segments import blocks_of
 from archiver.store import ObjectStore
 
 Tell = Callable[[str], None]
@@ -125,7 +126,7 @@ def _archived(
         )
     fact = shape_in(history, life)
     partitions, damaged = join_lives(inventory, topic, life, fact)
-    joined = {reading.segment.key.life for found in partitions.values() for reading in found.readable}
+    joined = {block.segments.partition[1] for found in partitions.values() for block in blocks_of(found.readable)}
     return ArchivedTopic(
         topic=topic,
         life=life,

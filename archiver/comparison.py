@@ -7,8 +7,9 @@ import numpy as np
 from archiver.errors import NotWholeError
 from archiver.facts import Bounds, SegmentFacts
 from archiver.frame import Column, Frame, Longs
-from archiver.inventory import Reading
-from archiver.reader import ObjectPart, read_parts
+from archiver.parts import ObjectPart
+from archiver.reader import read_parts
+from archiver.segments import Reading
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally

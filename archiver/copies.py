@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from archiver.archived import ArchivedTopic
 from archiver.control import Fact, TopicFact, newest_numbers, read_fact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
-from archiver.inventory import EMPTY, arrange_all, learn
+from archiver.index import Index
+from archiver.inventory import EMPTY, arrange_all
 from archiver.layout import MOST_OFFSET, CopyKey, Layout
-from archiver.listing import ListedSegment
-from archiver.store import ObjectStore
+from archiver.listing import ListedPartition, Listing, Partition
+from archiver.lookup import look_up
+from archiver.store import ListedObject, ObjectStore
 
 COPIES = "copies"
 _LISTINGS_AT_ONCE = 8
@@ -58,10 +60,10 @@ def find_copy(
     for number in range(fact.partitions if fact else 0):
         if number not in streams[life]:
             damaged[number].append(f"{name}-{number}: instance {instance} has no complete copy of this partition")
-    segments, damage = learn(store, _list_copies(store, layout, copies))
-    for one in damage:
+    found = look_up(store, Listing(_list_copies(store, layout, copies), ()), Index())
+    for one in found.damaged:
         damaged[one.key.partition].append(one.message)
-    partitions = arrange_all(segments).get((name, life), {})
+    partitions = arrange_all(found.segments).get((name, life), {})
     for copy in copies:
         number = copy.key.partition
         if number not in damaged:  # else where it ends is not known
@@ -145,11 +147,15 @@ def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
     return CompleteCopy(key=replace(place, generation=generation), next=end)
 
 
-def _list_copies(store: ObjectStore, layout: Layout, copies: Sequence[CompleteCopy]) -> list[ListedSegment]:
-    def listing(copy: CompleteCopy) -> list[ListedSegment]:
+def _list_copies(
+    store: ObjectStore, layout: Layout, copies: Sequence[CompleteCopy]
+) -> dict[Partition, ListedPartition]:
+    def listing(copy: CompleteCopy) -> list[tuple[int, int, ListedObject]]:
         items = store.list(layout.copy_prefix(copy.key))
         parsed = ((layout.parse_copied_segment(copy.key, item.key), item) for item in items)
-        return [ListedSegment(key, item) for key, item in parsed if key is not None]
+        return [(key.base, key.next or 0, item) for key, item in parsed if key is not None]
 
     with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:
-        return [segment for found in pool.map(listing, copies) for segment in found]
+        found = zip(copies, pool.map(listing, copies), strict=True)
+        places = (((copy.key.topic, copy.key.life, copy.key.partition), rows) for copy, rows in found)
+        return {place: ListedPartition.of(place, rows) for place, rows in places if rows}

@@ -1,15 +1,20 @@
 """What the archive holds, summed up (`ls`): from facts alone, without a body or a kernel."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+import numpy as np
+
+from archiver.columns import Chain, Lazy, Places, total
 from archiver.control import TopicFact, list_topic_facts, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
-from archiver.facts import SegmentFacts
-from archiver.inventory import EMPTY, Inventory, PartitionInventory, Segment, problems_of, read_inventory
+from archiver.index import Index
+from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
 from archiver.layout import Layout
+from archiver.segments import Segment, segment_blocks
 from archiver.store import ObjectStore
 
 
@@ -86,18 +91,20 @@ def look(
     layout: Layout,
     wanted: Callable[[str], bool] | None = None,
     *,
-    asks_all: bool = False,
+    asks_all: Index | None = None,
     tell: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Sight:
     """Look at the wanted topics: what is needed is read, and the index believed.
 
-    `asks_all`: all of their newest control facts are read, and each object is asked. `tell` as in read_inventory.
+    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `tell` as in read_inventory.
     """
     inventory = read_inventory(store, layout, wanted, asks_all=asks_all, tell=tell)
     known = {name: found for name, found in list_topic_facts(store, layout).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
     with_lives = {name for name, life in inventory.partitions if life}
-    asked = {name: max(found, default=None) for name, found in known.items() if asks_all or name in with_lives}
+    asked = {
+        name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
+    }
     histories, unreadable = _newest_facts(store, layout, asked)
     newest = {topic: history[-1] for topic, history in histories.items()}
     return Sight(_begin_at_branches(inventory, histories), known, newest, unreadable)
@@ -110,15 +117,37 @@ def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
     if not holdings and not unreadable:
         raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
-    return replace(_survey_of(inventory, holdings, unreadable), segments=list(_rows_of(inventory)))
+    return replace(_survey_of(inventory, holdings, unreadable), segments=_rows_of(inventory))
 
 
-def _rows_of(inventory: Inventory) -> Iterator[SegmentRow]:
-    for partitions in inventory.partitions.values():
-        for found in partitions.values():
-            rows = [SegmentRow(segment=one, is_shadowed=False) for one in found.segments]
-            rows += [SegmentRow(segment=one, is_shadowed=True) for one in found.shadowed]
-            yield from sorted(rows, key=lambda row: (row.segment.facts.base, row.segment.facts.next))
+class _SegmentRows(Lazy[SegmentRow]):
+    """What a partition has, in the order of its offsets."""
+
+    def __init__(self, partition: PartitionInventory) -> None:
+        self._segments = Chain([partition.segments, partition.shadowed])
+        self._read = len(partition.segments)
+        blocks = segment_blocks(self._segments)
+        base, following = (
+            np.concatenate([some.numbers(name).astype(np.int64) for some in blocks]) for name in ("base", "next")
+        )
+        self._order = np.lexsort((following, base))
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def value(self, place: int) -> SegmentRow:
+        number = int(self._order[place])
+        return SegmentRow(segment=self._segments[number], is_shadowed=number >= self._read)
+
+    def only(self, places: Places) -> "_SegmentRows":
+        found = copy(self)
+        found._order = self._order[places]  # noqa: SLF001 - of this class
+        return found
+
+
+def _rows_of(inventory: Inventory) -> Sequence[SegmentRow]:
+    found = (one for partitions in inventory.partitions.values() for one in partitions.values())
+    return Chain(_SegmentRows(one) for one in found if one.segments or one.shadowed)
 
 
 def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
@@ -202,25 +231,26 @@ def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Colle
 def _sum_up(
     topic: str, life: int, number: int | None, partitions: Sequence[PartitionInventory], damaged: int
 ) -> Holding:
-    segments = [segment for partition in partitions for segment in partition.segments]
-    facts = [segment.facts for segment in segments if isinstance(segment.facts, SegmentFacts)]
+    segments = [some for partition in partitions for some in segment_blocks(partition.segments)]
+    known = [some.known for some in segments]
+    count, counted = sum(map(len, segments)), sum(map(len, known))
     return Holding(
         topic=topic,
         life=life,
         partition=number,
         partitions=len(partitions),
-        segments=len(segments),
-        records=sum(one.records for one in facts),
-        payload_bytes=sum(one.bytes for one in facts),
-        stored_bytes=sum(segment.size for segment in segments),
-        first_offset=min((one.facts.first for one in segments), default=0),
-        next_offset=max((one.facts.next for one in segments), default=0),
-        min_timestamp=min((one.min_timestamp for one in facts), default=None),
-        max_timestamp=max((one.max_timestamp for one in facts), default=None),
-        last_put=max((one.put_at for one in segments if one.put_at is not None), default=None),
-        holes=sum(len(one.holes) for one in facts),
+        segments=count,
+        records=sum(total(some.numbers("records")) for some in known),
+        payload_bytes=sum(total(some.numbers("bytes")) for some in known),
+        stored_bytes=sum(total(some.numbers("size")) for some in segments),
+        first_offset=min((int(some.numbers("first").min()) for some in segments), default=0),
+        next_offset=max((int(some.numbers("next").max()) for some in segments), default=0),
+        min_timestamp=min((int(some.numbers("min_timestamp").min()) for some in known if len(some)), default=None),
+        max_timestamp=max((int(some.numbers("max_timestamp").max()) for some in known if len(some)), default=None),
+        last_put=max((some.last_put for some in segments if some.last_put is not None), default=None),
+        holes=sum(len(facts.holes) for some in known for facts in some.facts_with_holes()),
         gaps=sum(len(partition.gaps) for partition in partitions),
         shadowed=sum(len(partition.shadowed) for partition in partitions),
         damaged=damaged,
-        uncounted=len(segments) - len(facts),
+        uncounted=count - counted,
     )

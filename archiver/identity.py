@@ -21,7 +21,8 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.layout import SegmentKey
 from archiver.log_reader import LogRange, LogStartError, first_offset, read_log
-from archiver.reader import ObjectPart, read_parts
+from archiver.parts import ObjectPart
+from archiver.reader import read_parts
 from archiver.segment import FinishedSegment
 from archiver.store import ObjectStore
 from archiver.tally import Tally

@@ -5,10 +5,14 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Final
 
+import numpy as np
+
+from archiver.ahead import run_ahead
+from archiver.columns import Numbers, Places, as_slice, total
+from archiver.entries import Entries
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.facts import SegmentFacts
 from archiver.index_file import (
@@ -16,23 +20,19 @@ from archiver.index_file import (
     Directory,
     IndexEntry,
     IndexFile,
-    Place,
-    Row,
     SeenBeside,
+    SmallMember,
+    cut_member,
     decode_member,
     encode_index,
     encode_member,
-    entry_of,
-    facts_of,
-    is_of,
+    entries_of,
+    group_entries,
     join_members,
-    place_of,
-    reach_of,
-    size_of,
-    span_of,
     split_file,
 )
 from archiver.layout import Layout, SegmentKey
+from archiver.listing import ListedPartition, Partition, list_directory
 from archiver.store import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ MOST_FILES: Final = 64
 SHA256: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 64
+_MOST_WAITING: Final = 20_000  # entries that are not in columns yet: 20 MB
 _MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
 
 
@@ -91,6 +92,69 @@ class FreshEntries:
 # --- reading
 
 
+class KnownDirectory:
+    """The entries of a topic directory, by partition."""
+
+    def __init__(self, entries: Entries) -> None:
+        self.entries = entries
+        numbers = entries.numbers("partition")
+        order = np.argsort(numbers, kind="stable").astype(np.int32)
+        found, starts = np.unique(numbers[order], return_index=True)
+        self._rows = dict(zip(found.tolist(), np.split(order, starts[1:]), strict=False))
+
+    @property
+    def partitions(self) -> Collection[int]:
+        return self._rows.keys()
+
+    def extend(self, more: list[Entries]) -> int:
+        """Put entries that no file has behind those of the index; returns where they begin. They are not looked at here."""
+        before = len(self.entries)
+        self.entries = Entries.join([self.entries, *more])
+        return before
+
+    def rows(self, partition: int) -> Places:
+        """Return which entries are of a partition, in the order in which they were written."""
+        found = self._rows.get(partition)
+        return slice(0, 0) if found is None else as_slice(found)
+
+    def ends(self) -> dict[int, int]:
+        """Tell up to which offset objects of each partition are known to have been put, there or gone."""
+        return {partition: int(self.entries.numbers("next")[rows].max()) for partition, rows in self._rows.items()}
+
+    def latest(self, partition: int) -> Numbers:
+        """Return the entries of a partition but those that a later one takes the place of."""
+        rows = np.arange(len(self.entries), dtype=np.int32)[self.rows(partition)]
+        base, named_next = self.entries.numbers("base")[rows], self.entries.named_next(rows)
+        order = np.lexsort((named_next, base))
+        is_last = np.ones(len(rows), bool)
+        is_last[:-1] = (np.diff(base[order].astype(np.int64)) != 0) | (np.diff(named_next[order].astype(np.int64)) != 0)
+        return rows[order[is_last]]
+
+    def of_names(self, partition: int, base: Numbers, named_next: Numbers) -> Numbers:
+        """Return the latest entry for each of these objects, by their names; -1: there is none."""
+        rows = np.arange(len(self.entries), dtype=np.int32)[self.rows(partition)]
+        bases = np.concatenate([self.entries.numbers("base")[rows].astype(np.int64), base])
+        nexts = np.concatenate([self.entries.named_next(rows).astype(np.int64), named_next])
+        order = np.lexsort((nexts, bases))  # it keeps the order of what is alike: entries, and then the object
+        is_asked = order >= len(rows)
+        latest = np.maximum.accumulate(np.where(is_asked, -1, np.arange(len(order))))[is_asked]
+        asked, told = order[is_asked], order[latest]
+        is_told = (latest >= 0) & (bases[told] == bases[asked]) & (nexts[told] == nexts[asked])
+        found = np.full(len(base), -1, np.int32)
+        found[asked[is_told] - len(rows)] = rows[told[is_told]]
+        return found
+
+    def find(self, listed: ListedPartition) -> Numbers:
+        """Return the entry of each listed object that is of exactly its name, size and ETag, and has facts; or -1."""
+        found = self.of_names(listed.partition[-1], listed.base, listed.named_next)
+        places = np.flatnonzero(found >= 0)
+        rows, objects, entries = found[places], listed.only(as_slice(places)), self.entries
+        is_same = (entries.numbers("size")[rows] == objects.size) & entries.texts("etag").only(rows).are(objects.etag)
+        is_good = is_same & entries.has_facts(rows) & ~objects.etag.are_empty()
+        found[places[~is_good]] = -1
+        return found
+
+
 class Index:
     """The entries of some topic directories."""
 
@@ -99,71 +163,102 @@ class Index:
         self.files = 0  # of the generation that holds
         self.lost_files = 0  # of those before its last one: what they remembered is gone with them
         self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
-        self._rows: dict[Directory, dict[Place, Row]] = {}
+        self._waiting: dict[Directory, list[SmallMember]] = {}
+        self._waiting_count = 0
+        self._added: dict[Directory, list[Entries]] = {}
+        self._known: dict[Directory, KnownDirectory] = {}
 
-    def add(self, directory: Directory, rows: dict[Place, Row]) -> None:
+    def add(self, directory: Directory, member: Entries | SmallMember) -> None:
         """Later files win."""
-        self._rows.setdefault(directory, {}).update(rows)
+        if isinstance(member, SmallMember):
+            self._waiting.setdefault(directory, []).append(member)
+            self._waiting_count += member.entries
+            if self._waiting_count > _MOST_WAITING:
+                for waiting in list(self._waiting):
+                    self._settle(waiting)
+                self._waiting_count = 0
+        else:
+            self._settle(directory)
+            self._added.setdefault(directory, []).append(member)
 
-    def reach(self) -> dict[tuple[str, int, int], int]:
+    def _settle(self, directory: Directory) -> None:
+        waiting = self._waiting.pop(directory, None)
+        if waiting is not None:
+            self._added.setdefault(directory, []).append(entries_of(waiting))
+
+    @property
+    def directories(self) -> Collection[Directory]:
+        return self._waiting.keys() | self._added.keys() | self._known.keys()
+
+    def of(self, directory: Directory) -> KnownDirectory:
+        """Return what is known of a topic directory."""
+        self._settle(directory)
+        added = self._added.pop(directory, None)
+        if added is not None:
+            before = self._known.pop(directory, None)
+            joined = Entries.join([*([] if before is None else [before.entries]), *added])
+            self._known[directory] = KnownDirectory(joined)
+        return self._known.setdefault(directory, KnownDirectory(Entries.of(())))
+
+    def forget(self, directory: Directory) -> None:
+        """Keep nothing of a topic directory."""
+        for some in (self._waiting, self._added, self._known):
+            some.pop(directory, None)
+
+    def reach(self) -> dict[Partition, int]:
         """Tell up to which offset objects of each topic, life and partition are known to have been put, there or gone."""
-        reach: dict[tuple[str, int, int], int] = {}
-        for (topic, life), rows in self._rows.items():
-            for partition, end in map(reach_of, rows.values()):
-                place = topic, life, partition
-                reach[place] = max(end, reach.get(place, 0))
-        return reach
+        return {
+            (*directory, partition): end
+            for directory in self.directories
+            for partition, end in self.of(directory).ends().items()
+        }
 
     def sizes(self) -> dict[str, int]:
         """Tell how many bytes the objects of each topic have together."""
         sizes: Counter[str] = Counter()
-        for (topic, _), rows in self._rows.items():
-            sizes[topic] += sum(map(size_of, rows.values()))
+        for directory in self.directories:
+            known = self.of(directory)
+            size = known.entries.numbers("size")
+            sizes[directory[0]] += sum(total(size[known.latest(partition)]) for partition in known.partitions)
         return sizes
 
     def not_whole(self, directory: Directory, ends: Mapping[int, int]) -> list[int]:
         """Tell of which partitions some offset below an end is in no entry; what lies before all entries may be swept."""
-        spans: dict[int, list[tuple[int, int]]] = {partition: [] for partition in ends}
-        for partition, base, end in map(span_of, self._rows.get(directory, {}).values()):
-            if partition in spans and base < ends[partition]:
-                spans[partition].append((base, end))
-        return [partition for partition, end in ends.items() if _reach_from_first(spans[partition]) < end]
+        known = self.of(directory)
+        return [number for number, end in ends.items() if _reach_from_first(known, number, end) < end]
 
-    def gone(self, directory: Directory, listed: Collection[Place]) -> list[IndexEntry]:
+    def gone(self, directory: Directory, listed: Mapping[int, ListedPartition]) -> Numbers:
         """Return the entry that reaches furthest of each partition where it is of an object that is not listed any more."""
-        furthest: dict[int, tuple[int, Place]] = {}
-        for place, row in self._rows.get(directory, {}).items():
-            partition, end = reach_of(row)
-            furthest[partition] = max((end, place), furthest.get(partition, (0, place)), key=lambda one: one[0])
-        return [
-            entry_of(directory, self._rows[directory][place]) for _, place in furthest.values() if place not in listed
-        ]
-
-    def find(self, key: SegmentKey, size: int, etag: str) -> SegmentFacts | None:
-        """Return the facts of exactly the object of this key, this size and this ETag."""
-        row = self._rows.get((key.topic, key.life), {}).get(place_of(key))
-        return None if row is None or not is_of(row, size, etag) else self.remembered(key)
+        known, lost = self.of(directory), list[int]()
+        for number in known.partitions:
+            rows = np.arange(len(known.entries))[known.rows(number)]
+            furthest = rows[np.argmax(known.entries.numbers("next")[rows])][np.newaxis]
+            there = listed.get(number)
+            names = (known.entries.numbers("base")[furthest], known.entries.named_next(furthest))
+            is_there = there is not None and bool(((there.base == names[0]) & (there.named_next == names[1])).any())
+            if not is_there:
+                lost += furthest.tolist()
+        return np.array(lost, np.int64)
 
     def remembered(self, key: SegmentKey) -> SegmentFacts | None:
         """Return the facts of whatever object was put under this key."""
-        row = self._rows.get((key.topic, key.life), {}).get(place_of(key))
-        if row is None:
-            return None
-        try:
-            return facts_of(row)
-        except ValueError as error:
-            log.debug("%s: not taken from the index: %s", key, error)
-            return None
+        known = self.of((key.topic, key.life))
+        (row,) = known.of_names(key.partition, np.array([key.base]), np.array([key.next or 0])).tolist()
+        facts = known.entries.facts(row) if row >= 0 else None
+        return facts if isinstance(facts, SegmentFacts) else None
 
 
-def _reach_from_first(spans: list[tuple[int, int]]) -> int:
-    """Tell how far spans reach without a gap behind the first of them."""
-    reach = min(spans, default=(0, 0))[0]
-    for base, end in sorted(spans):
-        if base > reach:
-            break
-        reach = max(reach, end)
-    return reach
+def _reach_from_first(known: KnownDirectory, partition: int, end: int) -> int:
+    """Tell how far entries that begin below an end reach without a gap behind the first of them."""
+    rows = known.rows(partition)
+    base, following = (known.entries.numbers(name)[rows].astype(np.int64) for name in ("base", "next"))
+    order = np.argsort(base, kind="stable")
+    order = order[base[order] < end]
+    if not len(order):
+        return 0
+    reach = np.maximum.accumulate(following[order])
+    gaps = np.flatnonzero(base[order][1:] > reach[:-1])
+    return int(reach[gaps[0]] if len(gaps) else reach[-1])
 
 
 def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Index:
@@ -179,15 +274,18 @@ def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]
     index.lost_files = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1) - len(keys)
     for key, (members, beside) in _read_files(store, keys, index):
         index.beside = index.beside.joined(beside)
-        for directory in members:
+        for directory in list(members):
+            packed = cut_member(
+                members.pop(directory)
+            )  # they are used up: beside what is in them they would be too much
             if wanted is None or wanted(directory[0]):
-                _add_member(index, directory, members[directory], key)
+                _add_member(index, directory, packed, key)
     return index
 
 
-def _add_member(index: Index, directory: Directory, member: bytes, key: str) -> None:
+def _add_member(index: Index, directory: Directory, packed: deque[bytes], key: str) -> None:
     try:
-        index.add(directory, decode_member(member, key))
+        index.add(directory, decode_member(packed, key))
     except NotWholeError as error:
         log.info("a part of the index of facts is not used: %s", error)
         index.unreadable.setdefault(key, str(error))
@@ -210,8 +308,7 @@ def _read_files(store: ObjectStore, keys: Sequence[str], index: Index) -> Iterat
             index.unreadable.setdefault(key, str(error))
             return None
 
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="index") as pool:
-        yield from filter(None, pool.map(read, keys))
+    yield from filter(None, run_ahead(read, keys, _READS_AT_ONCE, "index"))
 
 
 def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[str]]:
@@ -228,13 +325,15 @@ def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[st
 def append_to_index(
     store: ObjectStore,
     layout: Layout,
-    entries: Sequence[IndexEntry],
+    entries: Iterable[IndexEntry],
     beside: SeenBeside = NOTHING_SEEN,
-    *,
-    most_files: int | None = None,
 ) -> int:
-    """Put a file behind those of the newest generation. Returns how many that has then; with `most_files` it gets no more."""
-    content = encode_index(entries, beside)
+    """Put a file behind those of the newest generation. Returns how many that has then."""
+    return _append(store, layout, encode_index(group_entries(entries), beside))
+
+
+def _append(store: ObjectStore, layout: Layout, content: bytes, most_files: int | None = None) -> int:
+    """With `most_files` the generation gets no more than so many."""
     generation, keys = _newest_generation(store, layout)
     number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
     # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
@@ -257,7 +356,7 @@ def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> N
     if problem:
         raise CorruptSegmentError(problem)
     for member in split_file(content, key).members.values():
-        decode_member(member, key)
+        decode_member(cut_member(member), key)
 
 
 def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> str:
@@ -269,7 +368,7 @@ def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> st
 def share(
     store: ObjectStore,
     layout: Layout,
-    entries: Sequence[IndexEntry],
+    known: Iterable[tuple[Directory, Entries]],
     beside: SeenBeside = NOTHING_SEEN,
 ) -> None:
     """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
@@ -277,7 +376,7 @@ def share(
     A full generation waits for a backup to merge it.
     """
     try:
-        append_to_index(store, layout, entries, beside, most_files=MOST_FILES)
+        _append(store, layout, encode_index(known, beside), MOST_FILES)
     except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
         log.debug("the index of facts was not written: %s", error)
 
@@ -291,8 +390,8 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
     packed = PackedIndex(store, layout)
     members: dict[Directory, bytes] = {}
     for directory in packed.directories():
-        entries = list(_entries_of(store, layout, directory, packed.of(directory)))
-        if entries:
+        entries = _entries_of(store, layout, directory, packed.of(directory))
+        if len(entries):
             members[directory] = encode_member(entries)
     if members:
         content = join_members(members, packed.beside)
@@ -314,19 +413,17 @@ class PackedIndex:
         index = Index()
         for key, file in self._files:
             if directory in file.members:
-                _add_member(index, directory, file.members[directory], key)
+                _add_member(index, directory, cut_member(file.members[directory]), key)
         return index
 
 
-def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index: Index) -> Iterator[IndexEntry]:
-    listed: set[Place] = set()
-    for item in store.list(layout.topic_prefix(*directory)):
-        key = layout.parse_segment(item.key)
-        if key is None:
-            continue
-        listed.add(place_of(key))
-        facts = index.find(key, item.size, item.etag)
-        if facts is not None:
-            yield IndexEntry(key, item.size, item.etag, facts)
+def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index: Index) -> Entries:
+    """Return what is known of the objects that are listed."""
+    listing = list_directory(store, layout, *directory)
+    listed = {partition: found for (_, _, partition), found in listing.partitions.items()}
+    known = index.of(directory)
+    rows = [known.find(found) for found in listed.values()]
     # A listing does not tell that a partition's last object is gone: what is known of it is the only trace.
-    yield from index.gone(directory, listed)
+    kept = np.concatenate([*rows, index.gone(directory, listed)])
+    kept = kept[kept >= 0]
+    return known.entries.only(as_slice(kept[known.entries.has_facts(kept)]))

@@ -11,7 +11,7 @@ from typing import Final
 from archiver.beside import count_beside
 from archiver.control import list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
-from archiver.index import MOST_FILES, FreshEntries, PackedIndex, append_to_index, merge_index, read_index
+from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
 from archiver.inventory import learn_unknown
 from archiver.layout import Layout
@@ -161,12 +161,13 @@ class Indexer:
         """Learn what the index does not know of partitions that were found with an end."""
         if not found:
             return
-        packed = PackedIndex(self._store, self._layout)
-        self._told, self._has_read = self._told.joined(packed.beside), True
+        topics = {topic for topic, _ in found}
+        index = read_index(self._store, self._layout, topics.__contains__)
+        self._told, self._has_read = self._told.joined(index.beside), True
         for (topic, life), ends in found.items():
-            index = packed.of((topic, life))
             for partition in index.not_whole((topic, life), ends):
                 yield from learn_unknown(self._store, self._layout, index, topic, life, partition)
+            index.forget((topic, life))
 
     def _append(
         self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False

@@ -1,70 +1,29 @@
 """A listing -> segments per partition: what is readable, shadowed, missing, strange (docs/format.md §7)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
-from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import Bounds, SegmentFacts, facts_from_metadata
+import numpy as np
+
+from archiver.columns import Chain, as_slice
+from archiver.entries import Entries
+from archiver.errors import CorruptSegmentError
+from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.index import Index, read_index, share
-from archiver.index_file import IndexEntry
+from archiver.index_file import Directory, IndexEntry
 from archiver.layout import Layout, SegmentKey
-from archiver.listing import ListedSegment, Newest, list_segments
+from archiver.listing import Newest, Partition, list_directory, list_segments
+from archiver.lookup import Damage, Tell, learn, look_up
+from archiver.segments import Reading, Readings, Segment, Segments, blocks_of
 from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
-HEADS_AT_ONCE = 16
-_TOLD_EACH = 100  # objects that are asked for their facts
+_TOLD_EACH = 100  # entries of the index
 _BRING_BACK = "bring their objects back from the bucket's versions"
 # Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
 # within a quarter of an hour.
 _MANY = 200
 _OVERDUE = timedelta(minutes=30)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """One object: what its key says, and its facts; of a v1.0 object what its ends tell."""
-
-    key: SegmentKey
-    object_key: str
-    size: int
-    etag: str = ""  # of the object that the facts are of
-    put_at: datetime | None = None  # by the store's clock
-    facts: SegmentFacts | Bounds
-
-    def __post_init__(self) -> None:
-        named, facts = self.key.next, self.facts
-        if facts.base != self.key.base or (named is not None and named != facts.next):
-            raise CorruptSegmentError(
-                f"{self.object_key}: its facts cover {facts.base}..{facts.next}, its name says otherwise"
-            )
-
-    @property
-    def most_records(self) -> int:
-        """How many records it has, or could have."""
-        facts = self.facts
-        return facts.records if isinstance(facts, SegmentFacts) else facts.last - facts.first + 1
-
-    @property
-    def content_id(self) -> str:
-        """What another content would have otherwise."""
-        return self.facts.sha256 if isinstance(self.facts, SegmentFacts) else self.etag
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """The records of a segment at or above an offset, and below another if there is one."""
-
-    segment: Segment
-    from_offset: int
-    until_offset: int | None = None
-
-    @property
-    def next(self) -> int:
-        """Where the reading ends."""
-        return self.segment.facts.next if self.until_offset is None else self.until_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +55,14 @@ class Overlap:
 class PartitionInventory:
     """One partition by the read rule. `position` is the end of the contiguous coverage, `end` of any."""
 
-    readable: tuple[Reading, ...]
-    shadowed: tuple[Segment, ...]
+    readable: Sequence[Reading]
+    shadowed: Sequence[Segment]
     gaps: tuple[Gap, ...]
     overlaps: tuple[Overlap, ...] = ()
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
-        return tuple(reading.segment for reading in self.readable)
+    def segments(self) -> Sequence[Segment]:
+        return Chain(block.segments for block in blocks_of(self.readable))
 
     @property
     def position(self) -> int:
@@ -114,11 +73,7 @@ class PartitionInventory:
     def from_offset(self, offset: int) -> "PartitionInventory":
         """Leave out what lies below an offset."""
         return PartitionInventory(
-            readable=tuple(
-                reading if reading.from_offset >= offset else replace(reading, from_offset=offset)
-                for reading in self.readable
-                if reading.next > offset
-            ),
+            readable=Chain(block.above(offset) for block in blocks_of(self.readable)),
             shadowed=self.shadowed,
             gaps=tuple(
                 replace(gap, first_offset=max(gap.first_offset, offset))
@@ -130,7 +85,7 @@ class PartitionInventory:
 
     def until_offset(self, offset: int) -> "PartitionInventory":
         """Leave out what lies at or above an offset; what is missing up to there is a gap."""
-        readable = tuple(_cut(reading, offset) for reading in self.readable if reading.from_offset < offset)
+        readable = Chain(block.below(offset) for block in blocks_of(self.readable))
         end = readable[-1].next if readable else 0
         gaps = tuple(gap for gap in self.gaps if gap.last_offset < end)
         if end < offset:
@@ -146,26 +101,14 @@ class PartitionInventory:
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
         """Go on with what another life holds from the end of this one."""
         return PartitionInventory(
-            readable=self.readable + later.readable,
-            shadowed=self.shadowed + later.shadowed,
+            readable=Chain([self.readable, later.readable]),
+            shadowed=Chain([self.shadowed, later.shadowed]),
             gaps=self.gaps + later.gaps,
             overlaps=self.overlaps + later.overlaps,
         )
 
 
-def _cut(reading: Reading, offset: int) -> Reading:
-    return replace(reading, until_offset=offset) if reading.next > offset else reading
-
-
 EMPTY = PartitionInventory(readable=(), shadowed=(), gaps=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """A segment by its key whose facts cannot be trusted; the message names it."""
-
-    key: SegmentKey
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +118,7 @@ class Inventory:
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
     damaged: tuple[Damage, ...]
+    learned: Sequence[Segment] = field(default=(), compare=False)  # whose facts no index told, or other ones
     _damaged_in: dict[tuple[str, int], dict[int, list[Damage]]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -222,32 +166,48 @@ class Inventory:
 
 def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     """Apply the read rule to the segments of one partition in one life."""
-    readable: list[Reading] = []
-    shadowed: list[Segment] = []
-    gaps: list[Gap] = []
-    overlaps: list[Overlap] = []
-    position = 0
-    for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next)):
-        facts, before = segment.facts, readable[-1].segment if readable else None
-        is_certain = isinstance(facts, SegmentFacts) and (before is None or isinstance(before.facts, SegmentFacts))
-        if before is not None and facts.base < position and not is_certain:
-            last = min(position, facts.next) - 1
-            overlaps.append(
-                Overlap(first_offset=facts.base, last_offset=last, read=before.object_key, left_out=segment.object_key)
-            )
-        if facts.next <= position:
-            shadowed.append(segment)
-            continue
-        if facts.base > position:
-            # A v1.0 archive begins where the log did, and does not tell what was below.
-            if before is not None or is_certain:
-                gaps.append(Gap(first_offset=position, last_offset=facts.base - 1, is_certain=is_certain))
-            position = facts.base
-        readable.append(Reading(segment=segment, from_offset=position))
-        position = facts.next
+    found = segments if isinstance(segments, Segments) else tuple(segments)
+    if not found:
+        return EMPTY
+    found = _in_order(found if isinstance(found, Segments) else Segments.of(found))
+    base, following, has_facts = (*(found.numbers(name).astype(np.int64) for name in ("base", "next")), found.has_facts)
+    position = np.zeros_like(base)  # where the walk stands before each
+    np.maximum.accumulate(following[:-1], out=position[1:])
+    is_read = following > position
+    before = np.full(len(base), -1)  # the one that was read last
+    before[1:] = np.maximum.accumulate(np.where(is_read, np.arange(len(base)), -1))[:-1]
+    is_certain = has_facts & ((before < 0) | has_facts[before])
+    # A v1.0 archive begins where the log did, and does not tell what was below.
+    gaps = (base > position) & ((before >= 0) | is_certain)
+    overlaps = (before >= 0) & (base < position) & ~is_certain
+    read, shadowed = (as_slice(np.flatnonzero(chosen)) for chosen in (is_read, ~is_read))
+    segments, from_offset = found.only(read), np.maximum(base, position)[read]
+    named = segments.numbers("base")  # most are read from there on: then it is one column
     return PartitionInventory(
-        readable=tuple(readable), shadowed=tuple(shadowed), gaps=tuple(gaps), overlaps=tuple(overlaps)
+        readable=Readings(segments, named if np.array_equal(named, from_offset) else from_offset),
+        shadowed=found.only(shadowed),
+        gaps=tuple(
+            Gap(first_offset=int(position[at]), last_offset=int(base[at]) - 1, is_certain=bool(is_certain[at]))
+            for at in np.flatnonzero(gaps).tolist()
+        ),
+        overlaps=tuple(
+            Overlap(
+                first_offset=int(base[at]),
+                last_offset=int(min(position[at], following[at])) - 1,
+                read=found[int(before[at])].object_key,
+                left_out=found[at].object_key,
+            )
+            for at in np.flatnonzero(overlaps).tolist()
+        ),
     )
+
+
+def _in_order(segments: Segments) -> Segments:
+    """Sort by base, and of those with one base the furthest first."""
+    base, following = (segments.numbers(name).astype(np.int64) for name in ("base", "next"))
+    if bool((np.diff(base) > 0).all()):
+        return segments
+    return segments.only(as_slice(np.lexsort((-following, base))))
 
 
 def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
@@ -276,88 +236,73 @@ def read_inventory(
     layout: Layout,
     wanted: Callable[[str], bool] | None = None,
     *,
-    asks_all: bool = False,
-    tell: Callable[[int, int], None] = lambda _done, _total: None,
+    asks_all: Index | None = None,
+    tell: Tell = lambda _done, _total: None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
 
-    `asks_all`: each object is asked for its facts, and the index is not looked at. `tell` is told now and then
-    how many were asked, and of how many.
+    `asks_all`, an index: each object is asked for its facts, and what the index has of it only spares room. `tell` is
+    told now and then how many were asked, and of how many.
     """
-    index = Index() if asks_all else read_index(store, layout, wanted)  # first: what is put meanwhile is not missing
+    # The index first: what is put meanwhile is not missing.
+    index = read_index(store, layout, wanted) if asks_all is None else asks_all
     listing = list_segments(store, layout, wanted)
-    known, unknown = _look_up(index, listing.segments)
-    learned, damaged = learn(store, unknown, tell)
-    entries = _entries_of(learned)
-    if entries and not asks_all and (len(entries) >= _MANY or any(_is_overdue(one, now()) for one in learned)):
-        share(store, layout, entries)
-    partitions = arrange_all([*known, *learned])
-    _add_lost_ends(partitions, index, damaged)
-    return Inventory(partitions=partitions, strangers=tuple(sorted(listing.strangers)), damaged=damaged)
+    strangers = tuple(sorted(listing.strangers))
+    segments, learned, damaged = look_up(store, listing, index, asks_all=asks_all is not None, tell=tell)
+    if asks_all is None:
+        _share(store, layout, learned, now)
+    partitions = arrange_all(segments)
+    if asks_all is None:
+        _add_lost_ends(partitions, index, damaged)
+    return Inventory(partitions=partitions, strangers=strangers, damaged=damaged, learned=Chain(learned.values()))
 
 
-def _is_overdue(segment: Segment, now: datetime) -> bool:
+def _share(
+    store: ObjectStore, layout: Layout, learned: Mapping[Partition, Segments], now: Callable[[], datetime]
+) -> None:
+    """Tell the others what an index should have known; it has nothing of v1.0 objects."""
+    known = {place: segments.known for place, segments in learned.items()}
+    count = sum(map(len, known.values()))
+    if not count or (count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())):
+        return
+    by_directory: dict[Directory, list[Segments]] = {}
+    for (topic, life, _), segments in sorted(known.items()):
+        if len(segments):
+            by_directory.setdefault((topic, life), []).append(segments)
+    # One directory after the other: a copy of all would be too much.
+    share(
+        store, layout, ((where, Entries.join([one.entries for one in by_directory[where]])) for where in by_directory)
+    )
+
+
+def _is_overdue(segments: Segments, now: datetime) -> bool:
     """Tell whether an object stands there for so long that no backup will add it to the index any more."""
-    return segment.put_at is not None and now - segment.put_at > _OVERDUE
+    return segments.first_put is not None and now - segments.first_put > _OVERDUE
 
 
 def learn_unknown(
     store: ObjectStore, layout: Layout, index: Index, topic: str, life: int, partition: int
 ) -> Iterator[list[IndexEntry]]:
     """Ask those objects of a partition for their facts that the index does not know, some after the others."""
-    items = store.list(layout.partition_prefix(topic, life, partition))
-    listed = [ListedSegment(key, item) for item in items if (key := layout.parse_segment(item.key)) is not None]
-    _, unknown = _look_up(index, listed)
-    for start in range(0, len(unknown), _TOLD_EACH):
-        yield _entries_of(learn(store, unknown[start : start + _TOLD_EACH])[0])
+    listing = list_directory(store, layout, topic, life, partition)
+    for listed in listing.partitions.values():
+        unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
+        for start in range(0, len(unknown), _TOLD_EACH):
+            found = learn(store, unknown[start : start + _TOLD_EACH])
+            yield [
+                IndexEntry(one.key, one.size, one.etag, one.facts)
+                for one in found
+                if isinstance(one, Segment) and isinstance(one.facts, SegmentFacts)
+            ]
 
 
-def _entries_of(segments: Iterable[Segment]) -> list[IndexEntry]:
-    """Make entries for the index; it has none of v1.0 objects."""
-    return [
-        IndexEntry(one.key, one.size, one.etag, one.facts) for one in segments if isinstance(one.facts, SegmentFacts)
-    ]
-
-
-def learn(
-    store: ObjectStore, listed: Sequence[ListedSegment], tell: Callable[[int, int], None] = lambda _done, _total: None
-) -> tuple[list[Segment], tuple[Damage, ...]]:
-    """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
-    asked: list[Segment | Damage | None] = []
-    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        for seen in pool.map(partial(_look_at, store), listed):
-            asked.append(seen)
-            if len(asked) % _TOLD_EACH == 0:
-                tell(len(asked), len(listed))
-    learned = [seen for seen in asked if isinstance(seen, Segment)]
-    return learned, tuple(seen for seen in asked if isinstance(seen, Damage))
-
-
-def _look_up(index: Index, listed: Sequence[ListedSegment]) -> tuple[list[Segment], Sequence[ListedSegment]]:
-    """Take from the index what it knows of exactly the listed objects; the others have to be asked for."""
-    known: list[Segment] = []
-    unknown: list[ListedSegment] = []
-    for one in listed:
-        key, item = one
-        facts = index.find(key, item.size, item.etag)
-        if facts is None:
-            unknown.append(one)
-        else:
-            known.append(_segment(key, item, facts))
-    return known, unknown
-
-
-def arrange_all(segments: Sequence[Segment]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
+def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
     """Apply the read rule to segments of any partitions: (topic, life) -> partition -> inventory."""
-    grouped: dict[tuple[str, int], dict[int, list[Segment]]] = {}
-    for segment in segments:
-        by_partition = grouped.setdefault((segment.key.topic, segment.key.life), {})
-        by_partition.setdefault(segment.key.partition, []).append(segment)
-    return {
-        topic_life: {number: arrange(by_partition[number]) for number in sorted(by_partition)}
-        for topic_life, by_partition in sorted(grouped.items())
-    }
+    found: dict[tuple[str, int], dict[int, PartitionInventory]] = {}
+    for topic, life, number in sorted(segments):
+        found.setdefault((topic, life), {})[number] = arrange(segments[topic, life, number])
+    return found
 
 
 def _add_lost_ends(
@@ -372,29 +317,6 @@ def _add_lost_ends(
             reaching = found.reaching(end)
             if reaching is not found:
                 partitions.setdefault((topic, life), {})[number] = reaching
-
-
-def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
-    """Read a segment's facts; None for an object that has gone since the listing."""
-    key, item = listed
-    info = store.head(item.key)
-    if info is None:
-        return None
-    try:
-        facts = facts_from_metadata(info.metadata, item.key) or _bounds_of(store, key, item.key, info.size)
-        return None if facts is None else _segment(key, replace(item, size=info.size, etag=info.etag), facts)
-    except NotWholeError as error:
-        return Damage(key=key, message=str(error))
-
-
-def _bounds_of(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
-    from archiver.ends import read_bounds  # noqa: PLC0415 - its kernels take a second to load, and few archives need them
-
-    return read_bounds(store, key, name, size)
-
-
-def _segment(key: SegmentKey, item: ListedObject, facts: SegmentFacts | Bounds) -> Segment:
-    return Segment(key=key, object_key=item.key, size=item.size, etag=item.etag, put_at=item.last_modified, facts=facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

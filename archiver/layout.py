@@ -131,14 +131,22 @@ class Layout:
 
     def segment_key(self, segment: SegmentKey) -> str:
         """Spell a segment's key; keys of one partition sort as their bases do."""
-        end = "" if segment.next is None else f"-{segment.next:0{OFFSET_DIGITS}}"
-        return (
-            f"{self.partition_prefix(segment.topic, segment.life, segment.partition)}"
-            f"{segment.topic}+{segment.partition}-{segment.base:0{OFFSET_DIGITS}}{end}.data"
-        )
+        return f"{self.segment_stem(segment.topic, segment.life, segment.partition)}{offsets_name(segment.base, segment.next)}"
+
+    def segment_stem(self, topic: str, life: int, partition: int) -> str:
+        """Spell what the keys of all segments of a partition begin with; what follows is `offsets_name`."""
+        return f"{self.partition_prefix(topic, life, partition)}{topic}+{partition}-"
 
     def parse_segment(self, key: str) -> SegmentKey | None:
         """Parse a key; None for a stranger: anything that segment_key would not spell exactly so."""
+        parts = self.split_segment(key)
+        if parts is None:
+            return None
+        (topic, life, partition), base, named_next = parts
+        return SegmentKey(topic=topic, life=life, partition=partition, base=base, next=named_next)
+
+    def split_segment(self, key: str) -> tuple[tuple[str, int, int], int, int | None] | None:
+        """Do the same for a listing of millions: (topic, life, partition), base and next, without an object for each."""
         parent, _, name = key.rpartition("/")
         directory = _parse_partition_directory(self.topics_prefix, parent)
         if directory is None or not name.startswith(directory.stem):
@@ -146,17 +154,11 @@ class Layout:
         match = _OFFSETS.fullmatch(name, len(directory.stem))
         if match is None:
             return None
-        base, after = match.groups()
-        try:
-            return SegmentKey(
-                topic=directory.topic,
-                life=directory.life,
-                partition=directory.partition,
-                base=int(base),
-                next=None if after is None else int(after),
-            )
-        except ValueError:
+        base, after = int(match[1]), match[2]
+        named_next = None if after is None else int(after)
+        if base > MOST_OFFSET or (named_next is not None and not base < named_next <= MOST_OFFSET):
             return None
+        return directory.place, base, named_next
 
     @staticmethod
     def parse_segment_name(name: str) -> SegmentKey | None:
@@ -279,6 +281,17 @@ class Layout:
         return self._under("control/probe/put-if-absent")
 
 
+def offsets_name(base: int, named_next: int | None) -> str:
+    """Spell the end of a segment's key."""
+    end = "" if named_next is None else f"-{named_next:0{OFFSET_DIGITS}}"
+    return f"{base:0{OFFSET_DIGITS}}{end}.data"
+
+
+def stem_of(key: str, base: int, named_next: int | None) -> str:
+    """Return what is before the offsets in the key of a segment, or of a copy of one."""
+    return key.removesuffix(offsets_name(base, named_next))
+
+
 def _fact_number(number: int) -> str:
     if not 0 <= number < 10**FACT_DIGITS:
         raise ValueError(f"there is no fact number {number}")
@@ -297,9 +310,7 @@ def _parse_topic_directory(name: str) -> tuple[str, int] | None:
 
 
 class _PartitionDirectory(NamedTuple):
-    topic: str
-    life: int
-    partition: int
+    place: tuple[str, int, int]  # topic, life, partition
     stem: str  # with which the names in it begin
 
 
@@ -310,4 +321,4 @@ def _parse_partition_directory(topics_prefix: str, path: str) -> _PartitionDirec
     if match is None or topic_life is None:
         return None
     topic, life = topic_life
-    return _PartitionDirectory(topic, life, int(match["partition"]), f"{topic}+{match['partition']}-")
+    return _PartitionDirectory((topic, life, int(match["partition"])), f"{topic}+{match['partition']}-")

@@ -2,13 +2,17 @@
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, pairwise
 from typing import Final, NamedTuple
 
-from archiver.layout import Layout, SegmentKey
+import numpy as np
+
+from archiver.columns import CHUNK, Chain, Lazy, Numbers, Places, Texts, narrow
+from archiver.layout import Layout, SegmentKey, offsets_name, stem_of
 from archiver.store import ListedObject, ObjectStore
 
 LISTINGS_AT_ONCE = 8
@@ -31,12 +35,91 @@ class ListedSegment(NamedTuple):
     item: ListedObject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Partition = tuple[str, int, int]  # topic, life, number
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK: Final = timedelta(microseconds=1)  # what a moment is told in
+
+
+def ticks_of(moment: datetime) -> int:
+    return (moment - _EPOCH) // _TICK
+
+
+def moment_of(ticks: int) -> datetime:
+    return _EPOCH + ticks * _TICK
+
+
+class ListedPartition(Lazy[ListedSegment]):
+    """Segments of one partition as they were listed."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        stem: str,
+        base: Numbers,
+        named_next: Numbers,
+        size: Numbers,
+        put: Numbers,
+        etag: Texts,
+    ) -> None:
+        self.partition = partition
+        self.stem = stem  # with which all keys begin
+        self.base = base
+        self.named_next = named_next  # 0: the name has none
+        self.size = size
+        self.put = put  # ticks
+        self.etag = etag
+
+    @classmethod
+    def of(cls, partition: Partition, rows: Sequence[tuple[int, int, ListedObject]]) -> "ListedPartition":
+        """Take base, next by the name or 0, and row of a listing of each segment."""
+        first_base, first_next, first = rows[0]
+        stem = stem_of(first.key, first_base, first_next or None)
+        base, named_next = (narrow(np.array([row[column] for row in rows], np.int64)) for column in (0, 1))
+        size = narrow(np.array([item.size for _, _, item in rows], np.int64))
+        put = np.array([ticks_of(item.last_modified) for _, _, item in rows], np.int64)
+        return cls(partition, stem, base, named_next, size, put, Texts.of([item.etag for _, _, item in rows]))
+
+    @classmethod
+    def join(cls, several: Sequence["ListedPartition"]) -> "ListedPartition":
+        if len(several) == 1:
+            return several[0]
+        base, named_next, size, put = (
+            np.concatenate([getattr(one, name) for one in several]) for name in ("base", "named_next", "size", "put")
+        )
+        etag = Texts.join([one.etag for one in several])
+        return cls(several[0].partition, several[0].stem, base, named_next, size, put, etag)
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def only(self, places: Places) -> "ListedPartition":
+        base, named_next, size, put = (column[places] for column in (self.base, self.named_next, self.size, self.put))
+        return ListedPartition(self.partition, self.stem, base, named_next, size, put, self.etag.only(places))
+
+    def value(self, place: int) -> ListedSegment:
+        topic, life, number = self.partition
+        base, named_next = int(self.base[place]), int(self.named_next[place]) or None
+        key = SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next)
+        item = ListedObject(
+            key=f"{self.stem}{offsets_name(base, named_next)}",
+            size=int(self.size[place]),
+            etag=self.etag[place],
+            last_modified=moment_of(int(self.put[place])),
+        )
+        return ListedSegment(key, item)
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Both in the order of their keys."""
 
-    segments: Sequence[ListedSegment]
+    partitions: dict[Partition, ListedPartition]
     strangers: Sequence[str]
+
+    @property
+    def segments(self) -> Sequence[ListedSegment]:
+        return Chain(self.partitions.values())
 
 
 @dataclass(slots=True)
@@ -56,7 +139,6 @@ class Newest:
 
 
 NOTHING: Final = Newest()
-_Partition = tuple[str, int, int]  # topic, life, number
 
 
 class _Span(NamedTuple):
@@ -70,14 +152,20 @@ class _Span(NamedTuple):
 def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
     """List the archive; of the wanted topics only, if told which."""
     spans = [_Span(layout.topics_prefix, "", "")] if wanted is None else _spans_of(store, layout, wanted)
-    items: list[ListedObject] = []
+    found: list[_Parsed] = []
     if len(spans) == 1:  # the whole archive, one topic, or neighbours
-        items += islice(_list(store, spans[0]), _ALONE)
+        items = list(islice(_list(store, spans[0]), _ALONE))
+        found.append(_parse(layout, items))
         spans = _rest_of(store, spans[0], items[-1].key) if len(items) == _ALONE else []
     with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
-        for found in pool.map(lambda span: list(_list(store, span)), spans):
-            items += found
-    return _parse(layout, items)
+        found += pool.map(lambda span: _parse(layout, _list(store, span)), spans)
+    return _join(found)
+
+
+def list_directory(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int | None = None) -> Listing:
+    """List one topic directory, or one partition of it."""
+    prefix = layout.topic_prefix(topic, life) if partition is None else layout.partition_prefix(topic, life, partition)
+    return _join([_parse(layout, store.list(prefix))])
 
 
 def list_beside(store: ObjectStore, layout: Layout) -> list[str]:
@@ -104,12 +192,12 @@ def _look_beside(store: ObjectStore, layout: Layout, after: str, found: list[str
 
 def list_newest(
     store: ObjectStore, layout: Layout, topics: Collection[str], most_keys: float = math.inf
-) -> dict[_Partition, Newest] | None:
+) -> dict[Partition, Newest] | None:
     """List topics for their ends alone: for many partitions far less than a listing of each. None: they have too many keys."""
     listed = itertools.count(1)
 
-    def look(span: _Span) -> dict[_Partition, Newest]:
-        found: dict[_Partition, Newest] = {}
+    def look(span: _Span) -> dict[Partition, Newest]:
+        found: dict[Partition, Newest] = {}
         for item in _list(store, span):
             if next(listed) > most_keys:
                 break
@@ -118,23 +206,49 @@ def list_newest(
                 found.setdefault((key.topic, key.life, key.partition), Newest()).see(key, item.key)
         return found
 
-    newest: dict[_Partition, Newest] = {}
+    newest: dict[Partition, Newest] = {}
     with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
         for found in pool.map(look, _spans_of(store, layout, topics.__contains__)):
             newest |= found  # no topic directory is in two spans
     return None if next(listed) > most_keys + 1 else newest
 
 
-def _parse(layout: Layout, items: Sequence[ListedObject]) -> Listing:
-    segments: list[ListedSegment] = []
+_Parsed = tuple[list[ListedPartition], list[str]]  # runs of segments of one partition, and strangers
+
+
+def _parse(layout: Layout, items: Iterable[ListedObject]) -> _Parsed:
+    runs: list[ListedPartition] = []
     strangers: list[str] = []
+    rows: list[tuple[int, int, ListedObject]] = []  # of a run
+    current: Partition | None = None
+
+    def end_run() -> None:
+        if current is not None and rows:
+            runs.append(ListedPartition.of(current, rows))
+            rows.clear()
+
     for item in items:
-        key = layout.parse_segment(item.key)
-        if key is None:
+        parts = layout.split_segment(item.key)
+        if parts is None:
             strangers.append(item.key)
-        else:
-            segments.append(ListedSegment(key, item))
-    return Listing(segments=segments, strangers=strangers)
+            continue
+        partition, base, named_next = parts
+        if partition != current or len(rows) == CHUNK:
+            end_run()
+            current = partition
+        rows.append((base, named_next or 0, item))
+    end_run()
+    return runs, strangers
+
+
+def _join(found: Iterable[_Parsed]) -> Listing:
+    runs: dict[Partition, list[ListedPartition]] = {}
+    strangers: list[str] = []
+    for some, others in found:
+        strangers += others
+        for run in some:
+            runs.setdefault(run.partition, []).append(run)
+    return Listing({partition: ListedPartition.join(runs.pop(partition)) for partition in list(runs)}, strangers)
 
 
 def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -13,46 +12,13 @@ from archiver.chosen import read_chosen
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import facts_from_metadata
 from archiver.frame import Column, Frame, Longs
-from archiver.inventory import Reading
+from archiver.parts import ObjectPart
 from archiver.selection import EVERYTHING, NO_TIMESTAMP, Selection
 from archiver.store import ObjectStore, Room
 
 FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
 Rooms = tuple[Room, Room]  # of the object that is being worked on, and of the next
-Skip = Callable[["ObjectPart", NotWholeError], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectPart:
-    """The records of one object at or above an offset, and below another if there is one."""
-
-    object_key: str
-    from_offset: int
-    until_offset: int | None = None
-    next_offset: int | None = None  # where the object's coverage ends, if that is known
-    chosen_key: str | None = None  # where it stands which of its records are wanted; None: all
-
-    @classmethod
-    def of(cls, reading: Reading) -> "ObjectPart":
-        return cls(
-            object_key=reading.segment.object_key,
-            from_offset=reading.from_offset,
-            until_offset=reading.until_offset,
-            next_offset=reading.segment.facts.next,
-        )
-
-    @property
-    def end_offset(self) -> int | None:
-        """Where reading ends; None where only the object itself tells."""
-        return min((end for end in (self.until_offset, self.next_offset) if end is not None), default=None)
-
-    def __str__(self) -> str:
-        end = self.end_offset
-        return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
-
-    def tell(self, error: object) -> str:
-        """Say what is wrong with it; errors of an object begin with its key."""
-        return f"{self}: {str(error).removeprefix(f'{self.object_key}: ')}"
+Skip = Callable[[ObjectPart, NotWholeError], None]
 
 
 _spare: deque[Rooms] = deque()  # of this process: Spark's workers do one task after the other

@@ -4,13 +4,14 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from archiver.archived import ArchivedTopic, part_within, problems_within, wanted_readings
+from archiver.archived import ArchivedTopic, problems_within, wanted_readings
 from archiver.browse import Tell, find_topic
 from archiver.codec.rows import frame_rows
 from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Frame
 from archiver.inventory import EMPTY
 from archiver.layout import Layout
+from archiver.parts import parts_within
 from archiver.reader import read_parts
 from archiver.selection import EVERYTHING, Selection
 from archiver.store import ObjectStore
@@ -34,10 +35,10 @@ def read_records(
         wanted = selection.within(seen)
         for problem in problems_within(topic, number, wanted):
             tell(problem)
-        for reading in wanted_readings(topic.partitions.get(number, EMPTY).readable, wanted):
+        readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, wanted)
+        for part in parts_within(readings, wanted):
             try:
-                parts = [part_within(reading, wanted)]
-                for frame in read_parts(store, topic.topic, number, parts, selection=wanted):
+                for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
                     yield from frame_to_values(frame, number)
             except NotWholeError as error:
                 tell(f"{topic.topic}-{number}: {error}")

@@ -1,17 +1,19 @@
 """What a restore will do: a plan is a value, made without effects."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
-from archiver.archived import ArchivedTopic, part_within, problems_within, wanted_readings
+from archiver.archived import ArchivedTopic, problems_within, wanted_readings
+from archiver.columns import chunks, total
 from archiver.errors import UsageError
-from archiver.facts import Bounds, PartFacts
-from archiver.inventory import EMPTY, Reading
-from archiver.reader import ObjectPart
+from archiver.facts import PartFacts
+from archiver.inventory import EMPTY
+from archiver.parts import FactsOfParts, ObjectPart, are_chosen, parts_within
 from archiver.restore_request import SENT_BATCH_BYTES, RestoreRequest
-from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
+from archiver.segments import Reading, blocks_of
+from archiver.selection import EVERYTHING, Selection
 
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
@@ -37,7 +39,7 @@ class PartitionPlan:
     """One partition: what is read, in order, and what must be on the target in the end."""
 
     partition: int
-    parts: tuple[ObjectPart, ...]
+    parts: Sequence[ObjectPart]
     stored_bytes: int
     records: (
         int  # as the facts have it; an upper bound where only some of an object's records are wanted, or it is v1.0
@@ -46,7 +48,7 @@ class PartitionPlan:
     selection_digest: str
     problem: str = ""  # why this partition is not restored; the others are
     missing: tuple[str, ...] = ()  # what is not in the archive, and was to be skipped
-    facts: tuple[PartFacts, ...] = ()  # of the parts
+    facts: Sequence[PartFacts] = ()  # of the parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class TopicPlan:
     @property
     def is_chosen(self) -> bool:
         """Whether it is known which records a predicate, or the last of each key, leaves: the facts are of those."""
-        return any(part.chosen_key is not None for partition in self.partitions for part in partition.parts)
+        return any(are_chosen(partition.parts) for partition in self.partitions)
 
     @property
     def has_problems(self) -> bool:
@@ -155,9 +157,10 @@ def effort_of(
     """
     of_request = BatchLimits(request.batch_bytes)
     partitions = [partition for topic in topics for partition in topic.partitions if not partition.problem]
-    parts = [part for partition in partitions for part in partition.parts]
-    to_choose = sum(part.chosen_key is None for part in parts) if request.is_chosen else 0
-    lists = len(parts) if request.is_chosen else 0  # of which records were chosen
+    parts = sum(len(one.parts) for one in partitions)
+    unchosen = sum(len(one.parts) for one in partitions if not are_chosen(one.parts))
+    to_choose = unchosen if request.is_chosen else 0
+    lists = parts if request.is_chosen else 0  # of which records were chosen
     batches = sum(_batches(topic, limits.get(topic.target, of_request)) for topic in topics)
     sent_bytes = sum(map(_sent_bytes, partitions))
     work_s = _work_s(partitions)
@@ -166,7 +169,7 @@ def effort_of(
     if request.rate_bytes:
         seconds = max(seconds, sent_bytes / request.rate_bytes)
     return Effort(
-        gets=len(parts) + to_choose + lists,
+        gets=parts + to_choose + lists,
         puts=sum(map(_puts, topics)) + to_choose,
         batches=batches,
         seconds=_START_S + seconds,
@@ -182,7 +185,7 @@ def _work_s(partitions: Iterable[PartitionPlan]) -> float:
 
 
 def _size(partition: PartitionPlan) -> int:
-    return sum(facts.bytes for facts in partition.facts)
+    return total(FactsOfParts.of(partition.facts).numbers("bytes"))
 
 
 def _sent_bytes(partition: PartitionPlan) -> int:
@@ -249,47 +252,44 @@ def _plan_topic(topic: ArchivedTopic, target: str, request: RestoreRequest) -> T
 
 def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) -> PartitionPlan:
     selection = request.wanted.of(number)
-    if selection is None:
-        selection, readings, problems = EVERYTHING, [], []
-    else:
+    readings: Sequence[Reading] = ()
+    problems: list[str] = []
+    if selection is not None:
         readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
         problems = problems_within(topic, number, selection)
-    parts = tuple(part_within(reading, selection) for reading in readings)
+    selection = selection or EVERYTHING
+    parts, segments = parts_within(readings, selection), [block.segments for block in blocks_of(readings)]
     return PartitionPlan(
         partition=number,
         parts=parts,
-        stored_bytes=sum(reading.segment.size for reading in readings),
-        records=sum(reading.segment.most_records for reading in readings),
+        stored_bytes=sum(total(some.numbers("size")) for some in segments),
+        records=sum(total(some.numbers("records")) for some in segments),
         selection=selection,
         selection_digest=_selection_digest(readings, selection),
         problem="" if request.skips_damage else "; ".join(problems),
         missing=tuple(problems) if request.skips_damage else (),
-        facts=tuple(_facts_of(part, reading) for part, reading in zip(parts, readings, strict=True)),
+        facts=FactsOfParts.of_parts(parts, readings),
     )
 
 
-def _facts_of(part: ObjectPart, reading: Reading) -> PartFacts:
-    facts = reading.segment.facts
-    if isinstance(facts, Bounds):  # nobody knows how large its records are: what is known is how large it is itself
-        size = reading.segment.size
-        return PartFacts(False, reading.segment.most_records, FIRST_LONG, LAST_LONG, size, size, 0)
-    return PartFacts(
-        is_exact=part.from_offset <= facts.first and (part.until_offset is None or part.until_offset > facts.last),
-        records=facts.records,
-        min_timestamp=facts.min_timestamp,
-        max_timestamp=facts.max_timestamp,
-        bytes=facts.bytes,
-        source_bytes=facts.source_bytes,
-        largest_record=facts.largest_record,
-    )
+def _selection_digest(readings: Sequence[Reading], selection: Selection) -> str:
+    """Tell apart what is read: by the lines of all readings, and one of the selection, if that is not all."""
+    digest, sign = hashlib.sha256(), ""
+    for lines in _lines(readings, selection):
+        digest.update(f"{sign}{chr(10).join(lines)}".encode())
+        sign = "\n"
+    return digest.hexdigest()
 
 
-def _selection_digest(readings: Iterable[Reading], selection: Selection) -> str:
-    lines = [
-        f"{reading.segment.object_key} {reading.from_offset} {reading.segment.content_id}"
-        + ("" if reading.until_offset is None else f" {reading.until_offset}")
-        for reading in readings
-    ]
+def _lines(readings: Sequence[Reading], selection: Selection) -> Iterator[Sequence[str]]:
+    for block in blocks_of(readings):
+        keys, contents = block.segments.object_keys(), block.segments.content_ids()
+        for places in chunks(len(block)):
+            first = block.from_offset[places].tolist()
+            until = [0] * len(first) if block.until_offset is None else block.until_offset[places].tolist()
+            yield [
+                f"{key} {offset} {content}" + (f" {end}" if end else "")
+                for offset, end, key, content in zip(first, until, keys, contents, strict=False)
+            ]
     if selection != EVERYTHING:
-        lines.append(" ".join(map(str, astuple(selection))))
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        yield [" ".join(map(str, astuple(selection)))]

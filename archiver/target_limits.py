@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from archiver.facts import PartFacts
+import numpy as np
+
+from archiver.columns import Numbers, total
 from archiver.kafka.log_dirs import LogSizes
 from archiver.message_format import FORMAT_KEY, has_old_format
+from archiver.parts import FactsOfParts
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
 from archiver.restore_request import SENT_BATCH_BYTES
-from archiver.selection import LAST_LONG, Selection
+from archiver.selection import LAST_LONG, NO_TIMESTAMP, Selection
 from archiver.spelling import spell_count
 
 # The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record
@@ -77,7 +80,7 @@ def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str], held: Log
 def _sizes(topic: TopicPlan) -> dict[int, int]:
     """Return what each partition may take: what compression saves, nobody knows before."""
     return {
-        one.partition: max(sum(facts.bytes for facts in one.facts), sum(facts.source_bytes for facts in one.facts))
+        one.partition: max(total(FactsOfParts.of(one.facts).numbers(name)) for name in ("bytes", "source_bytes"))
         for one in topic.partitions
     }
 
@@ -184,7 +187,10 @@ def _records(topic: TopicPlan) -> str:
 
 
 def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
-    largest = max((facts.largest_record for one in topic.partitions for facts in one.facts), default=0)
+    largest = max(
+        (int(FactsOfParts.of(one.facts).numbers("largest_record").max()) for one in topic.partitions if one.facts),
+        default=0,
+    )
     needed = largest + _RECORD_OVERHEAD_BYTES
     if most_unpacked_bytes(configs) is None:
         needed += _BATCH_OVERHEAD_BYTES + _LENGTH_BYTES * (1 + needed // _BLOCK_BYTES)
@@ -246,24 +252,39 @@ def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> It
 
 def _records_within(topic: TopicPlan, first_ms: int, last_ms: int) -> Count:
     counts = [
-        _records_of_part(facts, partition.selection, first_ms, last_ms)
+        _records_of(FactsOfParts.of(partition.facts), partition.selection, first_ms, last_ms)
         for partition in topic.partitions
-        for facts in partition.facts
+        if partition.facts
     ]
     return Count(sum(one.at_least for one in counts), sum(one.at_most for one in counts))
 
 
-def _records_of_part(facts: PartFacts, selection: Selection, first_ms: int, last_ms: int) -> Count:
+def _records_of(facts: FactsOfParts, selection: Selection, first_ms: int, last_ms: int) -> Count:
     """Its first and last timestamp are those of records; of the others it is known that they lie between."""
-    if not _may_hold(facts, selection, first_ms, last_ms):
+    earliest, latest, records = (
+        facts.numbers(name).astype(np.int64) for name in ("min_timestamp", "max_timestamp", "records")
+    )
+    lowest, highest = max(selection.from_ms, first_ms), min(selection.until_ms, last_ms)
+    if lowest > highest:
         return Count(0, 0)
-    ends = {facts.min_timestamp, facts.max_timestamp}
-    if not facts.is_exact or not all(map(selection.has, ends)):
-        return Count(0, facts.records)
-    inside = {end for end in ends if first_ms <= end <= last_ms}
-    return Count(facts.records if inside == ends else len(inside), facts.records - len(ends - inside))
+    may_hold = (earliest <= highest) & (latest >= lowest) & (earliest <= latest)
+    is_exact = facts.numbers("is_exact") & _are_selected(selection, earliest) & _are_selected(selection, latest)
+    ends = 1 + (earliest != latest)
+    inside = _are_within(earliest, first_ms, last_ms).astype(np.int64)
+    inside += _are_within(latest, first_ms, last_ms) & (earliest != latest)
+    at_least = np.where(is_exact, np.where(inside == ends, records, inside), 0)
+    at_most = np.where(is_exact, records - (ends - inside), records)
+    return Count(total(at_least[may_hold]), total(at_most[may_hold]))
 
 
-def _may_hold(facts: PartFacts, selection: Selection, first_ms: int, last_ms: int) -> bool:
-    lowest = max(facts.min_timestamp, selection.from_ms, first_ms)
-    return lowest <= min(facts.max_timestamp, selection.until_ms, last_ms)
+def _are_within(times: Numbers, first_ms: int, last_ms: int) -> Numbers:
+    found: Numbers = (times >= first_ms) & (times <= last_ms)
+    return found
+
+
+def _are_selected(selection: Selection, times: Numbers) -> Numbers:
+    """Do as Selection.has."""
+    if not selection.has_times:
+        return np.ones(len(times), bool)
+    found: Numbers = (times != NO_TIMESTAMP) & _are_within(times, selection.from_ms, selection.until_ms)
+    return found

@@ -12,6 +12,7 @@ from archiver.inventory import EMPTY, PartitionInventory, read_inventory
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.layout import Layout
+from archiver.segments import blocks_of
 from archiver.store import ObjectStore
 
 _QUESTIONS_AT_ONCE = 16
@@ -43,7 +44,7 @@ class ArchivedLog:
         if start >= end:
             return 0
         agreed = min(end, await self._agreed_end(client, number, archived, start))
-        return end - start - _covered(archived, start, agreed)
+        return end - start - sum(block.covered(start, agreed) for block in blocks_of(archived.readable))
 
     async def _agreed_end(self, client: KafkaClient, number: int, archived: PartitionInventory, log_start: int) -> int:
         """Return up to where archive and log can be of the same records: behind a cut, the log has got others since."""
@@ -55,18 +56,6 @@ class ArchivedLog:
             return last.next
         answer = await end_of_epoch(client, self.topic, number, facts.leader_epoch)
         return min(last.next, answer.end_offset)  # -1: the log has no such epoch
-
-
-def _covered(archived: PartitionInventory, start: int, end: int) -> int:
-    """Count the offsets of a range that objects have; a hole is what was not there to be read, or not to be archived."""
-    covered = 0
-    for reading in archived.readable:
-        first, stop = max(reading.from_offset, start), min(reading.next, end)
-        covered += max(0, stop - first)
-        facts = reading.segment.facts
-        for hole in facts.holes if isinstance(facts, SegmentFacts) else ():
-            covered -= max(0, min(hole.last_offset + 1, stop) - max(hole.first_offset, first))
-    return covered
 
 
 class ArchivedLogs:

@@ -17,6 +17,7 @@ from archiver.codec.avro import (
     says_the_same,
     split_blocks,
 )
+from archiver.columns import Chain, total
 from archiver.control import (
     CLUSTER,
     TopicFact,
@@ -26,16 +27,18 @@ from archiver.control import (
     read_cluster,
     topic_stream,
 )
+from archiver.entries import Entry
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import PREFIX_IN_HEADER, Bounds, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.facts import PREFIX_IN_HEADER, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.holdings import look, problems_in
 from archiver.index import SHA256, Index, check_index_file, read_index
-from archiver.inventory import Inventory, Segment
+from archiver.inventory import Inventory
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import list_beside
 from archiver.offset_map import HOW_TO_MEND, check_offset_map
 from archiver.probe import probe_problem
 from archiver.segment import check_header, read_segment
+from archiver.segments import Segment, segment_blocks
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
@@ -74,7 +77,7 @@ class Listing:
     @property
     def records(self) -> int:
         """As many as are counted: those of v1.0 objects are not."""
-        return sum(one.facts.records for one in self.segments if isinstance(one.facts, SegmentFacts))
+        return sum(total(some.known.numbers("records")) for some in segment_blocks(self.segments))
 
 
 def check_listing(
@@ -88,16 +91,16 @@ def check_listing(
     `tell` is told now and then how many objects were asked for their facts, and of how many.
     """
     index = read_index(store, layout)  # before the listing: what is put meanwhile is no loss
-    inventory, known, facts, unreadable = look(store, layout, wanted, asks_all=True, tell=tell)
+    inventory, known, facts, unreadable = look(store, layout, wanted, asks_all=index, tell=tell)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
         for number, found in numbered.items()
     }
-    segments = [segment for found in partitions.values() for segment in (*found.segments, *found.shadowed)]
+    segments = Chain(some for found in partitions.values() for some in (found.segments, found.shadowed))
+    others, unknown = _other_facts(inventory.learned, index)
     newest_facts = index.beside.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
-    others = [problem for segment in segments if (problem := _other_facts(segment, index))]
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(store, layout, segments, facts)
     gone = [*_lost_ends(index.reach(), inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
@@ -111,7 +114,7 @@ def check_listing(
             *_notes(inventory),
             *(f"{key}: is not one of ours" for key in (list_beside(store, layout) if wanted is None else ())),
             *_copies(store, layout),
-            *_unremembered(layout, index, segments),
+            *_unremembered(layout, index, segments, unknown),
             *notes_beside,
         ],
     )
@@ -122,14 +125,30 @@ def _copies(store: ObjectStore, layout: Layout) -> Iterator[str]:
         yield f"{layout.copies_root}: copies of compacted topics, which are not verified"
 
 
-def _other_facts(segment: Segment, index: Index) -> str:
-    """Tell when the index remembers other facts under this key: nobody changes an object, and no ETag is of the metadata."""
-    remembered = index.remembered(segment.key)
-    if remembered is None or remembered == segment.facts or not isinstance(segment.facts, SegmentFacts):
+def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:
+    """Tell where the index remembers other facts under a key than the object has: nobody changes an object, and no ETag is
+    of the metadata; and count the objects that it does not remember.
+    """
+    problems: list[str] = []
+    unknown = 0
+    for some in (block.known for block in segment_blocks(learned)):
+        known = index.of(some.partition[:2])
+        rows = known.of_names(some.partition[-1], some.numbers("base"), some.named_next)
+        for place, row in enumerate(rows.tolist()):
+            remembered = known.entries.facts(row) if row >= 0 else None
+            if not isinstance(remembered, SegmentFacts):
+                unknown += 1
+            elif problem := _other(some[place], remembered, known.entries.entry(row)):
+                problems.append(problem)
+    return problems, unknown
+
+
+def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
+    if remembered == segment.facts or not isinstance(segment.facts, SegmentFacts):
         return ""
     ours, theirs = segment.facts.to_header(), remembered.to_header()
     differing = ", ".join(name.removeprefix(PREFIX_IN_HEADER) for name, text in theirs.items() if ours[name] != text)
-    is_same = index.find(segment.key, segment.size, segment.etag) is not None
+    is_same = bool(entry.etag) and (entry.size, entry.etag) == (segment.size, segment.etag)
     what = "its metadata is not as it was written" if is_same else "is not the object that was put there"
     return f"{segment.object_key}: {what}: the index has other {differing}; bring its older version back"
 
@@ -147,11 +166,9 @@ def _contradictions(
     for topic, fact in sorted(facts.items()):
         if owner not in {None, fact.cluster_id}:
             yield f"{_newest(layout, topic)}: is of cluster {fact.cluster_id}, and {where} of {owner}; bring back what was changed"
-    alike = Counter(
-        (one.key.topic, one.key.life, one.facts.topic_id, one.facts.cluster_id)
-        for one in segments
-        if isinstance(one.facts, SegmentFacts)  # v1.0 tells neither
-    )
+    alike: Counter[tuple[str, int, str, str]] = Counter()
+    for some in segment_blocks(segments):
+        alike.update({(*some.partition[:2], *origin): count for origin, count in some.origins().items()})
     for (topic, life, topic_id, cluster_id), count in sorted(alike.items()):
         name, objects = f"{topic}@{life}" if life else topic, spell_count(count, "object is", "objects are")
         known = facts.get(topic)
@@ -186,7 +203,7 @@ def _lost_facts(
         topic
         for (topic, _), numbered in inventory.partitions.items()
         for found in numbered.values()
-        if any(isinstance(one.facts, SegmentFacts) for one in (*found.segments, *found.shadowed))
+        if any(len(some.known) for some in segment_blocks(Chain([found.segments, found.shadowed])))
     }  # writers of v1.0 keep nothing beside the objects
     if topics and store.head(layout.fact_key(CLUSTER, 0)) is None:
         yield f"{layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
@@ -205,7 +222,9 @@ def _lost_ends(
     for place, reach in sorted(reached.items()):
         topic, life, number = place
         found = inventory.partitions.get((topic, life), {}).get(number)
-        end = max((segment.facts.next for segment in found.segments), default=0) if found else 0
+        end = (
+            max((int(some.numbers("next").max()) for some in segment_blocks(found.segments)), default=0) if found else 0
+        )
         if end < reach and place not in damaged and (wanted is None or wanted(topic)):
             name = f"{topic}@{life}" if life else topic
             yield (
@@ -214,15 +233,13 @@ def _lost_ends(
             )
 
 
-def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> Iterator[str]:
-    # Objects of v1.0 are in no index.
-    has_facts = any(isinstance(one.facts, SegmentFacts) for one in segments)
+def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment], unknown: int) -> Iterator[str]:
+    has_facts = any(len(some.known) for some in segment_blocks(segments))  # objects of v1.0 are in no index
     if has_facts and not index.files and not index.unreadable:
         yield (
             f"{layout.index_prefix}: there is no index, which remembers where partitions ended: whether their last objects"
             " are gone, only --against-kafka can tell"
         )
-    unknown = sum(isinstance(one.facts, SegmentFacts) and index.remembered(one.key) is None for one in segments)
     if unknown and index.files and not index.lost_files and not index.unreadable:
         log.info(  # nobody needs to do anything: the next backup brings them in
             "%s: %s in no file of the index: put just now, or by a backup that was killed, or its newest file is gone",
@@ -240,13 +257,13 @@ def _notes(inventory: Inventory) -> Iterator[str]:
     for (topic, life), numbered in inventory.partitions.items():
         name = f"{topic}@{life}" if life else topic
         for number, found in numbered.items():
-            facts = [segment.facts for segment in found.segments]
-            for hole in (hole for one in facts if isinstance(one, SegmentFacts) for hole in one.holes):
+            blocks = segment_blocks(found.segments)
+            for hole in (hole for some in blocks for facts in some.facts_with_holes() for hole in facts.holes):
                 yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} were not there to be read ({hole.cause})"
-            bare = [one for one in facts if isinstance(one, Bounds)]
+            bare = [one.numbers("base") for some in blocks if len(one := some.of_v1)]
             if bare:
                 yield (
-                    f"{name}-{number}: {spell_count(len(bare), 'object is', 'objects are')} of v1.0, from offset {bare[0].base} on,"
+                    f"{name}-{number}: {spell_count(sum(map(len, bare)), 'object is', 'objects are')} of v1.0, from offset {bare[0][0]} on,"
                     " which tells neither how many records there were, nor what they were; what was below the first object"
                     " nothing tells"
                 )
@@ -321,10 +338,9 @@ def _problem_in(check: Callable[[], None], mend: str) -> str:
     return ""
 
 
-def put_since(segments: Sequence[Segment], since_ms: int) -> list[Segment]:
+def put_since(segments: Sequence[Segment], since_ms: int) -> Sequence[Segment]:
     """Leave out what an earlier run may have read. A store tells no more than the second of a put."""
-    since_s = since_ms // 1000
-    return [one for one in segments if one.put_at is None or one.put_at.timestamp() >= since_s]
+    return Chain(some.put_since(since_ms // 1000) for some in segment_blocks(segments))
 
 
 def check_object(

@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 REPORT, PAGE, PICTURE = DOCS / "growth.json", DOCS / "growth.md", DOCS / "growth.svg"
+MEMORY = DOCS / "planning.json"  # what benchmarks.planning measured
 
 Figures = Mapping[str, Mapping[str, Mapping[str, float]]]  # what -> objects -> seconds and more
 
@@ -33,6 +34,13 @@ Written by `python -m benchmarks.scale`; the figures are in `docs/growth.json`.
 Lines that rise less than the dashed one grow less than the archive does.
 
 {slopes}
+
+## Memory
+
+Archives that a store in memory makes up, of up to ten million objects, with an index of four files; each command's planning in a process of its own. Bytes an object are the most that the process had in memory, less what it had before it began (a growing part of that, of small archives, is code that is loaded then). A query plans one topic of ten, and the index of all is read.
+Written by `python -m benchmarks.planning --write`; the figures are in `docs/planning.json`. A test holds 200 bytes an object of what Python allocates (`--traced`); the process has some more, and of few objects code and buffers show.
+
+{memory}
 """
 
 
@@ -49,6 +57,7 @@ def write_page(report: Mapping[str, Any]) -> None:
         load=machine["load_after"],
         table=table(figures),
         slopes="\n".join(slopes(figures)),
+        memory=memory_table(json.loads(MEMORY.read_text(encoding="utf-8"))) if MEMORY.exists() else "",
     )
     PAGE.write_text(text, encoding="utf-8")
     PICTURE.write_text(picture(figures), encoding="utf-8")
@@ -60,6 +69,18 @@ def table(figures: Figures) -> str:
     lines = ["| | " + " | ".join(f"{size:,} objects" for size in sizes) + " |", "| --- |" + " --- |" * len(sizes)]
     for title, row in figures.items():
         lines.append(f"| {title} | " + " | ".join(_cell(row[str(size)]) for size in sizes) + " |")
+    return "\n".join(lines)
+
+
+def memory_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each run."""
+    lines = ["| | objects | seconds (CPU) | bytes an object | the whole process | machine |", "| --- " * 6 + "|"]
+    for row in sorted(rows, key=lambda one: (one["title"], one["objects"])):
+        machine = f"{row['date']}, {row['cores']} cores ({row['processor']}), load {row['load']:.1f}"
+        lines.append(
+            f"| {row['title']} | {row['objects']:,} | {row['seconds']:.1f} ({row['cpu_seconds']:.1f}) |"
+            f" {row['most_bytes'] / row['objects']:.0f} | {row['whole_bytes'] / 1e6:,.0f} MB | {machine} |"
+        )
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ from archiver.errors import ArchiverError, NotWholeError, TemporaryError, UsageE
 from archiver.facts import PartFacts
 from archiver.frame import Longs
 from archiver.layout import Layout
-from archiver.reader import ObjectPart
+from archiver.parts import ObjectPart
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.restore_request import RestoreRequest
 from archiver.spark.failure import RUN_AGAIN, line_of_spark, raised_in, telling_line

@@ -2,19 +2,17 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from archiver.control import RESTORES, Fact, append_fact, latest_fact, newest_numbers, read_facts
 from archiver.errors import NotWholeError, UsageError
-from archiver.facts import PartFacts
 from archiver.failpoints import reach
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
-from archiver.reader import ObjectPart
-from archiver.restore import PartitionPlan, TopicPlan
-from archiver.selection import Selection
+from archiver.restore import TopicPlan
 from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, is_of, joint_claim_from_fact
+from archiver.spark.noted_plan import plan_from_fact, plan_to_fact
 from archiver.store import ObjectStore
 
 FORMAT = 1
@@ -156,7 +154,7 @@ class RestoreNotes:
                         " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                         " take another --id and an empty target"
                     )
-                plans[topic] = _plan_from_fact(fact, stream)
+                plans[topic] = plan_from_fact(self._store, self._layout, stream, fact)
         return plans
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
@@ -173,11 +171,12 @@ class RestoreNotes:
             def decide(latest: Fact | None) -> Fact | None:
                 nonlocal holds
                 if latest is not None and self._is_of(latest, topic_id):
-                    noted = _plan_from_fact(latest, stream)
+                    noted = plan_from_fact(self._store, self._layout, stream, latest)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                return {**self._place(topic_id), "terms": terms, **_plan_to_fact(holds)}
+                as_fact = plan_to_fact(self._store, self._layout, stream, holds)
+                return {**self._place(topic_id), "terms": terms, **as_fact}
 
             append_fact(self._store, self._layout, stream, decide)
             reach("plan.noted")
@@ -283,60 +282,3 @@ def _from_fact(fact: Fact, stream: str) -> Claim:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise NotWholeError(f"control/{stream}: not a claim of a restore ({error!r}); use another --id") from error
-
-
-def _plan_to_fact(plan: TopicPlan) -> Fact:
-    return {
-        "source": plan.source,
-        "life": plan.life,
-        "target": plan.target,
-        "final_configs": dict(plan.final_configs),
-        "archived_retention": dict(plan.archived_retention),
-        "appends": plan.appends,
-        **({} if plan.repartition is None else {"repartition": plan.repartition}),
-        "partitions": [_partition_to_fact(partition) for partition in plan.partitions],
-    }
-
-
-def _partition_to_fact(plan: PartitionPlan) -> Fact:
-    return {
-        "partition": plan.partition,
-        "records": plan.records,
-        "stored_bytes": plan.stored_bytes,
-        "selection": asdict(plan.selection),
-        "selection_digest": plan.selection_digest,
-        "problem": plan.problem,
-        "missing": list(plan.missing),
-        "parts": [astuple(part) for part in plan.parts],
-        "facts": plan.facts,
-    }
-
-
-def _plan_from_fact(fact: Fact, stream: str) -> TopicPlan:
-    try:
-        return TopicPlan(
-            source=str(fact["source"]),
-            life=int(fact["life"]),
-            target=str(fact["target"]),
-            final_configs=dict(fact["final_configs"]),
-            archived_retention=dict(fact["archived_retention"]),
-            appends=bool(fact["appends"]),
-            repartition=None if fact.get("repartition") is None else int(fact["repartition"]),
-            partitions=tuple(_partition_from_fact(one) for one in fact["partitions"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r}); use another --id") from error
-
-
-def _partition_from_fact(fact: Fact) -> PartitionPlan:
-    return PartitionPlan(
-        partition=int(fact["partition"]),
-        records=int(fact["records"]),
-        stored_bytes=int(fact["stored_bytes"]),
-        selection=Selection(**fact["selection"]),
-        selection_digest=str(fact["selection_digest"]),
-        problem=str(fact["problem"]),
-        missing=tuple(fact["missing"]),
-        parts=tuple(ObjectPart(*part) for part in fact["parts"]),
-        facts=tuple(PartFacts(*one) for one in fact["facts"]),
-    )

@@ -14,7 +14,7 @@ from archiver.config import ArchiverConfig, StorageConfig
 from archiver.control import read_cluster, read_topic
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.facts import Bounds
-from archiver.inventory import EMPTY, Reading
+from archiver.inventory import EMPTY
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group import Hint, hint_of
@@ -23,6 +23,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
 from archiver.own_group import FORMER_GROUP, count_commits
+from archiver.segments import Reading
 from archiver.spark.stores import patient_store_of, store_of
 from archiver.spark.tasks import Findings, run_on_spark
 from archiver.spelling import spell_count
@@ -37,7 +38,7 @@ class CompareTask:
     storage: StorageConfig
     kafka: KafkaSettings
     log: LogRange
-    readings: tuple[Reading, ...]
+    readings: Sequence[Reading]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

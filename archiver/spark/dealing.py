@@ -18,7 +18,8 @@ from archiver.frame import Column, Frame
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
-from archiver.reader import ObjectPart, Skip
+from archiver.parts import ObjectPart
+from archiver.reader import Skip
 from archiver.restore import dealt_batch_bytes
 from archiver.spark.joint_claim import JointClaimStream, Share
 from archiver.spark.stores import patient_store_of

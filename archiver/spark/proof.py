@@ -9,7 +9,8 @@ from archiver.chosen import read_chosen
 from archiver.config import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.layout import Layout
-from archiver.reader import ObjectPart, fetch_parts, found_or_gone
+from archiver.parts import ObjectPart
+from archiver.reader import fetch_parts, found_or_gone
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.spark.purge import Damage
 from archiver.spark.stores import patient_store_of
@@ -27,7 +28,7 @@ class ProofTask:
     storage: StorageConfig
     target: str
     partition: int
-    parts: tuple[ObjectPart, ...]
+    parts: Sequence[ObjectPart]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

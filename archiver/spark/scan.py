@@ -3,18 +3,24 @@
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from archiver.archived import ArchivedTopic, problems_within, wanted_readings
 from archiver.browse import find_topic
+from archiver.columns import Chain, Numbers
 from archiver.config import StorageConfig
 from archiver.copies import find_copy
 from archiver.errors import NotWholeError
 from archiver.facts import facts_from_metadata
-from archiver.inventory import EMPTY, Reading
+from archiver.inventory import EMPTY
 from archiver.layout import Layout
-from archiver.reader import FoundObject, ObjectPart, fetch_parts, found_or_gone
-from archiver.selection import Selection
+from archiver.parts import ObjectPart, parts_within
+from archiver.reader import FoundObject, fetch_parts, found_or_gone
+from archiver.segments import Reading, blocks_of
+from archiver.selection import EVERYTHING, Selection
 from archiver.spark.options import OnDamage, ScanOptions
 from archiver.spark.stores import patient_store_of, store_of
 from archiver.store import ObjectStore
@@ -42,7 +48,7 @@ class ScanTask:
     partition: int
     columns: tuple[str, ...]
     selection: Selection
-    parts: tuple[ObjectPart, ...]
+    parts: Sequence[ObjectPart]
     is_hashed: bool  # its bytes are compared with its SHA-256 before its first record
     tries_first: bool  # one of v1.0, which has no SHA-256, is read to its end before its first record
     skips_damage: bool
@@ -70,7 +76,7 @@ def plan_scan(
     store, prefix = store_of(options.storage)
     told: list[str] = []
     topic = _find(store, Layout(prefix), options, told.append)
-    readings: dict[int, list[Reading]] = {}
+    readings: dict[int, Sequence[Reading]] = {}
     selections: dict[int, Selection] = {}
     for number in sorted({*topic.partitions, *topic.damaged}):
         asked, left = options.wanted.of(number), narrow(number)
@@ -78,7 +84,7 @@ def plan_scan(
             continue
         told += problems_within(topic, number, selection)
         wanted = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
-        readings[number] = [reading for reading in wanted if reading.segment.object_key not in given_up]
+        readings[number] = _without(wanted, given_up)
         selections[number] = selection
     return ScanPlan(
         tasks=tuple(_share(options, readings, selections, max(parallelism, options.min_tasks or 1), task_bytes)),
@@ -107,7 +113,7 @@ def _share(
     parallelism: int,
     task_bytes: int,
 ) -> list[ScanTask]:
-    stored = sum(reading.segment.size for found in readings.values() for reading in found)
+    stored = sum(int(sizes_of(found).sum()) for found in readings.values())
     limit = min(task_bytes, max(1, stored // parallelism))
     return [
         ScanTask(
@@ -116,7 +122,7 @@ def _share(
             partition=number,
             columns=options.columns,
             selection=selections[number],
-            parts=tuple(ObjectPart.of(reading) for reading in group),
+            parts=parts_within(group, EVERYTHING),
             is_hashed=options.is_hashed,
             tries_first=options.on_damage is OnDamage.SKIP,
             skips_damage=options.on_damage is OnDamage.SKIP,
@@ -126,17 +132,28 @@ def _share(
     ]
 
 
-def grouped(readings: Sequence[Reading], limit_bytes: int) -> list[list[Reading]]:
+def _without(readings: Sequence[Reading], given_up: Collection[str]) -> Sequence[Reading]:
+    if not given_up:
+        return readings
+    kept = ((block, [key not in given_up for key in block.segments.object_keys()]) for block in blocks_of(readings))
+    return Chain(block.only(np.flatnonzero(chosen)) for block, chosen in kept)
+
+
+def sizes_of(readings: Sequence[Reading]) -> Numbers:
+    """Return how large each object is."""
+    sizes = [block.segments.numbers("size").astype(np.int64) for block in blocks_of(readings)]
+    return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
+
+
+def grouped(readings: Sequence[Reading], limit_bytes: int) -> list[Sequence[Reading]]:
     """Cut a partition's objects into runs of about the limit, all of about one size; an object is never cut."""
-    stored = sum(reading.segment.size for reading in readings)
+    sizes = sizes_of(readings)
+    stored = int(sizes.sum())
     count = max(1, -(-stored // limit_bytes))
-    groups: list[list[Reading]] = [[] for _ in range(count)]
-    before = 0
-    for reading in readings:
-        middle = before + reading.segment.size / 2
-        groups[min(count - 1, int(middle * count / max(1, stored)))].append(reading)
-        before += reading.segment.size
-    return [group for group in groups if group]
+    middles = np.cumsum(sizes) - sizes / 2
+    groups = np.minimum(count - 1, (middles * count / max(1, stored)).astype(np.int64))
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(readings)]
+    return [readings[start:stop] for start, stop in pairwise(bounds) if start < stop]
 
 
 def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:

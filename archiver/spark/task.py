@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -28,7 +28,8 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, OffsetMapKey
 from archiver.log_reader import LogRange, LogStartError, producer_at, read_log
 from archiver.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
-from archiver.reader import ObjectPart, Skip, read_parts, spare_rooms
+from archiver.parts import ObjectPart
+from archiver.reader import Skip, read_parts, spare_rooms
 from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
 from archiver.spark.stores import patient_store_of
@@ -62,7 +63,7 @@ class RestoreTask:
     target_topic_id: str
     target_cluster_id: str
     partition: int
-    parts: tuple[ObjectPart, ...]
+    parts: Sequence[ObjectPart]
     selection: Selection
     selection_digest: str
     skips_damage: bool

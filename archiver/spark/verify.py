@@ -8,8 +8,9 @@ from pyspark import SparkContext
 
 from archiver.config import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError
-from archiver.inventory import Segment
-from archiver.reader import ObjectPart, fetch_parts, found_or_gone
+from archiver.parts import ObjectPart
+from archiver.reader import fetch_parts, found_or_gone
+from archiver.segments import Segment
 from archiver.spark.stores import patient_store_of
 from archiver.spark.tasks import Findings, run_on_spark
 from archiver.verify import Level, check_object

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from archiver.facts import SegmentFacts
 from archiver.frame import Frame
-from archiver.inventory import Segment
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits, read_segment
+from archiver.segments import Segment
 from archiver.spool import Spool
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec

@@ -8,8 +8,8 @@ import pytest
 import archiver.room
 from archiver.codec.avro import SYNC_BYTES
 from archiver.comparison import Comparison
-from archiver.inventory import Reading, Segment
 from archiver.layout import Layout, SegmentKey
+from archiver.segments import Reading, Segment
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec

@@ -17,17 +17,17 @@ from archiver.facts import Bounds, SegmentFacts
 from archiver.inventory import (
     EMPTY,
     ArchivedEnd,
-    Damage,
     Gap,
     Inventory,
     PartitionInventory,
-    Segment,
     arrange,
     position_of,
     problems_of,
     read_inventory,
 )
 from archiver.layout import Layout, SegmentKey
+from archiver.lookup import Damage
+from archiver.segments import Segment
 from archiver.store import ObjectInfo
 from tests.support.memory_store import CountingStore, MemoryStore
 from tests.support.old_archive import old_file, old_key

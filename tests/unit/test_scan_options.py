@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
 
 from archiver.archived import wanted_readings
 from archiver.errors import UsageError
-from archiver.inventory import Reading, Segment
 from archiver.layout import Layout, SegmentKey
+from archiver.segments import Reading, Segment
 from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
 from archiver.spark.filters import Narrowing
 from archiver.spark.options import DEFAULT_COLUMNS, OnDamage, ScanOptions, Verify, parse_options

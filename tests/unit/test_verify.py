@@ -15,7 +15,7 @@ import pytest
 import zstandard
 from fastavro.read import HEADER_SCHEMA
 
-import archiver.inventory
+import archiver.lookup
 from archiver.beside import count_beside
 from archiver.chosen import decode_chosen
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
@@ -76,7 +76,7 @@ def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
 
 
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.inventory, "_TOLD_EACH", 2)
+    monkeypatch.setattr(archiver.lookup, "_TOLD_EACH", 2)
     told: list[tuple[int, int]] = []
     check_listing(store, LAYOUT, tell=lambda *how_far: told.append(how_far))
     assert told == [(2, 3)]
@@ -404,7 +404,7 @@ def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, mon
 
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
-    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
+    share(store, LAYOUT, (), SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
     store.delete(keys)
     found = check_listing(store, LAYOUT)
     assert not found.problems
@@ -425,7 +425,7 @@ def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
     assert not check_listing(store, LAYOUT).notes
     (said,) = caplog.messages
     assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share(store, LAYOUT, [], SeenBeside(counts=count_beside(store, LAYOUT)))
+    share(store, LAYOUT, (), SeenBeside(counts=count_beside(store, LAYOUT)))
     caplog.clear()
     assert not check_listing(store, LAYOUT).notes
     assert not caplog.messages

@@ -1,0 +1,163 @@
+"""What is read of objects, and what their facts tell of it: of millions as columns, and one by one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from archiver.columns import Chain, Lazy, Numbers, Places, narrow, same
+from archiver.facts import PartFacts
+from archiver.layout import offsets_name
+from archiver.segments import Reading, Readings, blocks_of
+from archiver.selection import FIRST_LONG, LAST_LONG, Selection
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPart:
+    """The records of one object at or above an offset, and below another if there is one."""
+
+    object_key: str
+    from_offset: int
+    until_offset: int | None = None
+    next_offset: int | None = None  # where the object's coverage ends, if that is known
+    chosen_key: str | None = None  # where it stands which of its records are wanted; None: all
+
+    @classmethod
+    def of(cls, reading: Reading) -> "ObjectPart":
+        return cls(
+            object_key=reading.segment.object_key,
+            from_offset=reading.from_offset,
+            until_offset=reading.until_offset,
+            next_offset=reading.segment.facts.next,
+        )
+
+    @property
+    def end_offset(self) -> int | None:
+        """Where reading ends; None where only the object itself tells."""
+        return min((end for end in (self.until_offset, self.next_offset) if end is not None), default=None)
+
+    def __str__(self) -> str:
+        end = self.end_offset
+        return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
+
+    def tell(self, error: object) -> str:
+        """Say what is wrong with it; errors of an object begin with its key."""
+        return f"{self}: {str(error).removeprefix(f'{self.object_key}: ')}"
+
+
+PART_COLUMNS: Final = ("base", "named_next", "from_offset", "until_offset", "next_offset")
+
+
+class ObjectParts(Lazy[ObjectPart]):
+    """Parts of segments of one partition in one life, of which all records are wanted."""
+
+    def __init__(self, stem: str, *columns: Numbers) -> None:
+        self.stem = stem  # with which the keys of all objects begin
+        self.columns = columns  # PART_COLUMNS; 0: no next in the name, no offset below which is read
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def only(self, places: Places) -> "ObjectParts":
+        return ObjectParts(self.stem, *(column[places] for column in self.columns))
+
+    def value(self, place: int) -> ObjectPart:
+        base, named_next, first, until, following = (int(column[place]) for column in self.columns)
+        return ObjectPart(
+            object_key=f"{self.stem}{offsets_name(base, named_next or None)}",
+            from_offset=first,
+            until_offset=until or None,
+            next_offset=following,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ObjectParts):
+            return super().__eq__(other)
+        return self.stem == other.stem and all(map(np.array_equal, self.columns, other.columns))
+
+    __hash__ = None
+
+
+def parts_within(readings: Sequence[Reading], selection: Selection) -> Sequence[ObjectPart]:
+    """What is read of objects: as far as offsets go; times are looked at record by record."""
+    return Chain(_parts_of(block, selection) for block in blocks_of(readings))
+
+
+def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
+    segments, from_offset = readings.segments, readings.from_offset
+    until = same(0, len(readings)) if readings.until_offset is None else readings.until_offset
+    if selection.first_offset > 0:
+        from_offset = np.maximum(from_offset.astype(np.int64), selection.first_offset)
+    if selection.last_offset < LAST_LONG:
+        end = selection.last_offset + 1
+        until = np.where(until > 0, np.minimum(until.astype(np.int64), end), end)
+    columns = segments.numbers("base"), segments.named_next, from_offset, until, segments.numbers("next")
+    return ObjectParts(segments.stem, *columns)
+
+
+def are_chosen(parts: Sequence[ObjectPart]) -> bool:
+    """Tell whether it is known of parts which records are wanted: it is of all, or none."""
+    some = next((block for block in Chain([parts]).blocks if not isinstance(block, ObjectParts)), ())
+    return any(part.chosen_key is not None for part in some)
+
+
+class FactsOfParts(Lazy[PartFacts]):
+    """The same of the facts that a plan keeps of each part."""
+
+    def __init__(self, *columns: Numbers) -> None:
+        self.columns = columns  # the fields of PartFacts
+
+    @classmethod
+    def of(cls, facts: Sequence[PartFacts]) -> "FactsOfParts":
+        if isinstance(facts, FactsOfParts):
+            return facts
+        exact, *numbers = zip(*facts, strict=True) if facts else [()] * len(PartFacts._fields)
+        return cls(np.array(exact, bool), *(narrow(np.array(column, np.int64)) for column in numbers))
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[ObjectPart], readings: Sequence[Reading]) -> "FactsOfParts":
+        """Take them from the facts of the objects."""
+        blocks = zip(Chain([parts]).blocks, blocks_of(readings), strict=True)
+        return cls.join([_facts_of(part, reading) for part, reading in blocks if isinstance(part, ObjectParts)])
+
+    @classmethod
+    def join(cls, several: Sequence["FactsOfParts"]) -> "FactsOfParts":
+        if len(several) == 1:
+            return several[0]
+        columns = zip(*(one.columns for one in several), strict=True)
+        return cls(*map(np.concatenate, columns)) if several else cls.of(())
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def only(self, places: Places) -> "FactsOfParts":
+        return FactsOfParts(*(column[places] for column in self.columns))
+
+    def value(self, place: int) -> PartFacts:
+        exact, *numbers = (column[place] for column in self.columns)
+        return PartFacts(bool(exact), *map(int, numbers))
+
+    def numbers(self, name: str) -> Numbers:
+        return self.columns[PartFacts._fields.index(name)]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FactsOfParts):
+            return super().__eq__(other)
+        return all(map(np.array_equal, self.columns, other.columns))
+
+    __hash__ = None
+
+
+def _facts_of(parts: ObjectParts, readings: Readings) -> FactsOfParts:
+    segments = readings.segments
+    _, _, first, until, _ = parts.columns
+    is_exact = (first <= segments.numbers("first")) & ((until == 0) | (until > segments.numbers("last")))
+    has_facts = segments.has_facts
+    columns = {name: segments.numbers(name) for name in PartFacts._fields[1:]}
+    if not has_facts.all():  # nobody knows how large the records of v1.0 are: what is known is how large it is itself
+        size, is_exact = segments.numbers("size"), is_exact & has_facts
+        ends = {"min_timestamp": np.int64(FIRST_LONG), "max_timestamp": np.int64(LAST_LONG)}
+        unknown = ends | {"bytes": size, "source_bytes": size}
+        columns |= {name: np.where(has_facts, columns[name], value) for name, value in unknown.items()}
+    return FactsOfParts(is_exact, *columns.values())

@@ -1,0 +1,136 @@
+"""The read rule and a plan as they were before columns, one object after the other: what columns are held against."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
+
+from archiver.facts import Bounds, PartFacts, SegmentFacts
+from archiver.parts import ObjectPart
+from archiver.segments import Reading, Segment
+from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What the walk found. A gap is (first, last, is certain), an overlap (first, last, read, left out)."""
+
+    readable: tuple[Reading, ...] = ()
+    shadowed: tuple[Segment, ...] = ()
+    gaps: tuple[tuple[int, int, bool], ...] = ()
+    overlaps: tuple[tuple[int, int, str, str], ...] = ()
+
+
+def walk(segments: Iterable[Segment]) -> Plain:
+    readable: list[Reading] = []
+    shadowed: list[Segment] = []
+    gaps: list[tuple[int, int, bool]] = []
+    overlaps: list[tuple[int, int, str, str]] = []
+    position = 0
+    for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next)):
+        facts, before = segment.facts, readable[-1].segment if readable else None
+        is_certain = isinstance(facts, SegmentFacts) and (before is None or isinstance(before.facts, SegmentFacts))
+        if before is not None and facts.base < position and not is_certain:
+            overlaps.append((facts.base, min(position, facts.next) - 1, before.object_key, segment.object_key))
+        if facts.next <= position:
+            shadowed.append(segment)
+            continue
+        if facts.base > position:
+            if before is not None or is_certain:
+                gaps.append((position, facts.base - 1, is_certain))
+            position = facts.base
+        readable.append(Reading(segment=segment, from_offset=position))
+        position = facts.next
+    return Plain(tuple(readable), tuple(shadowed), tuple(gaps), tuple(overlaps))
+
+
+def above(readable: Iterable[Reading], offset: int) -> list[Reading]:
+    return [
+        reading if reading.from_offset >= offset else replace(reading, from_offset=offset)
+        for reading in readable
+        if reading.next > offset
+    ]
+
+
+def below(readable: Iterable[Reading], offset: int) -> list[Reading]:
+    kept = [reading for reading in readable if reading.from_offset < offset]
+    return [replace(reading, until_offset=offset) if reading.next > offset else reading for reading in kept]
+
+
+def wanted(readable: Iterable[Reading], selection: Selection) -> list[Reading]:
+    return [reading for reading in readable if _may_hold(reading, selection)]
+
+
+def _may_hold(reading: Reading, selection: Selection) -> bool:
+    facts = reading.segment.facts
+    last = facts.last if reading.until_offset is None else min(facts.last, reading.until_offset - 1)
+    first = max(facts.first, reading.from_offset)
+    earliest, latest = FIRST_LONG, LAST_LONG
+    if isinstance(facts, SegmentFacts):
+        earliest, latest = facts.min_timestamp, facts.max_timestamp
+    return first <= last and selection.may_hold(
+        first_offset=first, last_offset=last, min_timestamp=earliest, max_timestamp=latest
+    )
+
+
+def part_of(reading: Reading, selection: Selection) -> ObjectPart:
+    part = ObjectPart.of(reading)
+    wanted_end = None if selection.last_offset == LAST_LONG else selection.last_offset + 1
+    ends = [end for end in (part.until_offset, wanted_end) if end is not None]
+    return replace(
+        part, from_offset=max(part.from_offset, selection.first_offset), until_offset=min(ends, default=None)
+    )
+
+
+def facts_of(part: ObjectPart, reading: Reading) -> PartFacts:
+    facts = reading.segment.facts
+    if isinstance(facts, Bounds):
+        size, records = reading.segment.size, facts.last - facts.first + 1
+        return PartFacts(False, records, FIRST_LONG, LAST_LONG, size, size, 0)
+    return PartFacts(
+        is_exact=part.from_offset <= facts.first and (part.until_offset is None or part.until_offset > facts.last),
+        records=facts.records,
+        min_timestamp=facts.min_timestamp,
+        max_timestamp=facts.max_timestamp,
+        bytes=facts.bytes,
+        source_bytes=facts.source_bytes,
+        largest_record=facts.largest_record,
+    )
+
+
+def digest_of(readings: Iterable[Reading], selection: Selection) -> str:
+    lines = [
+        f"{one.segment.object_key} {one.from_offset} {_content_id(one.segment)}"
+        + ("" if one.until_offset is None else f" {one.until_offset}")
+        for one in readings
+    ]
+    if selection != EVERYTHING:
+        lines.append(" ".join(map(str, astuple(selection))))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _content_id(segment: Segment) -> str:
+    return segment.facts.sha256 if isinstance(segment.facts, SegmentFacts) else segment.etag
+
+
+def groups_of(readings: Sequence[Reading], limit_bytes: int) -> list[list[Reading]]:
+    stored = sum(reading.segment.size for reading in readings)
+    count = max(1, -(-stored // limit_bytes))
+    groups: list[list[Reading]] = [[] for _ in range(count)]
+    before = 0
+    for reading in readings:
+        middle = before + reading.segment.size / 2
+        groups[min(count - 1, int(middle * count / max(1, stored)))].append(reading)
+        before += reading.segment.size
+    return [group for group in groups if group]
+
+
+def times_within(facts: PartFacts, selection: Selection, first_ms: int, last_ms: int) -> tuple[int, int]:
+    """How many of an object's records have a time within, at least and at most."""
+    lowest = max(facts.min_timestamp, selection.from_ms, first_ms)
+    if lowest > min(facts.max_timestamp, selection.until_ms, last_ms):
+        return 0, 0
+    ends = {facts.min_timestamp, facts.max_timestamp}
+    if not facts.is_exact or not all(map(selection.has, ends)):
+        return 0, facts.records
+    inside = {end for end in ends if first_ms <= end <= last_ms}
+    return facts.records if inside == ends else len(inside), facts.records - len(ends - inside)

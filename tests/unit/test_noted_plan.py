@@ -1,0 +1,181 @@
+"""The plan of a restore as control facts: whole or not at all, none of them too large, and as earlier versions wrote it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from archiver.archived import ArchivedTopic
+from archiver.beside import lost_beside
+from archiver.control import append_fact
+from archiver.errors import CorruptSegmentError, NotWholeError, StoreTemporaryError
+from archiver.index import Index
+from archiver.inventory import arrange
+from archiver.layout import Layout, SegmentKey
+from archiver.parts import FactsOfParts, ObjectPart
+from archiver.restore import PartitionPlan, TopicPlan, plan_restore
+from archiver.restore_request import RestoreRequest
+from archiver.segments import Segment
+from archiver.selection import Selection
+from archiver.spark import noted_plan
+from archiver.spark.claim import RestoreNotes
+from archiver.store import Body
+from archiver.verify import check_control
+from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
+
+LAYOUT = Layout("archive")
+TERMS = RestoreRequest().terms
+OBJECTS = 95
+
+
+def plan_of(objects: int = OBJECTS, partitions: int = 2, problem: str = "") -> TopicPlan:
+    """Each partition goes on in a second life: its objects are of two directories."""
+
+    def segment(life: int, number: int, base: int) -> Segment:
+        key = SegmentKey(topic="orders", life=life, partition=number, base=base)
+        facts = replace(facts_of(base, base + 10), records=1 + base % 7)
+        return Segment(key=key, object_key=LAYOUT.segment_key(key), size=base, etag="e", facts=facts)
+
+    half = objects // 2
+    found = {
+        number: arrange([segment(0, number, 10 * at) for at in range(half)]).then(
+            arrange([segment(1, number, 10 * at) for at in range(half, objects)]).from_offset(10 * half + 3)
+        )
+        for number in range(partitions)
+    }
+    topic = ArchivedTopic(
+        topic="orders", life=1, fact=None, partitions=found, damaged={1: [problem] if problem else []}, other_lives=()
+    )
+    return plan_restore([topic], {"orders": "copy"}).topics[0]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noted_plan, "_MOST_WHOLE", 50)
+    monkeypatch.setattr(noted_plan, "_PIECE", 20)
+
+
+def note(store: MemoryStore, plan: TopicPlan) -> TopicPlan:
+    return RestoreNotes(store, LAYOUT, "mine", "cluster").note_plans([plan], {"copy": "A"}, TERMS)["copy"]
+
+
+def noted(store: MemoryStore) -> TopicPlan | None:
+    return RestoreNotes(store, LAYOUT, "mine", "cluster").plans({"copy": "A"}, TERMS).get("copy")
+
+
+@pytest.mark.parametrize("objects", [0, 10, OBJECTS])
+def test_what_is_noted_is_what_is_read(objects: int) -> None:
+    store, plan = MemoryStore(), plan_of(objects)
+    assert note(store, plan) == plan
+    assert noted(store) == plan
+    assert note(store, plan) == plan
+    # 0 to 46 and 47 to 94 in pieces of 20, of each partition, and the fact that names them.
+    assert len(store.objects) == (1 if objects < OBJECTS else 1 + 2 * 6)
+
+
+def test_no_fact_has_more_than_a_piece() -> None:
+    store = MemoryStore()
+    note(store, plan_of(2_000))
+    facts = [json.loads(found.body) for found in store.objects.values()]
+    assert max(fact.get("objects", 0) for fact in facts) == 20
+    assert max(len(found.body) for found in store.objects.values()) < 20_000  # of the fact that names 200 pieces
+
+
+class DyingStore(MemoryStore):
+    """The process is killed before, or right behind, the n-th put."""
+
+    def __init__(self, at: int, *, is_done: bool) -> None:
+        super().__init__()
+        self.left, self.is_done = at, is_done
+
+    def put_if_absent(self, key: str, body: Body, metadata: object) -> str | None:
+        self.left -= 1
+        if not self.left and not self.is_done:
+            raise StoreTemporaryError("killed")
+        etag = super().put_if_absent(key, body, metadata)  # type: ignore[arg-type]
+        if not self.left:
+            raise StoreTemporaryError("killed")
+        return etag
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("at", range(1, 14))
+@pytest.mark.parametrize("later", [OBJECTS, 120])
+def test_a_plan_counts_when_it_is_whole(at: int, is_done: bool, later: int) -> None:
+    """Whoever comes then plans what the archive has by then; of what was left half done nothing holds, or is in the way."""
+    store, plan = DyingStore(at, is_done=is_done), plan_of()
+    with pytest.raises(StoreTemporaryError):
+        note(store, plan)
+    is_whole = at == 13 and is_done
+    assert noted(store) == (plan if is_whole else None)
+    assert note(store, plan_of(later)) == (plan if is_whole else plan_of(later))
+    assert noted(store) == (plan if is_whole else plan_of(later))
+
+
+def test_the_same_plan_puts_the_same_pieces() -> None:
+    store = DyingStore(6, is_done=True)
+    with pytest.raises(StoreTemporaryError):
+        note(store, plan_of())
+    note(store, plan_of())
+    assert len(store.objects) == 13
+
+
+def test_a_plan_of_an_earlier_version_goes_on() -> None:
+    """As it was written: all parts and facts of all partitions in one."""
+    store, plan = MemoryStore(), plan_of(problem="one is damaged")
+    as_it_was = {
+        "format": 1, "target_topic_id": "A", "terms": TERMS, "source": "orders", "life": 1, "target": "copy",
+        "final_configs": {}, "archived_retention": {}, "appends": False,
+        "partitions": [
+            {
+                "partition": one.partition, "records": one.records, "stored_bytes": one.stored_bytes,
+                "selection": {"first_offset": 0, "last_offset": 2**63 - 1, "from_ms": -(2**63), "until_ms": 2**63 - 1},
+                "selection_digest": one.selection_digest, "problem": one.problem, "missing": [],
+                "parts": [[part.object_key, part.from_offset, part.until_offset, part.next_offset, None] for part in one.parts],
+                "facts": [list(facts) for facts in one.facts],
+            }
+            for one in plan.partitions
+        ],
+    }  # fmt: skip
+    append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda _: as_it_was)
+    assert noted(store) == plan
+    mended = replace(plan, partitions=tuple(replace(one, problem="") for one in plan.partitions))
+    assert plan.has_problems
+    assert note(store, mended) == mended
+    assert noted(store) == mended
+
+
+def test_chosen_records_are_noted_in_pieces_too() -> None:
+    parts = tuple(ObjectPart(f"k{at}", at, None, at + 1, f"chosen-{at}") for at in range(OBJECTS))
+    plan = plan_of()
+    chosen = PartitionPlan(
+        partition=0, parts=parts, stored_bytes=1, records=OBJECTS, selection=Selection(), selection_digest="d",
+        facts=FactsOfParts.of(list(plan.partitions[0].facts)),
+    )  # fmt: skip
+    plan = replace(plan, partitions=(chosen, plan.partitions[1]))
+    store = MemoryStore()
+    note(store, plan)
+    found = noted(store)
+    assert found == plan
+    assert found is not None
+    assert found.is_chosen
+    problems, _ = lost_beside(store, LAYOUT, Index())
+    assert sorted(one.partition(":")[0] for one in problems) == sorted(f"chosen-{at}" for at in range(OBJECTS))
+
+
+def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
+    store = MemoryStore()
+    note(store, plan_of())
+    assert check_control(store, LAYOUT) == []
+    key = next(key for key in store.objects if "/plan/1-" in key)
+    found = store.objects[key]
+    store.objects[key] = replace(found, body=found.body.replace(b"orders", b"others"))
+    with pytest.raises(CorruptSegmentError, match=r"/plan/1-.*does not say what was written"):
+        noted(store)
+    assert len(check_control(store, LAYOUT)) == 1
+    del store.objects[key]
+    with pytest.raises(NotWholeError, match=r"/plan/1-.*is gone"):
+        noted(store)
+    problems, _ = lost_beside(store, LAYOUT, Index())
+    assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
