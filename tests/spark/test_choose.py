@@ -246,7 +246,7 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
 
     old = "retention.ms=3600000 would have the brokers delete 1 to 19 of the {} chosen records, which are older"
     large = "max.message.bytes=10000 is too small for the largest of the chosen records, of 20,003 bytes"
-    much = "retention.bytes=15000 would have the brokers delete the oldest of the chosen records"
+    much = "retention.bytes=15000 would have the brokers delete the oldest records there"
     found = refused(where="offset < 60")
     assert (found[0], found[1].partition(":")[0], found[2]) == (large, much, old.format(60))
     assert refused(where="length(value) < 100") == [old.format(59)]
@@ -272,7 +272,7 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
         ("KEY is null", "KEY"),  # names are as they are written, as in `archiver query`
         ("cast(cast(value as string) as int) > 5", "CAST_INVALID_INPUT"),
         ("reflect('java.lang.System', 'getenv', 'PATH') > ''", "function reflect is not allowed"),
-        ("exists(select 1)", "Project is not allowed"),
+        ("exists(select 1)", "Project, OneRowRelation are not allowed"),
     ],
 )
 def test_a_predicate_that_fails_is_told_in_a_line(
