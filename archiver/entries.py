@@ -126,6 +126,11 @@ class Entries:
             return Bounds(**numbers)
         return SegmentFacts(**numbers, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
 
+    def known_facts(self, place: int) -> SegmentFacts | None:
+        """Return facts, if there are any. Of an entry of an index without them, the bounds need not be possible either."""
+        facts = self.facts(place) if self.traits[self.numbers("kind")[place]] is not None else None
+        return facts if isinstance(facts, SegmentFacts) else None
+
     def entry(self, place: int) -> Entry:
         return Entry(
             partition=int(self.numbers("partition")[place]),

@@ -244,8 +244,7 @@ class Index:
         """Return the facts of whatever object was put under this key."""
         known = self.of((key.topic, key.life))
         (row,) = known.of_names(key.partition, np.array([key.base]), np.array([key.next or 0])).tolist()
-        facts = known.entries.facts(row) if row >= 0 else None
-        return facts if isinstance(facts, SegmentFacts) else None
+        return known.entries.known_facts(row) if row >= 0 else None
 
 
 def _reach_from_first(known: KnownDirectory, partition: int, end: int) -> int:

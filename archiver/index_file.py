@@ -17,7 +17,7 @@ from archiver.entries import NUMBERS, Entries, Entry, Traits, can_be
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
 from archiver.json_columns import JsonColumns, Values
-from archiver.layout import FACT_DIGITS, SegmentKey
+from archiver.layout import FACT_DIGITS, SegmentKey, is_topic_name
 from archiver.selection import FIRST_LONG, LAST_LONG
 
 FORMAT = 1
@@ -31,10 +31,11 @@ _SMALL_BYTES: Final = 1 << 14  # two hundred entries
 # Ours are a third of what they expand to, their first lines a tenth: what expands to more of its size is none of ours.
 _MOST_TIMES = 64
 _FEW_BYTES = 4 << 20  # that any may expand to
-_DEFLATE_AT_MOST = 1032  # times smaller
+_MOST_TEXT: Final = 2048  # characters of a value: the metadata of an object, of which it is a part, has no more
 
 _BESIDE: Final = ("facts", "beside")  # the names of what SeenBeside has
 _MOST_BESIDE: Final = 10**9  # objects
+_MOST_LIVES: Final = 2**31
 
 Directory = tuple[str, int]  # topic and life
 
@@ -53,6 +54,10 @@ _FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 
+
+# What a number may be; of those that are facts, `can_be` asks for more.
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {"partition": (0, 2**31 - 1), "size": (0, LAST_LONG)}
+_ANY: Final = (FIRST_LONG, LAST_LONG)
 
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -163,7 +168,7 @@ def split_file(content: bytes, key: str) -> IndexFile:
     members: dict[Directory, bytes] = {}
     try:
         for topic, life, length in header["directories"]:
-            members[topic, life] = content[start : start + length]
+            members[_directory(topic, life)] = content[start : start + _number_below(len(content) + 1, length)]
             start += length
         facts, counts = (dict(header.get(name, {}).items()) for name in _BESIDE)
         beside = SeenBeside(
@@ -175,6 +180,12 @@ def split_file(content: bytes, key: str) -> IndexFile:
     if start != len(content) or version != FORMAT:
         raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
     return IndexFile(members, beside)
+
+
+def _directory(topic: object, life: object) -> Directory:
+    if not isinstance(topic, str) or not is_topic_name(topic):
+        raise ValueError(f"topic {topic!r}")
+    return topic, _number_below(_MOST_LIVES, life)
 
 
 def _number_below(limit: int, value: object) -> int:
@@ -252,18 +263,27 @@ def _small_member(found: object, packed_bytes: int) -> SmallMember:
     for name, kind in _COLUMNS.items():
         value = found.get(name)
         values: list[Any] = value if isinstance(value, list) else [value]
-        is_long = isinstance(value, list) and len(value) != count
-        if is_long or set(map(type, values)) - {kind} or (kind is int and not _fit(values)):
+        if isinstance(value, list) and len(value) != count:
             raise ValueError(f"column {name}")
+        _check(values, kind, _RANGES.get(name, _ANY))
     return SmallMember(count, found)
 
 
-def _fit(values: Sequence[int]) -> bool:
-    return not values or FIRST_LONG <= min(values) <= max(values) <= LAST_LONG
+def _check(values: Sequence[Any], kind: type, limits: tuple[int, int] = _ANY) -> None:
+    """Raise ValueError where a column cannot have these values. It is put together later, when nobody expects an error."""
+    if set(map(type, values)) - {kind}:
+        raise ValueError(f"a value that is no {kind.__name__}")
+    if kind is int and values and not limits[0] <= min(values) <= max(values) <= limits[1]:
+        raise ValueError("a number that is too small or too large")
+    if kind is str:
+        if max(map(len, values), default=0) > _MOST_TEXT:
+            raise ValueError("a text that is too long")
+        "".join(values).encode()  # half a surrogate pair cannot be
 
 
 def _checked_count(count: object, packed_bytes: int) -> int:
-    if not isinstance(count, int) or not 0 <= count <= packed_bytes * _DEFLATE_AT_MOST:
+    """A digest alone takes more than a byte of what is packed."""
+    if type(count) is not int or not 0 <= count <= packed_bytes:
         raise ValueError(f"{count!r} entries")
     return count
 
@@ -319,22 +339,14 @@ class _Column(NamedTuple):
         return np.broadcast_to(self.places[0], count)
 
 
-def _checked(lists: Values, kind: type) -> Iterator[list[Any]]:
+def _checked(lists: Values, kind: type, limits: tuple[int, int] = _ANY) -> Iterator[list[Any]]:
     for values in lists:
-        if set(map(type, values)) - {kind}:
-            raise ValueError(f"a value that is no {kind.__name__}")
+        _check(values, kind, limits)
         yield values
 
 
-def _numbers(lists: Values) -> _Column:
-    return _joined([_as_numbers(values) for values in _checked(lists, int)])
-
-
-def _as_numbers(values: list[int]) -> Numbers:
-    try:
-        return np.array(values, np.int64)
-    except OverflowError as error:
-        raise ValueError("a number that is too large") from error
+def _numbers(limits: tuple[int, int]) -> Callable[[Values], _Column]:
+    return lambda lists: _joined([np.array(values, np.int64) for values in _checked(lists, int, limits)])
 
 
 def _joined(pieces: Sequence[Numbers]) -> _Column:
@@ -351,7 +363,7 @@ def _texts(lists: Values) -> _Column:
 
 
 def _digests(lists: Values) -> _Column:
-    return _joined([_as_numbers([_digest_in(text) for text in values]) for values in _checked(lists, str)])
+    return _joined([np.array([_digest_in(text) for text in values], np.int64) for values in _checked(lists, str)])
 
 
 def _digest_in(text: str) -> int:
@@ -360,7 +372,7 @@ def _digest_in(text: str) -> int:
         found = int(text, 16)
     except ValueError:
         return -1
-    return found if found <= LAST_LONG else -1
+    return found if 0 <= found <= LAST_LONG else -1
 
 
 def _few(kind: type) -> Callable[[Values], _Column]:
@@ -379,7 +391,7 @@ def _few(kind: type) -> Callable[[Values], _Column]:
 
 _GATHERED: Final[Mapping[str, Callable[[Values], _Column]]] = {
     **{name: _few(kind) for name, kind in _COLUMNS.items() if name in Traits._fields},
-    **dict.fromkeys((*NUMBERS, "partition", "size"), _numbers),
+    **{name: _numbers(_RANGES.get(name, _ANY)) for name in (*NUMBERS, *_RANGES)},
     "merged": _truths,
     **dict.fromkeys(("etag", "sha256"), _texts),
     "digest": _digests,
@@ -399,6 +411,8 @@ def _entries(found: dict[str, _Column], count: int) -> Entries:
 
 def _kinds(found: Mapping[str, _Column], count: int) -> tuple[Numbers, list[Traits | None]]:
     """Tell of each entry which of the traits it has, of those that are."""
+    if not count:
+        return same(0, 0), []
     columns = [found[name] for name in Traits._fields]
     varying = [column.places for column in columns if not column.is_same]
     kinds: dict[tuple[int, ...], int] = {}

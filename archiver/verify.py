@@ -135,8 +135,8 @@ def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], i
         known = index.of(some.partition[:2])
         rows = known.of_names(some.partition[-1], some.numbers("base"), some.named_next)
         for place, row in enumerate(rows.tolist()):
-            remembered = known.entries.facts(row) if row >= 0 else None
-            if not isinstance(remembered, SegmentFacts):
+            remembered = known.entries.known_facts(row) if row >= 0 else None
+            if remembered is None:
                 unknown += 1
             elif problem := _other(some[place], remembered, known.entries.entry(row)):
                 problems.append(problem)

@@ -1,8 +1,9 @@
 """The index of facts (docs/format.md §9): what it says of an object holds only for exactly that object."""
 
 import json
+import random
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.entries import Entry
+from archiver.entries import NUMBERS, Entry, Traits
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
 from archiver.facts import Hole, HoleCause, SegmentFacts
+from archiver.holdings import survey
 from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.index_file import (
     NOTHING_SEEN,
@@ -33,6 +35,7 @@ from archiver.layout import Layout, SegmentKey
 from archiver.listing import ListedPartition
 from archiver.segments import Segment
 from archiver.store import Body, ListedObject
+from archiver.verify import check_listing
 from tests.support.memory_store import CountingStore, MemoryStore, StoredObject
 from tests.support.segments import facts_of as plain_facts
 from tests.support.segments import known_facts
@@ -264,6 +267,9 @@ def test_merged_segments_and_lives_are_not_mixed_up(topic: str) -> None:
     assert known_facts(inventory.partitions[name, key.life][0].segments[0]).bytes == 99
 
 
+HALF = "\ud800"  # of a surrogate pair: JSON spells it, and nothing encodes it
+COLUMN_NAMES = (*NUMBERS, *Traits._fields, "partition", "merged", "size", "etag", "sha256")
+
 BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
     "cut": lambda content: content[:-5],
@@ -277,6 +283,14 @@ BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
     "many": lambda content: gzip_wrong(content, count=10**12),
     "facts that cannot be": lambda content: gzip_wrong(content, records=0),
     "later facts": lambda content: gzip_wrong(content, format=2),
+    "no entries": lambda content: gzip_wrong(content, count=0, **{name: [] for name in COLUMN_NAMES}),
+    "no text in a digest": lambda content: gzip_wrong(content, sha256=[HALF] * ENOUGH),
+    "no text in an ETag": lambda content: gzip_wrong(content, etag=HALF),
+    "a text without end": lambda content: gzip_wrong(content, etag="e" * 2_000_000),
+    "no partition": lambda content: gzip_wrong(content, partition=-1),
+    "no topic": lambda _: gzip_line({"format": 1, "directories": [[["t"], 0, 0]]}),
+    "a topic that none has": lambda _: gzip_line({"format": 1, "directories": [[HALF, 0, 0]]}),
+    "no life": lambda _: gzip_line({"format": 1, "directories": [["t", "x", 0]]}),
 }
 
 
@@ -310,6 +324,45 @@ def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], by
     append_to_index(store, LAYOUT, written)
     merge_index(store, LAYOUT)
     assert read_counting(store) == (plain, 0)
+
+
+ODD: Sequence[object] = (
+    None, True, -1, 0, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 10**40, 0.5, float("nan"), "", "x", "-5", "f" * 40, "\0", HALF,
+    "e" * 100_000, "5-1:expired", "1-2:expired;", ",", [], [[]], {}, {"a": 1},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 14])
+def test_no_content_of_the_index_stops_a_command(seed: int, small_bytes: int) -> None:
+    """What any of its columns and its first line may hold: it is read late, when several files are put together."""
+    chance, store = random.Random(seed), MemoryStore()
+    written = fill(store, count=3)
+    good = encode_index(written)
+    ((_, member),) = split_file(good, "k").members.items()
+    columns = json.loads(zlib.decompress(member, wbits=31))
+
+    def odd() -> object:
+        value = chance.choice(ODD)
+        return [chance.choice([value, chance.choice(ODD)]) for _ in range(3)] if chance.random() < 0.5 else value
+
+    for _ in range(150):
+        names = chance.sample(sorted(columns), chance.choice((1, 1, 1, 2, 5)))
+        changed = gzip_line(columns | {name: odd() for name in names})
+        place = ["t", 0, len(changed)] if chance.random() < 0.8 else [odd(), odd(), len(changed)]
+        beside = {} if chance.random() < 0.8 else {"facts": odd(), "beside": {"x": odd()}}
+        files = [good, gzip_line({"format": 1, "directories": [place], **beside}) + changed]
+        chance.shuffle(files)
+        for number, content in enumerate(files):
+            store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
+        with patch("archiver.index_file._SMALL_BYTES", small_bytes):
+            assert len(segments_of(read_inventory(store, LAYOUT))) <= len(written)
+            assert survey(store, LAYOUT, None).holdings
+            assert check_listing(store, LAYOUT).segments
+            index = read_index(store, LAYOUT)
+            assert index.sizes().keys() <= {"t", "x"}
+            index.remembered(written[0].key)
+            merge_index(store, LAYOUT)
+        store.delete([key for key in store.objects if "/index/" in key])
 
 
 def test_a_later_format_is_told_as_such() -> None:
