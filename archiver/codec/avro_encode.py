@@ -3,7 +3,7 @@
 import numpy as np
 from numba import types
 
-from archiver.codec.headers import index_headers, is_utf8, keys_are_unique
+from archiver.codec.headers import index_headers, is_utf8, keys_are_unique, readable_size, write_readable
 from archiver.codec.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
 from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, copy_bytes, holds, inside, write_varint
 from archiver.frame import Bytes, Longs
@@ -12,8 +12,6 @@ from archiver.frame import Bytes, Longs
 _PRESENT, _NULL = 0, 1  # of key, value and headers
 _NO_LIST, _LIST = 0, 1  # of orderedHeaders
 _HEADER_NULL, _HEADER_BYTES = 0, 1  # of a header's value and rawKey
-
-_REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
 
 # Why encode_rows ended.
 ALL_WRITTEN, BLOCK_FULL, NEEDS_ROOM, ROW_OUTSIDE, HEADERS_BROKEN = range(5)
@@ -27,26 +25,6 @@ def _write_nullable(target: Bytes, used: int, source: Bytes, start: int, length:
     target[used] = _PRESENT << 1
     used = write_varint(target, used + 1, length)
     return copy_bytes(target, used, source, start, length)
-
-
-@inner
-def _write_readable(target: Bytes, used: int, source: Bytes, start: int, length: int) -> int:
-    size = length
-    for index in range(length):
-        if source[start + index] >= 0x80:
-            size += 2
-    used = write_varint(target, used, size)
-    for index in range(length):
-        byte = source[start + index]
-        if byte < 0x80:
-            target[used] = byte
-            used += 1
-        else:
-            target[used] = _REPLACEMENT[0]
-            target[used + 1] = _REPLACEMENT[1]
-            target[used + 2] = _REPLACEMENT[2]
-            used += 3
-    return used
 
 
 @inner
@@ -74,7 +52,8 @@ def _write_list(target: Bytes, used: int, source: Bytes, parts: Longs, count: in
             used = write_varint(target, used, key_length)
             used = copy_bytes(target, used, source, key_start, key_length)
         else:
-            used = _write_readable(target, used, source, key_start, key_length)
+            used = write_varint(target, used, readable_size(source, key_start, key_length))
+            used = write_readable(target, used, source, key_start, key_length)
         if parts[3, index] < 0:
             target[used] = _HEADER_NULL << 1
             used += 1

@@ -10,6 +10,7 @@ from archiver.frame import Bytes, Longs
 # Up to here a pair-by-pair comparison is cheaper than a hash table.
 _FEW_HEADERS = 16
 _MOST_PROBES = 64
+_REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
 
 
 @inner
@@ -85,6 +86,32 @@ def is_utf8(source: Bytes, start: int, length: int) -> bool:
             high = np.int64(0xBF)
             position += 1
     return True
+
+
+@inner
+def readable_size(source: Bytes, start: int, length: int) -> int:
+    """Tell how many bytes `write_readable` writes."""
+    size = length
+    for index in range(length):
+        if source[start + index] >= 0x80:
+            size += len(_REPLACEMENT) - 1
+    return size
+
+
+@inner
+def write_readable(target: Bytes, used: int, source: Bytes, start: int, length: int) -> int:
+    """Write a reading aid for what is not UTF-8, U+FFFD for each byte outside ASCII. Returns the bytes used."""
+    for index in range(length):
+        byte = source[start + index]
+        if byte < 0x80:
+            target[used] = byte
+            used += 1
+        else:
+            target[used] = _REPLACEMENT[0]
+            target[used + 1] = _REPLACEMENT[1]
+            target[used + 2] = _REPLACEMENT[2]
+            used += 3
+    return used
 
 
 @inner

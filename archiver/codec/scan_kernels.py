@@ -19,6 +19,7 @@ from archiver.codec.avro_decode import (
     read_bytes,
     read_count,
 )
+from archiver.codec.headers import is_utf8, readable_size, write_readable
 from archiver.codec.jit import BYTES, LONG, LONGS, READ_ONLY_BYTES, inner, kernel
 from archiver.codec.varint import copy_bytes, inside, read_varint
 from archiver.frame import Bytes, Longs
@@ -58,6 +59,17 @@ def _put(blob: Blob, row: int, used: int, body: Bytes, start: int, length: int) 
 
 
 @inner
+def _put_readable(blob: Blob, row: int, used: int, body: Bytes, start: int, length: int) -> int:
+    ends, present, target = blob
+    if readable_size(body, start, length) > len(target) - used or row >= len(present):
+        return np.int64(-1)
+    present[row] = 1
+    used = write_readable(target, used, body, start, length)
+    ends[row + 1] = used
+    return used
+
+
+@inner
 def _put_header(
     keys: Blob,
     values: Blob,
@@ -72,7 +84,12 @@ def _put_header(
     raw_length: int,
 ) -> int:
     row = totals[HEADERS]
-    key_bytes = _put(keys, row, totals[HEADER_KEY_BYTES], body, key_start, key_length)
+    if is_utf8(body, key_start, key_length):
+        key_bytes = _put(keys, row, totals[HEADER_KEY_BYTES], body, key_start, key_length)
+    else:
+        key_bytes = _put_readable(keys, row, totals[HEADER_KEY_BYTES], body, key_start, key_length)
+        if raw_length < 0:  # v1.0 has nothing but the key
+            raw_start, raw_length = key_start, key_length
     value_bytes = _put(values, row, totals[HEADER_VALUE_BYTES], body, start, length)
     raw_bytes = _put(raw_keys, row, totals[RAW_KEY_BYTES], body, raw_start, raw_length)
     if key_bytes < 0 or value_bytes < 0 or raw_bytes < 0:

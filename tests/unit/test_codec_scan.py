@@ -11,11 +11,13 @@ from hypothesis import given, settings
 
 from archiver.codec import arrow_scan
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanned, Scanner
-from archiver.codec.avro import decode_header, split_blocks
+from archiver.codec.avro import decode_blocks, decode_header, split_blocks
 from archiver.codec.compression import BlockCodec
 from archiver.codec.varint import encode_long
 from archiver.errors import CorruptSegmentError
 from archiver.selection import EVERYTHING, Selection
+from tests.support.frames import records_of
+from tests.support.old_archive import old_file
 from tests.support.records import ALL_CLASSES, Rec, classes_of, generate, missing_classes, record_lists
 from tests.support.scans import is_selected, rows_of, scan_row
 from tests.support.segments import written
@@ -100,6 +102,28 @@ def test_any_records(tmp_path_factory: pytest.TempPathFactory, records: list[Rec
     for selection in (Selection(first_offset=2, last_offset=4), Selection(from_ms=0), Selection(until_ms=10**12)):
         columns = ("timestampMs", "headers", "offset")
         assert scan(content, columns, selection) == expected(records, columns, selection)
+
+
+NOT_TEXT = b"caf\xe9\x80"  # what can be read of it is longer
+
+
+@pytest.mark.parametrize("kind", ["v1.0", "v2.0, a map", "v2.0, a list"])
+def test_a_key_of_a_header_that_is_no_text_keeps_its_bytes(tmp_path: Path, kind: str) -> None:
+    """A map of Avro has nothing else; who wrote a list that is none of ours may have left out `rawKey`."""
+    headers = ((b"HEAD!", b"x"),) * (2 if kind == "v2.0, a list" else 1)
+    records = [Rec(at, at, 0, None, b"v", headers) for at in range(2000)]
+    content = old_file(records, "orders", 3) if kind == "v1.0" else written(tmp_path, records, codec=BlockCodec.NULL)[0]
+    content = content.replace(b"HEAD!", NOT_TEXT)
+    kept = tuple((NOT_TEXT, value) for _, value in headers)
+    view, header = memoryview(content), decode_header(content, "k")
+    frames = decode_blocks(view, header, topic="orders", partition=3, key="k")
+    assert {record.headers for record in records_of(*frames)} == {kept}
+    assert {tuple(row["headers"]) for row in scan(content)} == {kept}
+    scanner = Scanner(topic="orders", partition=3, columns=("headers",))
+    (one,) = scanner.scan(view, header, "k", EVERYTHING)
+    one.batch.validate(full=True)
+    element = {"key": "caf\ufffd\ufffd", "value": b"x", "rawKey": NOT_TEXT}
+    assert one.batch.column("headers").to_pylist() == [[element] * len(headers)] * 2000
 
 
 def test_what_a_scan_has_met_counts_also_what_is_not_selected(tmp_path: Path) -> None:
