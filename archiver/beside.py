@@ -11,7 +11,7 @@ from typing import NamedTuple
 from archiver.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
 from archiver.errors import NotWholeError
 from archiver.index import Index
-from archiver.layout import Layout
+from archiver.layout import Layout, chosen_name
 from archiver.parts import ObjectPart
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
@@ -171,7 +171,11 @@ def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterato
 
 def _choices_in(plan: Fact) -> Iterator[str]:
     """Tell the keys of the lists that a plan, or a piece of one, names; of one that is not spelled as ours are, none."""
-    with suppress(KeyError, TypeError, ValueError):
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        if "chosen" in plan:
+            yield from (
+                f"{plan['chosen']['stem']}{chosen_name(digest)}" for digest in plan["chosen"]["digests"].split(" ")
+            )
         for partition in plan.get("partitions", [plan]):
             for part in partition.get("parts", ()):
                 key = ObjectPart(*part).chosen_key

@@ -227,9 +227,13 @@ class Layout:
         match = _FACT.fullmatch(name) if key.startswith(self.control_root) and stream else None
         return (stream, int(match["number"])) if match else None
 
+    def chosen_stem(self, restore_id: str, topic: str, partition: int) -> str:
+        """Spell what the keys of all begin with that a restore has chosen of a partition; what follows is `chosen_name`."""
+        return self.control_prefix(f"restores/{restore_id}/{topic}/{partition}/chosen")
+
     def chosen_key(self, restore_id: str, topic: str, partition: int, digest: str) -> str:
         """Spell the key of what a restore has chosen of an object."""
-        return f"{self.control_prefix(f'restores/{restore_id}/{topic}/{partition}/chosen')}{digest}.offsets"
+        return f"{self.chosen_stem(restore_id, topic, partition)}{chosen_name(digest)}"
 
     def is_chosen(self, key: str) -> bool:
         return key.startswith(self.control_prefix("restores")) and _CHOSEN.search(key) is not None
@@ -285,6 +289,11 @@ def offsets_name(base: int, named_next: int | None) -> str:
     """Spell the end of a segment's key."""
     end = "" if named_next is None else f"-{named_next:0{OFFSET_DIGITS}}"
     return f"{base:0{OFFSET_DIGITS}}{end}.data"
+
+
+def chosen_name(digest: str) -> str:
+    """Spell the last part of the key of what was chosen, behind the stem of its partition; a digest has 24 digits."""
+    return f"{digest}.offsets"
 
 
 def stem_of(key: str, base: int, named_next: int | None) -> str:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from archiver.columns import Chain, Lazy, Numbers, Places, narrow, same
+from archiver.columns import Chain, Lazy, Numbers, Places, Texts, narrow, same
 from archiver.facts import PartFacts
-from archiver.layout import offsets_name
+from archiver.layout import chosen_name, offsets_name
 from archiver.segments import Reading, Readings, blocks_of
 from archiver.selection import FIRST_LONG, LAST_LONG, Selection
 
@@ -49,18 +49,39 @@ class ObjectPart:
 PART_COLUMNS: Final = ("base", "named_next", "from_offset", "until_offset", "next_offset")
 
 
-class ObjectParts(Lazy[ObjectPart]):
-    """Parts of segments of one partition in one life, of which all records are wanted."""
+class Chosen(NamedTuple):
+    """Where it stands which records of some objects are wanted: what all these keys begin with, and the digest of each."""
 
-    def __init__(self, stem: str, *columns: Numbers) -> None:
+    stem: str
+    digests: Texts
+
+
+class ObjectParts(Lazy[ObjectPart]):
+    """Parts of segments of one partition in one life, of which all records are wanted, or some."""
+
+    def __init__(self, stem: str, *columns: Numbers, chosen: Chosen | None = None) -> None:
         self.stem = stem  # with which the keys of all objects begin
         self.columns = columns  # PART_COLUMNS; 0: no next in the name, no offset below which is read
+        self.chosen = chosen  # None: all records are wanted
+
+    @classmethod
+    def join(cls, several: Sequence["ObjectParts"]) -> "ObjectParts":
+        """Put parts with one stem behind each other."""
+        columns = zip(*(one.columns for one in several), strict=True)
+        chosen = [one.chosen for one in several if one.chosen is not None]
+        digests = Chosen(chosen[0].stem, Texts.join([one.digests for one in chosen])) if chosen else None
+        return cls(several[0].stem, *map(np.concatenate, columns), chosen=digests)
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
     def only(self, places: Places) -> "ObjectParts":
-        return ObjectParts(self.stem, *(column[places] for column in self.columns))
+        chosen = None if self.chosen is None else self.chosen._replace(digests=self.chosen.digests.only(places))
+        return ObjectParts(self.stem, *(column[places] for column in self.columns), chosen=chosen)
+
+    def with_chosen(self, chosen: Chosen) -> "ObjectParts":
+        """Return the same, of which some records are wanted."""
+        return ObjectParts(self.stem, *self.columns, chosen=chosen)
 
     def value(self, place: int) -> ObjectPart:
         base, named_next, first, until, following = (int(column[place]) for column in self.columns)
@@ -69,12 +90,14 @@ class ObjectParts(Lazy[ObjectPart]):
             from_offset=first,
             until_offset=until or None,
             next_offset=following,
+            chosen_key=self.chosen and f"{self.chosen.stem}{chosen_name(self.chosen.digests[place])}",
         )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ObjectParts):
             return super().__eq__(other)
-        return self.stem == other.stem and all(map(np.array_equal, self.columns, other.columns))
+        is_same = self.stem == other.stem and all(map(np.array_equal, self.columns, other.columns))
+        return is_same and self.chosen == other.chosen
 
     __hash__ = None
 
@@ -98,8 +121,7 @@ def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
 
 def are_chosen(parts: Sequence[ObjectPart]) -> bool:
     """Tell whether it is known of parts which records are wanted: it is of all, or none."""
-    some = next((block for block in Chain([parts]).blocks if not isinstance(block, ObjectParts)), ())
-    return any(part.chosen_key is not None for part in some)
+    return bool(parts) and parts[0].chosen_key is not None
 
 
 class FactsOfParts(Lazy[PartFacts]):

@@ -18,6 +18,7 @@ import tracemalloc
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
 from archiver.browse import read_archive
@@ -28,7 +29,8 @@ from archiver.indexing import Indexer
 from archiver.inventory import end_at
 from archiver.listing import list_newest
 from archiver.memory import settle_memory
-from archiver.restore import plan_restore
+from archiver.restore import RestorePlan, plan_restore
+from archiver.restore_request import RestoreRequest
 from archiver.selection import EVERYTHING
 from archiver.spark.options import parse_options
 from archiver.spark.scan import plan_scan
@@ -37,6 +39,10 @@ from benchmarks.growth import MEMORY, REPORT, write_page
 from benchmarks.report import machine_facts
 from tests.support.brokers import KAFKA_41
 from tests.support.generated_store import LAYOUT, GeneratedStore, Shape
+from tests.support.no_spark import NoSpark
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 SHAPES = {
     100_000: Shape(50, 4, 500),
@@ -61,6 +67,20 @@ def plan_query(store: GeneratedStore) -> object:
         plan = plan_scan(options, lambda _: EVERYTHING, 8)
     assert sum(len(task.parts) for task in plan.tasks) == store.shape.partitions * store.shape.per_partition
     return plan
+
+
+def choose_all(store: GeneratedStore) -> object:
+    """What the driver holds while Spark looks through all objects, and of what it found; Spark itself is left out."""
+    from archiver.spark.choose import choose  # noqa: PLC0415 - the others need no Spark
+
+    plan = cast("RestorePlan", plan_all(store))
+    spark = cast("SparkContext", NoSpark(store.shape.objects))
+    storage, request = StorageConfig(url="s3://nowhere"), RestoreRequest()
+    with patch("archiver.spark.choose.open_sql", lambda found: found):
+        chosen = choose(spark, plan.topics, request, storage=storage, restore_id="r-1")
+    assert all(topic.is_chosen for topic in chosen)
+    assert sum(len(one.parts) for topic in chosen for one in topic.partitions) == store.shape.objects
+    return plan, chosen
 
 
 def list_all(store: GeneratedStore) -> object:
@@ -91,6 +111,7 @@ def start_backup(store: GeneratedStore) -> object:
 
 TASKS: dict[str, tuple[str, Callable[[GeneratedStore], object]]] = {
     "plan": ("restore planned, all topics", plan_all),
+    "choose": ("restore planned, `--where`", choose_all),
     "query": ("query planned, one topic", plan_query),
     "ls": ("`archiver ls`", list_all),
     "verify": ("`archiver verify --level listing`", verify_listing),

@@ -5,29 +5,30 @@ archive (docs/format.md §8), object by object; tasks only read it.
 """
 
 import hashlib
-import math
 import pickle
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Final
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Accumulator, AccumulatorParam, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from archiver.chosen import encode_chosen, put_chosen
+from archiver.columns import Chain, Numbers, Places, Texts, as_slice, narrow, total
 from archiver.config import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, TemporaryError, UsageError
 from archiver.facts import PartFacts
 from archiver.frame import Longs
-from archiver.layout import Layout
-from archiver.parts import ObjectPart
+from archiver.layout import Layout, chosen_name
+from archiver.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.restore_request import RestoreRequest
 from archiver.spark.failure import RUN_AGAIN, line_of_spark, raised_in, telling_line
@@ -48,8 +49,10 @@ _TIME: Final = StructField("__time", LongType(), nullable=False)
 _MEASURED: Final = ("key", "value", "timestampMs")  # columns that tell both
 _CHOSEN: Final = (_PART.name, "offset", _BYTES.name, _TIME.name)
 _SUMS: Final = ("records", "min_timestamp", "max_timestamp", "bytes", "largest_record")
+_DIGEST: Final = StructField("__digest", BinaryType(), nullable=False)  # in the name of what is written down
+_DIGEST_BYTES: Final = 12
 _WRITTEN: Final = StructType([
-    _PART, StructField("key", StringType(), nullable=False), *(StructField(name, LongType(), nullable=False) for name in _SUMS),
+    _PART, _DIGEST, *(StructField(name, LongType(), nullable=False) for name in _SUMS),
 ])  # fmt: skip
 
 
@@ -66,34 +69,12 @@ class _Joined(AccumulatorParam[_Damage]):
         return {**value1, **value2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where it is written down what is chosen of an object."""
+class _Lane(NamedTuple):
+    """One partition that is looked through: the number of its first object in this job, and of which plan it is."""
 
-    layout: Layout
-    restore_id: str
-    target: str
-    partition: int
-    part: ObjectPart
-
-    def key_of(self, content: bytes) -> str:
-        """Name it after what is chosen: that another run chose otherwise, when an object was damaged, changes nothing."""
-        digest = hashlib.sha256(f"{self.part} ".encode() + content).hexdigest()[:24]
-        return self.layout.chosen_key(self.restore_id, self.target, self.partition, digest)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """One object that is looked through."""
-
-    topic: int
-    part: ObjectPart
-    place: _Place
-    task: ScanTask
-
-    @property
-    def lane(self) -> tuple[int, int]:
-        return self.topic, self.task.partition
+    first: int
+    topic: TopicPlan
+    partition: PartitionPlan
 
 
 def choose(
@@ -111,16 +92,24 @@ def choose(
     """
     session = open_sql(spark)
     columns = _columns(session, request)
-    pieces = list(_pieces(topics, columns, storage, restore_id))
+    lanes = _lanes(topics)
+    layout = Layout(storage.prefix)
+    stems = [layout.chosen_stem(restore_id, lane.topic.target, lane.partition.partition) for lane in lanes]
     damage = spark.accumulator(_Damage(), _Joined())
     try:
-        chosen = _chosen(_scan(session, spark.defaultParallelism, pieces, columns, damage), request)
-        places = [piece.place for piece in pieces]
-        written = chosen.mapInArrow(_writer(storage, places), _WRITTEN).collect()
+        chosen = _chosen(
+            _scan(session, _shares(lanes, columns, storage, spark.defaultParallelism), columns, damage), request
+        )
+        starts = np.array([lane.first for lane in lanes], np.int64)
+        written = chosen.mapInArrow(_writer(storage, starts, stems), _WRITTEN).toArrow()
     except PySparkException as error:
         raise _as_ours(error, request.where) from error
-    found = _Found(pieces, {row[_PART.name]: row for row in written}, damage.value, request.skips_damage)
-    return [found.narrow(index, topic) for index, topic in enumerate(topics)]
+    found = _Found(_Written.of(written), damage.value, request.skips_damage)
+    narrowed = map(found.narrow, lanes, stems)
+    return [
+        replace(topic, partitions=tuple(next(narrowed) if _is_asked(one) else one for one in topic.partitions))
+        for topic in topics
+    ]
 
 
 def _columns(session: SparkSession, request: RestoreRequest) -> list[str]:
@@ -140,53 +129,54 @@ def _columns(session: SparkSession, request: RestoreRequest) -> list[str]:
     return [name for name in FIELDS if name in needed]
 
 
-def _pieces(
-    topics: Sequence[TopicPlan],
-    columns: Sequence[str],
-    storage: StorageConfig,
-    restore_id: str,
-) -> Iterator[_Piece]:
-    layout = Layout(storage.prefix)
-    for index, topic in enumerate(topics):
-        for partition in topic.partitions:
-            for part in () if partition.problem else partition.parts:
-                yield _Piece(
-                    topic=index,
-                    part=part,
-                    place=_Place(
-                        layout=layout,
-                        restore_id=restore_id,
-                        target=topic.target,
-                        partition=partition.partition,
-                        part=part,
-                    ),
-                    task=ScanTask(
-                        storage=storage,
-                        topic=topic.source,
-                        partition=partition.partition,
-                        columns=tuple(dict.fromkeys((*columns, *_MEASURED))),
-                        selection=partition.selection,
-                        parts=(part,),
-                        is_hashed=True,  # what is damaged is so as a whole
-                        tries_first=True,
-                        skips_damage=False,
-                    ),
-                )
+def _lanes(topics: Sequence[TopicPlan]) -> list[_Lane]:
+    found = [(topic, one) for topic in topics for one in topic.partitions if _is_asked(one)]
+    firsts = accumulate((len(one.parts) for _, one in found), initial=0)
+    return [_Lane(first, *pair) for first, pair in zip(firsts, found, strict=False)]
+
+
+def _is_asked(partition: PartitionPlan) -> bool:
+    return bool(partition.parts) and not partition.problem
+
+
+_Row = tuple[int, int, bytes]  # of _WORK
+
+
+def _shares(lanes: Sequence[_Lane], columns: Sequence[str], storage: StorageConfig, at_once: int) -> list[list[_Row]]:
+    """Cut all objects, in their order, into shares of as many objects; one row is of those that follow each other in a partition."""
+    objects = sum(len(lane.partition.parts) for lane in lanes)
+    count = max(1, min(objects, _CHUNKS_PER_CORE * at_once))
+    bounds = [number * objects // count for number in range(count + 1)]
+    shares: list[list[_Row]] = [[] for _ in range(count)]
+    for number, lane in enumerate(lanes):
+        end = lane.first + len(lane.partition.parts)
+        for share in range(bisect_right(bounds, lane.first) - 1, bisect_left(bounds, end)):
+            start, stop = max(lane.first, bounds[share]), min(end, bounds[share + 1])
+            task = _task(lane, slice(start - lane.first, stop - lane.first), columns, storage)
+            shares[share].append((start, number, pickle.dumps(task)))
+    return shares
+
+
+def _task(lane: _Lane, places: slice, columns: Sequence[str], storage: StorageConfig) -> ScanTask:
+    return ScanTask(
+        storage=storage,
+        topic=lane.topic.source,
+        partition=lane.partition.partition,
+        columns=tuple(dict.fromkeys((*columns, *_MEASURED))),
+        selection=lane.partition.selection,
+        parts=lane.partition.parts[places],
+        is_hashed=True,  # what is damaged is so as a whole
+        tries_first=True,
+        skips_damage=False,
+    )
 
 
 def _scan(
-    session: SparkSession,
-    at_once: int,
-    pieces: Sequence[_Piece],
-    columns: Sequence[str],
-    damage: Accumulator[_Damage],
+    session: SparkSession, shares: list[list[_Row]], columns: Sequence[str], damage: Accumulator[_Damage]
 ) -> DataFrame:
-    lanes = {lane: number for number, lane in enumerate(dict.fromkeys(piece.lane for piece in pieces))}
-    rows = [(number, lanes[piece.lane], pickle.dumps(piece.task)) for number, piece in enumerate(pieces)]
-    slices = max(1, min(len(rows), _CHUNKS_PER_CORE * at_once))
-    work = session.createDataFrame(session.sparkContext.parallelize(rows, slices), _WORK)
+    rows = session.sparkContext.parallelize(shares, len(shares)).flatMap(iter)
     schema = StructType([_PART, _LANE, _BYTES, _TIME, *(FIELDS[name] for name in columns)])
-    return work.mapInArrow(_reader(columns, damage), schema)
+    return session.createDataFrame(rows, _WORK).mapInArrow(_reader(columns, damage), schema)
 
 
 def _reader(
@@ -196,19 +186,26 @@ def _reader(
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read objects, in a worker. Keys and values that nothing asks for stay there: how large they are goes on."""
-        for batch in batches:
-            for row in batch.to_pylist():
-                try:
-                    for found in read_task(pickle.loads(row["task"])):  # noqa: S301 - written above
-                        count = found.num_rows
-                        numbers = [pa.array(np.full(count, row[name], np.int32)) for name in (_PART.name, _LANE.name)]
-                        measured = [_size_of(found), found.column("timestampMs")]
-                        asked = [found.column(name) for name in columns]
-                        yield pa.RecordBatch.from_arrays([*numbers, *measured, *asked], names=names)
-                except NotWholeError as error:
-                    damage.add({row[_PART.name]: str(error)})
+        for number, lane, task in _each_object(batches):
+            try:
+                for found in read_task(task):
+                    numbers = [pa.array(np.full(found.num_rows, one, np.int32)) for one in (number, lane)]
+                    measured = [_size_of(found), found.column("timestampMs")]
+                    asked = [found.column(name) for name in columns]
+                    yield pa.RecordBatch.from_arrays([*numbers, *measured, *asked], names=names)
+            except NotWholeError as error:
+                damage.add({number: str(error)})
 
     return read
+
+
+def _each_object(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, ScanTask]]:
+    """Take rows apart, in a worker: the number of an object, its partition's, and how to read it."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            task: ScanTask = pickle.loads(row["task"])  # noqa: S301 - written above
+            for number, part in enumerate(task.parts, start=row[_PART.name]):
+                yield number, row[_LANE.name], replace(task, parts=(part,))
 
 
 def _size_of(found: pa.RecordBatch) -> pa.Array:
@@ -232,17 +229,23 @@ def _chosen(found: DataFrame, request: RestoreRequest) -> DataFrame:
 
 
 def _writer(
-    storage: StorageConfig, places: Sequence[_Place]
+    storage: StorageConfig, starts: Longs, stems: Sequence[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`starts`: the numbers of the first object of each partition; `stems`: what keys begin with there."""
+
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write down what is chosen of each object; rows come object by object, in the order of their offsets."""
+        """Write down what is chosen of each object; rows come object by object, in the order of their offsets.
+
+        It is named after what is chosen: that another run chose otherwise, when an object was damaged, changes nothing.
+        """
         store = patient_store_of(storage)
         for part, (offsets, sizes, times) in _by_part(batches):
             content = encode_chosen(offsets)
-            key = places[part].key_of(content)
-            put_chosen(store, key, content)
+            digest = hashlib.sha256(content).digest()[:_DIGEST_BYTES]
+            stem = stems[int(np.searchsorted(starts, part, "right")) - 1]
+            put_chosen(store, f"{stem}{chosen_name(digest.hex())}", content)
             sums = [len(offsets), times.min(), times.max(), sizes.sum(), sizes.max()]
-            columns = [pa.array([part], pa.int32()), pa.array([key]), *(pa.array([one], pa.int64()) for one in sums)]
+            columns = [pa.array([part], pa.int32()), pa.array([digest]), *(pa.array([one], pa.int64()) for one in sums)]
             yield pa.RecordBatch.from_arrays(columns, names=_WRITTEN.names)
 
     return write
@@ -267,53 +270,87 @@ def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
         yield current, np.concatenate(pieces, axis=1)
 
 
+class _Written(NamedTuple):
+    """What was written down, in the order of the objects that it is of."""
+
+    objects: Numbers
+    digests: Texts
+    sums: Mapping[str, Numbers]
+
+    @classmethod
+    def of(cls, told: pa.Table) -> "_Written":
+        objects = told.column(_PART.name).to_numpy()
+        order = as_slice(np.argsort(objects, kind="stable"))
+        packed = [chunk.cast(pa.binary(_DIGEST_BYTES)) for chunk in told.column(_DIGEST.name).chunks]
+        kind = np.dtype((np.void, _DIGEST_BYTES))
+        digests = [np.frombuffer(one.buffers()[1], kind)[one.offset : one.offset + len(one)] for one in packed]
+        return cls(
+            objects[order],
+            Texts(np.concatenate(digests or [np.zeros(0, kind)])[order], 2 * _DIGEST_BYTES),
+            {name: narrow(told.column(name).to_numpy()[order]) for name in _SUMS},
+        )
+
+    def within(self, first: int, stop: int) -> "_Written":
+        start, end = np.searchsorted(self.objects, [first, stop]).tolist()
+        return self.only(slice(start, end))
+
+    def only(self, places: Places) -> "_Written":
+        sums = {name: column[places] for name, column in self.sums.items()}
+        return _Written(self.objects[places], self.digests.only(places), sums)
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What became of the objects that were looked through."""
 
-    pieces: Sequence[_Piece]
-    wanted: Mapping[int, Row]  # by the number of an object that has some
+    written: _Written
     damage: _Damage
     skips_damage: bool
 
-    def narrow(self, index: int, topic: TopicPlan) -> TopicPlan:
-        mine: dict[int, list[int]] = {partition.partition: [] for partition in topic.partitions}
-        for number, piece in enumerate(self.pieces):
-            if piece.topic == index:
-                mine[piece.task.partition].append(number)
-        return replace(
-            topic, partitions=tuple(self._narrow(topic, one, mine[one.partition]) for one in topic.partitions)
-        )
-
-    def _narrow(self, topic: TopicPlan, partition: PartitionPlan, numbers: Sequence[int]) -> PartitionPlan:
-        if partition.problem:
-            return partition
-        damaged = [number for number in numbers if number in self.damage]
+    def narrow(self, lane: _Lane, stem: str) -> PartitionPlan:
+        first, partition = lane.first, lane.partition
+        stop = first + len(partition.parts)
+        damaged = sorted(number for number in self.damage if first <= number < stop)
         if damaged and not self.skips_damage:
             told = "; ".join(self.damage[number] for number in damaged)
-            return replace(
-                partition, parts=(), facts=(), records=0, problem=f"{topic.source}-{partition.partition}: {told}"
-            )
-        kept = [
-            (number, facts)
-            for number, facts in zip(numbers, partition.facts, strict=True)
-            if number in self.wanted and number not in self.damage
-        ]
+            problem = f"{lane.topic.source}-{partition.partition}: {told}"
+            return replace(partition, parts=(), facts=(), records=0, problem=problem)
+        wanted = self.written.within(first, stop)
+        if damaged:
+            wanted = wanted.only(np.flatnonzero(~np.isin(wanted.objects, damaged)))
+        facts = _facts(FactsOfParts.of(partition.facts).only(as_slice(wanted.objects - first)), wanted.sums)
         return replace(
             partition,
-            parts=tuple(replace(self.pieces[number].part, chosen_key=self.wanted[number]["key"]) for number, _ in kept),
-            facts=tuple(_facts(facts, self.wanted[number]) for number, facts in kept),
-            records=sum(self.wanted[number]["records"] for number, _ in kept),
-            missing=(*partition.missing, *(self.pieces[number].part.tell(self.damage[number]) for number in damaged)),
+            parts=_some_of(partition.parts, wanted.objects - first, stem, wanted.digests),
+            facts=facts,
+            records=total(facts.numbers("records")),
+            missing=(
+                *partition.missing,
+                *(partition.parts[number - first].tell(self.damage[number]) for number in damaged),
+            ),
         )
 
 
-def _facts(of_object: PartFacts, written: Row) -> PartFacts:
-    """Tell what the chosen records of an object add up to; what they take of a broker's disk is their share of it."""
-    payload = min(of_object.bytes, of_object.source_bytes)
-    share = payload * written["bytes"] / max(1, of_object.bytes)
-    share += (of_object.source_bytes - payload) * written["records"] / max(1, of_object.records)
-    return PartFacts(is_exact=True, source_bytes=math.ceil(share), **{name: written[name] for name in _SUMS})
+def _some_of(parts: Sequence[ObjectPart], places: Numbers, stem: str, digests: Texts) -> Sequence[ObjectPart]:
+    """Take some of the parts, of which it is written down which records are wanted."""
+    kept: list[ObjectParts] = []
+    begin = 0
+    for block in cast("Sequence[ObjectParts]", Chain([parts]).blocks):  # of a plan that was just made
+        start, end = np.searchsorted(places, [begin, begin + len(block)]).tolist()
+        some = block.only(as_slice(places[start:end] - begin))
+        kept.append(some.with_chosen(Chosen(stem, digests.only(slice(start, end)))))
+        begin += len(block)
+    return Chain(kept)
+
+
+def _facts(of_objects: FactsOfParts, written: Mapping[str, Numbers]) -> FactsOfParts:
+    """Tell what the chosen records of objects add up to; what they take of a broker's disk is their share of it."""
+    whole = {name: of_objects.numbers(name).astype(float) for name in ("records", "bytes", "source_bytes")}
+    payload = np.minimum(whole["bytes"], whole["source_bytes"])
+    share = payload * written["bytes"] / np.maximum(1, whole["bytes"])
+    share += (whole["source_bytes"] - payload) * written["records"] / np.maximum(1, whole["records"])
+    columns = {**written, "source_bytes": narrow(np.ceil(share).astype(np.int64))}
+    return FactsOfParts(np.ones(len(share), bool), *(columns[name] for name in PartFacts._fields[1:]))
 
 
 def _as_ours(error: PySparkException, where: str) -> ArchiverError:

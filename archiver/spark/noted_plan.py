@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from archiver.ahead import run_ahead
-from archiver.columns import Chain, Numbers, narrow, same
+from archiver.columns import Chain, Numbers, Texts, narrow, same
 from archiver.control import FORMAT, Fact, encode_fact, read_fact
 from archiver.errors import NotWholeError
 from archiver.facts import PartFacts
 from archiver.failpoints import reach
 from archiver.layout import Layout
-from archiver.parts import PART_COLUMNS, FactsOfParts, ObjectPart, ObjectParts
+from archiver.parts import PART_COLUMNS, Chosen, FactsOfParts, ObjectPart, ObjectParts
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.selection import Selection
 from archiver.store import ObjectStore
@@ -84,6 +84,11 @@ def _columns(parts: ObjectParts, facts: FactsOfParts) -> Fact:
         "stem": parts.stem,
         **{name: _spelled(column) for name, column in zip(PART_COLUMNS, parts.columns, strict=True)},
         **{name: _spelled(column) for name, column in zip(PartFacts._fields, facts.columns, strict=True)},
+        **(
+            {}
+            if parts.chosen is None
+            else {"chosen": {"stem": parts.chosen.stem, "digests": " ".join(parts.chosen.digests)}}
+        ),
     }
 
 
@@ -140,12 +145,22 @@ def _read_pieces(store: ObjectStore, layout: Layout, stream: str, fact: Fact) ->
 
 def _piece(fact: Fact) -> _Piece:
     if "parts" in fact:
-        parts = tuple(ObjectPart(*part) for part in fact["parts"])
-        return parts, FactsOfParts.of(tuple(PartFacts(*one) for one in fact["facts"]))
+        facts = FactsOfParts.of(tuple(PartFacts(*one) for one in fact["facts"]))
+        return tuple(ObjectPart(*part) for part in fact["parts"]), facts
     count = int(fact["objects"])
     exact, *numbers = (_parsed(fact[name], count) for name in PartFacts._fields)
     columns = (_parsed(fact[name], count) for name in PART_COLUMNS)
-    return ObjectParts(str(fact["stem"]), *columns), FactsOfParts(exact.astype(bool), *numbers)
+    parts = ObjectParts(
+        str(fact["stem"]), *columns, chosen=_chosen(fact["chosen"], count) if "chosen" in fact else None
+    )
+    return parts, FactsOfParts(exact.astype(bool), *numbers)
+
+
+def _chosen(fact: Fact, count: int) -> Chosen:
+    digests = str(fact["digests"]).split(" ")
+    if len(digests) != count:
+        raise ValueError(f"{len(digests)} digests of {count} objects")
+    return Chosen(str(fact["stem"]), Texts.of(digests))
 
 
 def _parsed(text: str, count: int) -> Numbers:
@@ -179,7 +194,6 @@ def _joined(pieces: Sequence[Sequence[ObjectPart]]) -> Sequence[ObjectPart]:
 
 
 def _as_one(stem: str | None, run: Sequence[Sequence[ObjectPart]]) -> Sequence[ObjectPart]:
-    columns = [one.columns for one in run if isinstance(one, ObjectParts)]
     if stem is None:
         return tuple(part for one in run for part in one)
-    return ObjectParts(stem, *map(np.concatenate, zip(*columns, strict=True)))
+    return ObjectParts.join([one for one in run if isinstance(one, ObjectParts)])

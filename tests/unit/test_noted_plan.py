@@ -1,18 +1,21 @@
 """The plan of a restore as control facts: whole or not at all, none of them too large, and as earlier versions wrote it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from archiver.archived import ArchivedTopic
 from archiver.beside import lost_beside
+from archiver.columns import Chain, Texts
 from archiver.control import append_fact
 from archiver.errors import CorruptSegmentError, NotWholeError, StoreTemporaryError
 from archiver.index import Index
 from archiver.inventory import arrange
 from archiver.layout import Layout, SegmentKey
-from archiver.parts import FactsOfParts, ObjectPart
+from archiver.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
 from archiver.restore import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore_request import RestoreRequest
 from archiver.segments import Segment
@@ -146,9 +149,21 @@ def test_a_plan_of_an_earlier_version_goes_on() -> None:
     assert noted(store) == mended
 
 
-def test_chosen_records_are_noted_in_pieces_too() -> None:
-    parts = tuple(ObjectPart(f"k{at}", at, None, at + 1, f"chosen-{at}") for at in range(OBJECTS))
+@pytest.mark.parametrize("are_columns", [False, True])
+def test_chosen_records_are_noted_in_pieces_too(are_columns: bool) -> None:
     plan = plan_of()
+    parts: Sequence[ObjectPart] = [
+        ObjectPart(f"k{at}", at, None, at + 1, LAYOUT.chosen_key("mine", "copy", 0, f"{at:024x}"))
+        for at in range(OBJECTS)
+    ]
+    if are_columns:
+        stem, digests = LAYOUT.chosen_stem("mine", "copy", 0), Texts.of([f"{at:024x}" for at in range(OBJECTS)])
+        one, other = cast("Chain[ObjectPart]", plan.partitions[0].parts).blocks
+        assert isinstance(one, ObjectParts)
+        assert isinstance(other, ObjectParts)
+        cut = len(one)
+        first, second = digests.only(slice(0, cut)), digests.only(slice(cut, OBJECTS))
+        parts = Chain([one.with_chosen(Chosen(stem, first)), other.with_chosen(Chosen(stem, second))])
     chosen = PartitionPlan(
         partition=0, parts=parts, stored_bytes=1, records=OBJECTS, selection=Selection(), selection_digest="d",
         facts=FactsOfParts.of(list(plan.partitions[0].facts)),
@@ -161,7 +176,11 @@ def test_chosen_records_are_noted_in_pieces_too() -> None:
     assert found is not None
     assert found.is_chosen
     problems, _ = lost_beside(store, LAYOUT, Index())
-    assert sorted(one.partition(":")[0] for one in problems) == sorted(f"chosen-{at}" for at in range(OBJECTS))
+    told = [one.partition(":")[0] for one in problems]
+    assert told == [LAYOUT.chosen_key("mine", "copy", 0, f"{at:024x}") for at in range(OBJECTS)]
+    assert [part.chosen_key for part in found.partitions[0].parts] == told
+    blocks = cast("Chain[ObjectPart]", found.partitions[0].parts).blocks
+    assert {isinstance(block, ObjectParts) for block in blocks} == {are_columns}
 
 
 def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
