@@ -75,6 +75,7 @@ class Entries:
     @classmethod
     def join(cls, several: list["Entries"]) -> "Entries":
         """Put several behind each other. They are taken apart for that, column by column: both at once would be too much."""
+        several = [one for one in several if len(one)] or several[:1]  # one without entries has other kinds of columns
         if len(several) == 1:
             return several[0]
         traits: dict[Traits | None, int] = {}

@@ -42,7 +42,10 @@ MOST_FILES: Final = 64
 SHA256: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 64
-_MOST_WAITING: Final = 20_000  # entries that are not in columns yet: 20 MB
+# Entries that are not in columns yet take a kilobyte each, columns that are put together two: for a few of a directory, too.
+_MOST_WAITING: Final = 20_000
+_LOOK_EVERY: Final = 4_000
+_ENOUGH_WAIT: Final = 20  # of a directory
 _MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
 
 
@@ -165,6 +168,7 @@ class Index:
         self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
         self._waiting: dict[Directory, list[SmallMember]] = {}
         self._waiting_count = 0
+        self._most_waiting = _LOOK_EVERY
         self._added: dict[Directory, list[Entries]] = {}
         self._known: dict[Directory, KnownDirectory] = {}
 
@@ -173,13 +177,21 @@ class Index:
         if isinstance(member, SmallMember):
             self._waiting.setdefault(directory, []).append(member)
             self._waiting_count += member.entries
-            if self._waiting_count > _MOST_WAITING:
-                for waiting in list(self._waiting):
-                    self._settle(waiting)
-                self._waiting_count = 0
+            if self._waiting_count > self._most_waiting:
+                self._settle_many()
         else:
             self._settle(directory)
             self._added.setdefault(directory, []).append(member)
+
+    def _settle_many(self) -> None:
+        """Put into columns what waits of directories of which it is worth it; of all, when too much waits."""
+        counts = {one: sum(member.entries for member in members) for one, members in self._waiting.items()}
+        worth = [one for one, count in counts.items() if count >= _ENOUGH_WAIT]
+        left = sum(counts.values()) - sum(counts[one] for one in worth)
+        for directory in worth if left <= _MOST_WAITING - _LOOK_EVERY else counts:
+            self._settle(directory)
+        self._waiting_count = sum(member.entries for members in self._waiting.values() for member in members)
+        self._most_waiting = self._waiting_count + _LOOK_EVERY
 
     def _settle(self, directory: Directory) -> None:
         waiting = self._waiting.pop(directory, None)
@@ -367,7 +379,7 @@ def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> st
 def share(
     store: ObjectStore,
     layout: Layout,
-    known: Iterable[tuple[Directory, Entries]],
+    files: Iterable[Iterable[tuple[Directory, Entries]]],
     beside: SeenBeside = NOTHING_SEEN,
 ) -> None:
     """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
@@ -375,7 +387,8 @@ def share(
     A full generation waits for a backup to merge it.
     """
     try:
-        _append(store, layout, encode_index(known, beside), MOST_FILES)
+        for known in files:
+            _append(store, layout, encode_index(known, beside), MOST_FILES)
     except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
         log.debug("the index of facts was not written: %s", error)
 

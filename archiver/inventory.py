@@ -24,6 +24,9 @@ _BRING_BACK = "bring their objects back from the bucket's versions"
 # within a quarter of an hour.
 _MANY = 200
 _OVERDUE = timedelta(minutes=30)
+# What is written together takes 300 bytes an object; a generation has room for 64 files.
+_SHARED_AT_ONCE = 200_000
+_MOST_SHARED = 32  # files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,14 +269,30 @@ def _share(
     count = sum(map(len, known.values()))
     if not count or (count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())):
         return
-    by_directory: dict[Directory, list[Segments]] = {}
+    most = max(_SHARED_AT_ONCE, -(-count // _MOST_SHARED))
+    share(store, layout, (map(_entries_of, one) for one in _files_of(known, most)))
+
+
+def _files_of(known: Mapping[Partition, Segments], most: int) -> Iterator[list[tuple[Directory, list[Segments]]]]:
+    """Cut segments into files of the index, with so many in each but the last, by topic directory."""
+    file: dict[Directory, list[Segments]] = {}
+    room = most
     for (topic, life, _), segments in sorted(known.items()):
-        if len(segments):
-            by_directory.setdefault((topic, life), []).append(segments)
-    # One directory after the other: a copy of all would be too much.
-    share(
-        store, layout, ((where, Entries.join([one.entries for one in by_directory[where]])) for where in by_directory)
-    )
+        rest = segments
+        while len(rest):
+            some, rest = rest.only(slice(0, room)), rest.only(slice(room, None))
+            file.setdefault((topic, life), []).append(some)
+            room -= len(some)
+            if not room:
+                yield list(file.items())
+                file, room = {}, most
+    if file:
+        yield list(file.items())
+
+
+def _entries_of(found: tuple[Directory, list[Segments]]) -> tuple[Directory, Entries]:
+    directory, segments = found
+    return directory, Entries.join([one.entries for one in segments])
 
 
 def _is_overdue(segments: Segments, now: datetime) -> bool:

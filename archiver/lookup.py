@@ -58,7 +58,7 @@ def look_up(
     learned: dict[Directory, _Learned] = {}
     damaged: list[Damage] = []
     total = sum(len(one.asked) for one in found)
-    waiting = ((one, place, listed) for one in found for place, listed in zip(one.places, one.asked, strict=True))
+    waiting = ((one, int(place), listed) for one in found for place, listed in zip(one.places, one.asked, strict=True))
     answers = run_ahead(partial(_ask, store), waiting, HEADS_AT_ONCE, "head")
     for asked, ((one, place, _), seen) in enumerate(answers, start=1):
         if isinstance(seen, Damage):
@@ -67,6 +67,8 @@ def look_up(
             one.learn(seen, learned.setdefault(one.partition[:2], _Learned()))
         if asked % _TOLD_EACH == 0:
             tell(asked, total)
+    for one in found:
+        one.forget_asked()
     first = {directory: index.of(directory).extend(some.entries()) for directory, some in learned.items()}
     pairs = [(one.partition, *one.segments(index, first.get(one.partition[:2], 0))) for one in found]
     return LookedUp(
@@ -116,7 +118,7 @@ class _Found:
     rows: Numbers  # of the index; -1: of none
     put: Numbers
     asked: ListedPartition
-    places: range | list[int]  # of those that are asked
+    places: range | Numbers  # of those that are asked
     compares: bool
     known: KnownDirectory
     learned: "array[int]" = field(default_factory=lambda: array("i"))
@@ -128,7 +130,7 @@ class _Found:
         rows = known.find(listed)
         unknown = np.flatnonzero(rows < 0)
         asked = listed if asks_all else listed.only(as_slice(unknown))
-        places = range(len(listed)) if asks_all else unknown.tolist()
+        places = range(len(listed)) if asks_all or len(unknown) == len(listed) else unknown.astype(np.int32)
         return cls(
             listed.partition,
             listed.stem,
@@ -160,6 +162,10 @@ class _Found:
     def learn(self, segment: Segment, learned: _Learned) -> None:
         self.learned.append(learned.add(segment))
         self.learned_put.append(segment.put_ticks)
+
+    def forget_asked(self) -> None:
+        """Let go of what was listed, before what was learned of it is put together."""
+        self.asked, self.places = self.asked.only(slice(0, 0)), range(0)
 
     def segments(self, index: Index, first_learned: int) -> tuple[Segments, Segments]:
         """Return all segments of the partition, and those that were learned."""

@@ -402,7 +402,7 @@ class _Restore:
 def remember_notes(store: ObjectStore, layout: Layout, restore_id: str) -> None:
     """Tell the index how much a restore has noted, if that goes well: the restore is whole without."""
     with suppress(ArchiverError):
-        share(store, layout, (), SeenBeside(counts=count_beside(store, layout, f"{RESTORES}/{restore_id}/")))
+        share(store, layout, [()], SeenBeside(counts=count_beside(store, layout, f"{RESTORES}/{restore_id}/")))
 
 
 def _weight(task: RestoreTask) -> int:

@@ -16,7 +16,7 @@ from archiver.entries import Entries, Traits
 from archiver.facts import SegmentFacts
 from archiver.index_file import NOTHING_SEEN, encode_member, join_members
 from archiver.layout import Layout, SegmentKey
-from archiver.store import ListedObject, ObjectInfo, Room
+from archiver.store import Body, ListedObject, ObjectInfo, Room
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout()
@@ -77,6 +77,15 @@ class GeneratedStore(MemoryStore):
                 _noise(topic, partition, self.shape.per_partition)
 
     # --- the index
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+        if not key.startswith(LAYOUT.index_prefix):
+            return super().put_if_absent(key, body, metadata)
+        assert isinstance(body, bytes)
+        if self._file(key).exists():
+            return None
+        self._file(key).write_bytes(body)
+        return key
 
     def write_index(self, shares: Sequence[float]) -> None:
         """Write files of it; each has so large a share of each partition's objects, from the first on."""

@@ -1,7 +1,9 @@
 """docs/format.md §7: the read rule, against what single offsets say; and where a writer goes on."""
 
+import json
 import random
 import threading
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import archiver.inventory as inventory_module
 from archiver.errors import CorruptSegmentError
 from archiver.facts import Bounds, SegmentFacts
+from archiver.index_file import split_file
 from archiver.inventory import (
     EMPTY,
     ArchivedEnd,
@@ -379,6 +383,30 @@ def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -
     for minutes, files in ((5, 0), (40, 1), (50, 1)):
         read_inventory(store, LAYOUT, now=partial(add, newest, timedelta(minutes=minutes)))
         assert len([key for key in store.objects if "/index/" in key]) == files
+
+
+def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory_module, "_SHARED_AT_ONCE", 7)
+    store = CountingStore()
+    for topic in ("a", "b", "c"):
+        put(store, [segment(at, at + 1) for at in range(10)], topic=topic)
+    found = read_inventory(store, LAYOUT)
+    files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
+    counts = [
+        {
+            topic: json.loads(zlib.decompress(member, wbits=31))["count"]
+            for (topic, _), member in split_file(one, "k").members.items()
+        }
+        for one in files
+    ]
+    assert counts == [{"a": 7}, {"a": 3, "b": 4}, {"b": 6, "c": 1}, {"c": 7}, {"c": 2}]
+    assert store.heads == 30
+    assert read_inventory(store, LAYOUT) == found
+    assert store.heads == 30
+    monkeypatch.setattr(inventory_module, "_MOST_SHARED", 2)
+    store.delete([key for key in store.objects if "/index/" in key])
+    read_inventory(store, LAYOUT)
+    assert len([key for key in store.objects if "/index/" in key]) == 2
 
 
 def test_strangers_are_listed_and_harm_nobody_but_a_segment_without_facts_is_damage() -> None:

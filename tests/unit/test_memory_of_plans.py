@@ -5,31 +5,43 @@
 
 import gc
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from archiver import inventory
 from benchmarks.planning import SHARES, TASKS
 from tests.support.generated_store import GeneratedStore, Shape
 
 MOST_BYTES = 200
-FEW, MANY = Shape(2, 2, 5_000), Shape(2, 2, 15_000)  # what is held for a moment does not grow any more
-SMALLER = Shape(1, 2, 3_000), Shape(1, 2, 9_000)  # each object is asked, which takes long
+LARGE = Shape(2, 2, 5_000), Shape(2, 2, 15_000)  # what is held for a moment does not grow any more
+ASKED = Shape(1, 2, 3_000), Shape(1, 2, 9_000)  # each object is asked, which takes long
+SMALL = Shape(30, 5, 100), Shape(90, 5, 100)  # a hundred objects share what a partition takes
+CASES = [
+    *((task, ASKED if task == "verify" else LARGE, SHARES) for task in TASKS),
+    *((task, SMALL, SHARES) for task in ("plan", "ls")),
+    ("plan", ASKED, ()),  # no index, or it is lost
+    ("plan", ASKED, (0.5,)),  # the index lacks what came since
+]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_memory_grows_by_little_with_each_object(task: str, tmp_path: Path) -> None:
-    most_bytes(task, Shape(1, 1, 10), tmp_path / "first")  # it loads code
-    few, many = SMALLER if task == "verify" else (FEW, MANY)
-    grown = most_bytes(task, many, tmp_path / "many") - most_bytes(task, few, tmp_path / "few")
+@pytest.mark.parametrize(("task", "shapes", "shares"), CASES)
+def test_memory_grows_by_little_with_each_object(
+    task: str, shapes: tuple[Shape, Shape], shares: Sequence[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "_SHARED_AT_ONCE", 500)  # what a file of the index takes does not grow either
+    most_bytes(task, Shape(1, 1, 10), shares, tmp_path / "first")  # it loads code
+    few, many = shapes
+    grown = most_bytes(task, many, shares, tmp_path / "many") - most_bytes(task, few, shares, tmp_path / "few")
     assert grown / (many.objects - few.objects) <= MOST_BYTES
 
 
-def most_bytes(task: str, shape: Shape, folder: Path) -> int:
+def most_bytes(task: str, shape: Shape, shares: Sequence[float], folder: Path) -> int:
     """Return how much Python had allocated at once, of which the archive itself is no part."""
     folder.mkdir()
     store = GeneratedStore(shape, folder)
-    store.write_index(SHARES)
+    store.write_index(shares)
     store.warm_up()
     gc.collect()
     tracemalloc.start()

@@ -404,7 +404,7 @@ def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, mon
 
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
-    share(store, LAYOUT, (), SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
+    share(store, LAYOUT, [()], SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
     store.delete(keys)
     found = check_listing(store, LAYOUT)
     assert not found.problems
@@ -425,7 +425,7 @@ def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
     assert not check_listing(store, LAYOUT).notes
     (said,) = caplog.messages
     assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share(store, LAYOUT, (), SeenBeside(counts=count_beside(store, LAYOUT)))
+    share(store, LAYOUT, [()], SeenBeside(counts=count_beside(store, LAYOUT)))
     caplog.clear()
     assert not check_listing(store, LAYOUT).notes
     assert not caplog.messages
