@@ -33,6 +33,7 @@ from archiver.spark.purge import (
 )
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
+from archiver.spark.target_rights import rights_problems
 from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, limit_problems
 from archiver.unarchived import ArchivedLogs
@@ -203,7 +204,8 @@ class Targets:
         """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        _Look(problems=[*problems, *refused]).refuse()
+        unpermitted = await rights_problems(client, wave.values(), ())
+        _Look(problems=[*problems, *refused, *unpermitted]).refuse()
         return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
@@ -261,7 +263,8 @@ class Targets:
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
-            is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends(name).values())
+            before = replaced.get(name)  # empty: there was none, which is also all that is known of one without an id
+            is_made = before not in {None, described.topic_id or None} and not any(look.ends(name).values())
             if is_begun or (is_made and _has_shape(plan, described)):
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
@@ -309,6 +312,8 @@ class Targets:
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
         look.problems[:0] = await self._creation_problems(client, new, look.purged)
         look.problems += await self._agreement.on_standing(client, standing)
+        filled = [name for name in plans.keys() - look.unfit if name in new or not look.is_verified(name)]
+        look.problems += await rights_problems(client, filled, look.purged)
         for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):
             self._told(look, plan).append(problem)
 
