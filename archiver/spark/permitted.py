@@ -69,7 +69,8 @@ class _Permission:
     def require(self, plan: Any) -> None:  # noqa: ANN401 - of the JVM
         found = str(self._inventory.apply(plan)).splitlines()
         if unknown := [_spelled(line) for line in found if line not in self._permitted]:
-            raise UsageError(f"{', '.join(unknown)} is not allowed, for it may do more than read records; {_ADVICE}")
+            refusal = "is not allowed, for it" if len(unknown) == 1 else "are not allowed, for they"
+            raise UsageError(f"{', '.join(unknown)} {refusal} may do more than read records; {_ADVICE}")
 
 
 @cache  # py4j knows a class by its name: a second one in the same JVM would be taken for the first

@@ -66,7 +66,7 @@ WORLDS: Final = (
             "what has lost its metadata cannot be read",
         ),
     ),
-    World(name="moto", kafka=vanilla(KAFKA_39), store=stores.moto, is_quick=True),
+    World(name="moto", kafka=vanilla(KAFKA_39), store=stores.moto),
     World(
         name="a store that wants a checksum with each put",
         kafka=vanilla(KAFKA_41),
