@@ -24,11 +24,15 @@ class Operation(IntEnum):
 
 async def missing_rights(
     client: KafkaClient, wanted: Mapping[str, Collection[Operation]]
-) -> dict[str, tuple[Operation, ...]]:
+) -> dict[str, list[Operation]]:
     """Return which of the wanted operations on topics this user may not do. Where brokers do not tell, none is missing."""
     if not wanted:
         return {}
     metadata = await client.send_any(calls.MetadataCall(sorted(wanted), tells_operations=True))
-    told = {topic.name: topic.operations for topic in metadata.topics if topic.operations != _UNTOLD}
-    missing = {name: tuple(one for one in sorted(wanted[name]) if not bits >> one & 1) for name, bits in told.items()}
+    missing = {topic.name: missing_among(wanted[topic.name], topic.operations) for topic in metadata.topics}
     return {name: some for name, some in missing.items() if some}
+
+
+def missing_among(wanted: Collection[Operation], told: int) -> list[Operation]:
+    """Return the operations whose bits were not told."""
+    return [] if told == _UNTOLD else [one for one in sorted(wanted) if not told >> one & 1]
