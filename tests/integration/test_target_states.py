@@ -16,7 +16,7 @@ from tests.support.murmur2 import murmur2
 from tests.support.records import Rec, without_offsets
 from tests.support.round_trip import archive_site
 from tests.support.target_stage import NOTES, Picture, Rows, Stage, all_brokers, said_with
-from tests.support.target_states import CASES, Case, Mode
+from tests.support.target_states import CASES, FILLED, NOT_EMPTY, Case, Mode, State
 from tests.support.zookeeper import KAFKA_28
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -56,17 +56,18 @@ def test_a_restore_keeps_to_what_its_dry_run_said(stage: Stage, case: Case) -> N
         is_kept = case.mode is Mode.INTO_EXISTING and bool(former or case.state.standing)
         configs = before.topics[case.target].configs if is_kept else stage.final_configs(case)
         assert configs in (None, after.topics[case.target].configs)
-    stage.leave(case)
+    stage.leave(case, after.objects)
 
 
 def test_the_installed_command_says_the_same(stage: Stage) -> None:
-    """Of one case in which it would be too late to say it: the topic would be gone."""
-    (case,) = (one for one in CASES if one.target == "strangers-no-right-to-write.purge")
+    state = State(name="of the installed command", standing=FILLED, verdicts=(NOT_EMPTY,) * 4)
+    case = Case(state, Mode.PLAIN)
+    stage.stand(case)
     here = stage.restore(case, "--dry-run")
     for more in (["--dry-run"], []):
         done = stage.site.run(*stage.arguments(case, *more))
+        assert (done.returncode, len(here.problems)) == (here.exit_code, 1) == (2, 1)
         assert said_with(done.returncode, done.stdout, done.stderr).problems == here.problems
-        assert done.returncode == here.exit_code == 2
 
 
 def _refused(out: str) -> list[str]:

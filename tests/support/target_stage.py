@@ -111,10 +111,9 @@ class Stage:
         for source, first_ms in ((Source.OLD, NOW_MS), (Source.YOUNG, self._now_ms)):
             self._fill(source, _records_of("ours", 6, 3, first_ms=first_ms))
         site.back_up(self._ordinary, *Source)
-        for cluster, broker in brokers.items():
+        for cluster in brokers:
             if cluster is not Cluster.GUARDED:  # which is the ordinary one
-                create_topic(broker.bootstrap, "bystander", 1, _ALLOWED.get(cluster, KEEP_ALL))
-                self._write(broker.bootstrap, "bystander", _records_of("theirs", 3, first_ms=self._now_ms))
+                self._make(cluster, "bystander", _records_of("theirs", 3, first_ms=self._now_ms))
 
     # --- what is there before the restore
 
@@ -153,11 +152,9 @@ class Stage:
     def _create(self, case: Case, standing: Standing | None) -> Rows:
         if standing is None:
             return {}
-        bootstrap = self._brokers[case.state.cluster].bootstrap
-        configs = {**_ALLOWED.get(case.state.cluster, KEEP_ALL), **standing.configs}
-        written = _records_of("theirs", *[standing.records] * case.partitions, first_ms=self._now_ms)
-        create_topic(bootstrap, case.target, case.partitions, configs)
-        self._write(bootstrap, case.target, written)
+        sizes = [standing.records] * (standing.partitions or case.partitions)
+        written = _records_of("theirs", *sizes, first_ms=self._now_ms)
+        self._make(case.state.cluster, case.target, written, standing.configs)
         return written
 
     def _restore_before(self, case: Case, story: Story) -> None:
@@ -182,8 +179,7 @@ class Stage:
         return rows
 
     def _fill(self, topic: str, rows: Rows) -> None:
-        create_topic(self._ordinary, topic, len(rows), _ARCHIVED)
-        self._write(self._ordinary, topic, rows)
+        self._make(Cluster.ORDINARY, topic, rows, _ARCHIVED)
         self._archived[topic] = rows
 
     def _more(self, case: Case, former: Rows) -> Rows:
@@ -191,6 +187,11 @@ class Stage:
         late = replace(former[0][-1], offset=len(former[0]), value=b"late")
         produce_records(self._ordinary, case.target, [late])
         return {**former, 0: [*former[0], late]}
+
+    def _make(self, cluster: Cluster, topic: str, rows: Rows, configs: Mapping[str, str] | None = None) -> None:
+        bootstrap = self._brokers[cluster].bootstrap
+        create_topic(bootstrap, topic, len(rows), {**_ALLOWED.get(cluster, KEEP_ALL), **(configs or {})})
+        self._write(bootstrap, topic, rows)
 
     @staticmethod
     def _write(bootstrap: str, topic: str, rows: Rows) -> None:
@@ -238,12 +239,12 @@ class Stage:
             "sasl.password": PASSWORD,
         }
 
-    def leave(self, case: Case) -> None:
+    def leave(self, case: Case, objects: Iterable[str]) -> None:
         """Look at its target no more, and delete what restores have noted: else each case takes longer than the one before."""
         self._done.add(case.target)
-        objects: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in _objects(self.site) if key.startswith(NOTES)]
-        if objects:
-            s3_client(self.site.bucket).delete_objects(Bucket=self.site.bucket.name, Delete={"Objects": objects})
+        notes: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in objects if key.startswith(NOTES)]
+        if notes:
+            s3_client(self.site.bucket).delete_objects(Bucket=self.site.bucket.name, Delete={"Objects": notes})
 
     # --- what is there
 

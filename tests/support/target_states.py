@@ -73,6 +73,7 @@ class Standing:
 
     records: int = 0
     configs: Mapping[str, str] = field(default_factory=dict)
+    partitions: int | None = None  # None: as many as are wanted
 
 
 EMPTY: Final = Standing()
@@ -122,7 +123,7 @@ RESTORES: Final = None
 NOT_EMPTY: Final = Refusal(r"is not empty", "`--rename`, `--into-existing` or `--purge-target`")
 UNARCHIVED: Final = Refusal(r"up to 1 record of it is not in the archive", "`backup --until-end` first")
 TOO_SMALL: Final = Refusal(r"max\.message\.bytes=1000 is too small", "raise `max.message.bytes` first")
-TOO_SMALL_FILE: Final = Refusal(r"segment\.bytes=1048576 is too small", "raise `segment.bytes` first")
+OTHER_SHAPE: Final = Refusal(r"has 5 partitions", "`--repartition 5`, or `--rename`")
 COMPACTED: Final = Refusal(r"cleanup\.policy=compact would drop", "change `cleanup.policy` first")
 EXPIRING: Final = Refusal(r"retention\.ms=\d+ would have the brokers delete 9 of the 9", "raise `retention.ms` first")
 LIMITED: Final = Refusal(r"retention\.bytes=500 would have the brokers delete", "raise `retention.bytes` first")
@@ -148,6 +149,14 @@ STATES: Final = (
     State(name="ours, half restored", story=Story.HALF_RESTORED, verdicts=(RESTORES, RESTORES, RESTORES, RESTORES)),
     State(name="ours, restored", story=Story.RESTORED, verdicts=(RESTORES, RESTORES, RESTORES, RESTORES)),
     State(name="strangers'", standing=FILLED, verdicts=(NOT_EMPTY, RESTORES, RESTORES, NOT_EMPTY)),
+    *(
+        State(
+            name=f"{told}, with 5 partitions",
+            standing=Standing(records, partitions=5),
+            verdicts=(OTHER_SHAPE, OTHER_SHAPE, RESTORES, OTHER_SHAPE),
+        )
+        for told, records in (("empty", 0), ("strangers'", 4))
+    ),
     State(
         name="the archived topic itself",
         story=Story.ARCHIVED,
