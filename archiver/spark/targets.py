@@ -209,8 +209,7 @@ class Targets:
         """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        unpermitted = await rights_problems(client, wave.values(), ())
-        _Look(problems=[*problems, *refused, *unpermitted]).refuse()
+        _Look(problems=[*problems, *refused, *await rights_problems(client, wave.values(), ())]).refuse()
         return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
@@ -409,7 +408,7 @@ class Targets:
             refused = {}
             for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
                 refused |= await self._admin.create_topics(
-                    _partitions_of({name: self._topics[name] for name in some}),
+                    {name: self._topics[name].target_partitions for name in some},
                     replication_factor=self._request.replication_factor or BROKER_DEFAULT,
                     configs=configs,
                 )
@@ -461,10 +460,6 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
 
 def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
     return len(described.partitions) == topic.target_partitions
-
-
-def _partitions_of(plans: Mapping[str, TopicPlan]) -> dict[str, int]:
-    return {name: plan.target_partitions for name, plan in plans.items()}
 
 
 def _internal_problem(source: str, target: str) -> str:
