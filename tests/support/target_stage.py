@@ -130,12 +130,13 @@ class Stage:
             case Story.ARCHIVED | Story.ARCHIVED_IN_PART as story:
                 former = self._archive(case.target, _records_of("ours", 6, 3))
                 return self._more(case, former) if story is Story.ARCHIVED_IN_PART else former
-            case Story.RECREATED | Story.RECREATED_ARCHIVED_IN_PART as story:
+            case Story.REPLACED | Story.RECREATED | Story.RECREATED_ARCHIVED_IN_PART as story:
                 self._archive(case.target, _records_of("ours", 6, 3))
                 recreate_topic(self._ordinary, case.target, 2, KEEP_ALL)
                 former = _records_of("theirs", 2, 2, first_ms=self._now_ms)
                 self._write(self._ordinary, case.target, former)
-                self.site.back_up(self._ordinary, case.target)
+                if story is not Story.REPLACED:
+                    self.site.back_up(self._ordinary, case.target)
                 return self._more(case, former) if story is Story.RECREATED_ARCHIVED_IN_PART else former
 
     def archived(self, case: Case) -> Rows:
@@ -239,10 +240,10 @@ class Stage:
             "sasl.password": PASSWORD,
         }
 
-    def leave(self, case: Case, objects: Iterable[str]) -> None:
+    def leave(self, case: Case, seen: Picture) -> None:
         """Look at its target no more, and delete what restores have noted: else each case takes longer than the one before."""
         self._done.add(case.target)
-        notes: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in objects if key.startswith(NOTES)]
+        notes: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in seen.objects if key.startswith(NOTES)]
         if notes:
             s3_client(self.site.bucket).delete_objects(Bucket=self.site.bucket.name, Delete={"Objects": notes})
 

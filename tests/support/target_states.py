@@ -63,6 +63,7 @@ class Story(Enum):
     RESTORED = auto()
     ARCHIVED = auto()  # it is the archived topic itself
     ARCHIVED_IN_PART = auto()
+    REPLACED = auto()  # it has the name of the archived topic, and the archive does not know it
     RECREATED = auto()  # it is a later life of the archived topic, and the life before is restored
     RECREATED_ARCHIVED_IN_PART = auto()
 
@@ -168,6 +169,11 @@ STATES: Final = (
         verdicts=(NOT_EMPTY, RESTORES, UNARCHIVED, NOT_EMPTY),
     ),
     State(
+        name="another topic of its name, which was never archived",
+        story=Story.REPLACED,
+        verdicts=(NOT_EMPTY, RESTORES, RESTORES, NOT_EMPTY),
+    ),
+    State(
         name="a later life of it, for `--life 0`",
         story=Story.RECREATED,
         verdicts=(NOT_EMPTY, RESTORES, RESTORES, NOT_EMPTY),
@@ -271,6 +277,14 @@ class Case:
         return self.state.verdicts[list(Mode).index(self.mode)]
 
     @property
+    def kind(self) -> tuple[object, ...]:
+        """What a restore comes upon, and what comes of it."""
+        state = self.state
+        has_records = state.standing is not None and state.standing.records > 0
+        is_there = state.standing is not None
+        return self.mode, self.verdict, state.cluster, state.story, state.source, state.rights, is_there, has_records
+
+    @property
     def target(self) -> str:
         return f"{self.state.slug}.{self.mode.name.lower()}"
 
@@ -301,6 +315,8 @@ class Case:
 
 
 CASES: Final = tuple(Case(state, mode) for state, mode in product(STATES, Mode))
+# Their targets, one of each kind: of the others, another configuration of the target is all that differs.
+FIRST_OF_KIND: Final = frozenset({case.kind: case.target for case in reversed(CASES)}.values())
 
 
 def table(states: Sequence[State] = STATES) -> str:
