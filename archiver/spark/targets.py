@@ -36,6 +36,7 @@ from archiver.spark.purge import (
 )
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
+from archiver.spark.target_rights import rights_problems
 from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, limit_problems
 from archiver.unarchived import ArchivedLog, ArchivedLogs
@@ -208,7 +209,7 @@ class Targets:
         """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        _Look(problems=[*problems, *refused]).refuse()
+        _Look(problems=[*problems, *refused, *await rights_problems(client, wave.values(), ())]).refuse()
         return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
@@ -266,7 +267,8 @@ class Targets:
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
-            is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends(name).values())
+            before = replaced.get(name)  # empty: there was none, which is also all that is known of one without an id
+            is_made = before not in {None, described.topic_id or None} and not any(look.ends(name).values())
             if is_begun or (is_made and _has_shape(plan, described)):
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
@@ -315,6 +317,8 @@ class Targets:
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
         look.problems[:0] = await self._creation_problems(client, new, look.purged)
         look.problems += await self._agreement.on_standing(client, standing)
+        filled = [name for name in plans.keys() - look.unfit if name in new or not look.is_verified(name)]
+        look.problems += await rights_problems(client, filled, look.purged)
         for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):
             self._told(look, plan).append(problem)
 
@@ -404,7 +408,7 @@ class Targets:
             refused = {}
             for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
                 refused |= await self._admin.create_topics(
-                    _partitions_of({name: self._topics[name] for name in some}),
+                    {name: self._topics[name].target_partitions for name in some},
                     replication_factor=self._request.replication_factor or BROKER_DEFAULT,
                     configs=configs,
                 )
@@ -456,10 +460,6 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
 
 def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
     return len(described.partitions) == topic.target_partitions
-
-
-def _partitions_of(plans: Mapping[str, TopicPlan]) -> dict[str, int]:
-    return {name: plan.target_partitions for name, plan in plans.items()}
 
 
 def _internal_problem(source: str, target: str) -> str:
