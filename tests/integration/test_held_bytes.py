@@ -82,10 +82,11 @@ def test_the_size_is_that_of_the_replica_that_has_most(topic: str, tmp_path: Pat
         cluster.create_topic(topic, [[1, 2, 3], [2, 3, 1]], {"segment.bytes": "1048576", "file.delete.delay.ms": "0"})
         leader = cluster.nodes[1]
         for number in (0, 1):
-            write(leader, topic, records_of(2000, mark=b"t" * 1500), number, size=100)
+            write(cluster.nodes[number + 1], topic, records_of(2000, mark=b"t" * 1500), number, size=100)
         until(lambda: cluster.in_sync(topic) == {1, 2, 3})
         where = TopicPartition(topic, 0, 1500)
-        AdminClient({"bootstrap.servers": cluster.bootstrap}).delete_records([where])[where].result(20)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.delete_records([where])[where].result(20)
         until(lambda: on_disk(leader, topic, 0) < on_disk(cluster.nodes[2], topic, 0) // 2)
         most = {number: max(on_disk(cluster.nodes[node], topic, number) for node in cluster.nodes) for number in (0, 1)}
         assert sizes(leader, topic) == LogSizes(most)
