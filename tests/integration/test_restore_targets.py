@@ -401,7 +401,7 @@ def test_retention_that_is_set_while_records_come_is_noticed(
     strangers(eager_broker, f"{topic}.back", 3)
     verify = archiver.spark.task._read_back
 
-    async def wait_and_verify(*arguments: Any) -> int:  # noqa: ANN401
+    async def wait_and_verify(*arguments: Any) -> tuple[int, int]:  # noqa: ANN401
         await asyncio.to_thread(set_configs, eager_broker, f"{topic}.back", retention_ms="60000")
         await asyncio.to_thread(until, lambda: log_of(eager_broker, f"{topic}.back")[0] > 3)
         return await verify(*arguments)
