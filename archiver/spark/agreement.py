@@ -3,11 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Replicas, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.bargain import Configs
 from archiver.spark.fill_terms import FillTerms, FillTermsOf
+from archiver.spark.in_sync import Copies
 from archiver.spelling import spell_count
 from archiver.target_limits import batch_limits, fill_problems, limit_problems
 
@@ -56,6 +58,17 @@ class Agreement:
         """Return how large batches may be for targets that are limited, also by the configs that they keep."""
         limited = {name: terms.holding for name, terms in self._terms.items() if terms.refused} | dict(kept)
         return {name: batch_limits(limited[name], self._batch_bytes) for name in names if name in limited}
+
+    def copies(self, names: Iterable[str], standing: Mapping[str, TopicDescription]) -> dict[str, Copies]:
+        """Return what targets have, those that stand, or would have, as far as that is known."""
+        found: dict[str, Copies] = {}
+        for name in names:
+            terms = self._terms.get(name)
+            if terms is not None and name in standing:
+                found[name] = Copies(terms.holding, standing[name].fewest)
+            elif terms is not None and terms.replicas > 0:
+                found[name] = Copies(terms.holding, Replicas(terms.replicas, terms.replicas, 0), is_new=True)
+        return found
 
     async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
         """Tell whether topics of these names would be filled as is wanted, and why some cannot be created."""

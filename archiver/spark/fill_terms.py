@@ -9,7 +9,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import DENIED
 from archiver.kafka.configs import topic_configs_known
-from archiver.kafka.creation import configs_if_created
+from archiver.kafka.creation import if_created
 from archiver.kafka.settings import KafkaSettings
 from archiver.message_format import has_old_format, without_ignored_format
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS
@@ -27,6 +27,7 @@ class FillTerms:
 
     configs: Configs  # that it is given
     holding: Configs  # all that it then has
+    replicas: int = 0  # of a topic that is to be created; 0: that is not known
     refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config that is not as it is wanted: why
 
     @property
@@ -57,6 +58,7 @@ class FillTermsOf:
         sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
         self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
         self._defaults: Configs = {}  # of a new topic, once they are known
+        self._replicas = request.replication_factor or 0  # as well
 
     async def of_new(
         self, client: KafkaClient, partitions: Mapping[str, int], taken: Collection[str] = ()
@@ -78,10 +80,14 @@ class FillTermsOf:
         untold = {
             name: (counts[name], one.configs) for name, one in agreed.items() if one.refused and not self._defaults
         }
-        told = await configs_if_created(self._kafka, untold, self._replication_factor)
+        told = await if_created(self._kafka, untold, self._replication_factor)
         refused |= {name: _untold(name) for name in untold.keys() - told}
         terms = {
-            name: _terms(agreed[other], told.get(other) or {**self._defaults, **agreed[other].configs})
+            name: _terms(
+                agreed[other],
+                told[other].configs if other in told else {**self._defaults, **agreed[other].configs},
+                self._replicas,
+            )
             for name, other in asked_as.items()
             if other not in refused
         }
@@ -92,8 +98,9 @@ class FillTermsOf:
         """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of."""
         if not self._defaults and counts:
             name = min(counts)
-            tried = await configs_if_created(self._kafka, {name: (counts[name], {})}, self._replication_factor)
-            self._defaults = tried.get(name, {})
+            tried = await if_created(self._kafka, {name: (counts[name], {})}, self._replication_factor)
+            if name in tried:
+                self._defaults, self._replicas = tried[name]
         if self._defaults or not taken:
             return _known(self._defaults)
         described, _ = await topic_configs_known(client, list(taken)[:1])
@@ -152,8 +159,9 @@ def _known(among: Configs) -> Configs:
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 
-def _terms(agreed: Agreed, holding: Configs) -> FillTerms:
-    return FillTerms(agreed.configs, holding, {name: why for name, why in agreed.refused.items() if name in holding})
+def _terms(agreed: Agreed, holding: Configs, replicas: int = 0) -> FillTerms:
+    refused = {name: why for name, why in agreed.refused.items() if name in holding}
+    return FillTerms(agreed.configs, holding, replicas, refused)
 
 
 def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:

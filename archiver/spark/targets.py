@@ -21,6 +21,7 @@ from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import by_configs
 from archiver.spark.held import held_bytes
+from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.purge import (
     Damage,
@@ -76,6 +77,7 @@ class _Look:
     archived: Collection[str] = ()  # those of them that are themselves what was archived
     claims: Claims = field(default_factory=dict)
     joint_claims: Mapping[str, JointClaim] = field(default_factory=dict)  # on all partitions of a topic
+    found: Mapping[str, TopicDescription] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
@@ -250,7 +252,7 @@ class Targets:
         self, client: KafkaClient, found: Mapping[str, TopicDescription], plans: Mapping[str, TopicPlan]
     ) -> _Look:
         """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged."""
-        look = _Look()
+        look = _Look(found=found)
         ids = _ids(found)
         look.offsets = offsets = await _offsets(client, found)
         # In this order: who writes records has put its claim before, and its plan before that.
@@ -311,6 +313,11 @@ class Targets:
         look.problems += await self._agreement.on_standing(client, standing)
         for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):
             self._told(look, plan).append(problem)
+        kept = {
+            name: Copies(look.configs[name], look.found[name].fewest) for name in look.configs.keys() & plans.keys()
+        }
+        copies = self._agreement.copies(new.keys() | standing, {name: look.found[name] for name in standing})
+        look.problems += await in_sync_problems(client, plans, copies | kept, self._cluster)
 
     def _told(self, look: _Look, plan: TopicPlan) -> list[str]:
         """Before records are chosen only bounds are known, of all that there is to choose from."""
