@@ -41,6 +41,7 @@ from archiver.unarchived import ArchivedLogs
 log = logging.getLogger(__name__)
 
 _ROUNDS = 5
+_PURGED_AT_ONCE = 8
 _LOOKS = 300  # for half a minute
 _PAUSE_S = 0.1
 
@@ -350,7 +351,7 @@ class Targets:
         the topic id that was noted before, and is never one that this restore has filled.
         """
         created: set[str] = set()
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS + len(names) // _PURGED_AT_ONCE):  # another run may be ahead with each portion
             found = await client.describe_topics(names)
             try:
                 look = await self._look(client, found, self._topics)
@@ -365,36 +366,38 @@ class Targets:
             look.refuse()
             if not absent:
                 return found, look, created
-            if self._request.existing is not Existing.EMPTY:
-                self._notes.note_replaced({name: look.purged.get(name, "") for name in absent})  # 1.
             try:
-                await self._delete(client, found, look)  # 2.
+                for some in _portions(absent, look.purged):
+                    created |= await self._replace(client, found, look, some)
             except TopicGoneError:  # as above
                 continue
-            # 3. and its plan is noted before its first claim
-            created |= await self._create(client, absent, look.purged)
         raise KafkaError(
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
         )
 
-    async def _delete(self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look) -> None:
+    async def _replace(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, names: Sequence[str]
+    ) -> set[str]:
+        """Purge topics, if they are there, and create them."""
+        purged = {name: look.purged[name] for name in names if name in look.purged}
+        if self._request.existing is not Existing.EMPTY:
+            self._notes.note_replaced({name: purged.get(name, "") for name in names})  # 1.
+        if purged:
+            await self._delete(client, found, look, purged)  # 2.
+        return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
+
+    async def _delete(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, purged: Mapping[str, str]
+    ) -> None:
         """Purge topics. What was written since they were looked at counts, up to the last moment that can be seen."""
-        purged = look.purged
-        if not purged:
-            return
-        themselves = await _offsets(client, {name: found[name] for name in look.archived})
-        look.problems += await unarchived_problems(client, self._archived, look.purge, themselves)
+        archived = [name for name in look.archived if name in purged]
+        themselves = await _offsets(client, {name: found[name] for name in archived})
+        look.problems += await unarchived_problems(client, self._archived, Purge(purged, archived), themselves)
         look.refuse()
-        for name in purged:
-            log.warning("%s: is deleted with all its records, and created anew (--purge-target)", name)
-        await delete_topics_by_id(client, purged.values())
+        told = "%s: was deleted with all its records, and is created anew (--purge-target)"
+        await delete_topics_by_id(client, purged, lambda name: log.warning(told, name))
         reach("target.deleted")
-        for _ in range(_LOOKS):
-            if not any(one.topic_id == purged[name] for name, one in (await client.describe_topics(purged)).items()):
-                return
-            await asyncio.sleep(_PAUSE_S)
-        raise KafkaTemporaryError(f"target topic {min(purged)} was deleted, but is still there; run the command again")
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
         """Create targets, and tell which were; where another run of this restore does the same right now, theirs is as good."""
@@ -434,6 +437,15 @@ async def _offsets(
     for (name, number), offsets in sorted((await client.offsets(partitions)).items()):
         by_topic[name][number] = offsets
     return by_topic
+
+
+def _portions(names: Sequence[str], purged: Collection[str]) -> Iterator[list[str]]:
+    """Put few of the topics that are purged together: what stops a restore finds no more of them gone."""
+    if unpurged := [name for name in names if name not in purged]:
+        yield unpurged
+    left = [name for name in names if name in purged]
+    for begin in range(0, len(left), _PURGED_AT_ONCE):
+        yield left[begin : begin + _PURGED_AT_ONCE]
 
 
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) -> Target:

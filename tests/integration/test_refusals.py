@@ -1,14 +1,20 @@
 """What could stop a restore is asked before it changes anything, and its dry run says so."""
 
+import subprocess
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+import archiver.spark.targets
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.errors import ArchiverError
 from archiver.job import RestorePreview, preview_restore
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.deletion import delete_topics_by_id
 from archiver.restore_request import Existing, RestoreRequest
-from tests.support.brokers import Broker, StartBroker
+from archiver.sandbox import fetch_kafka
+from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.round_trip import ArchiveSite
@@ -94,3 +100,37 @@ def test_newer_brokers_want_no_more_in_sync_than_there_are(
     target = new_broker(**{"min.insync.replicas": "2"})
     stand(target, f"{topic}.back", way)
     assert restored(site, target, topic, **WAYS[way]).records == 20
+
+
+@pytest.mark.timeout(240)
+def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers refuse a deletion that is too much. What was deleted stands again before more goes."""
+    broker = new_broker(**{"controller.quota.window.num": "2"})
+    names = [f"{topic}.{number:02}" for number in range(10)]
+    for name in names:
+        create_topic(broker.bootstrap, name, 1, KEPT)
+        write(broker, name, records_of(3))
+    site.back_up(broker.bootstrap, rf"{topic}\..*")
+    for name in names:
+        create_topic(broker.bootstrap, f"{name}.back", 5, KEPT)
+        write(broker, f"{name}.back", records_of(7, mark=b"theirs"))
+    quota = (
+        f"--bootstrap-server {broker.bootstrap} --alter --add-config controller_mutation_rate=5 --entity-type clients"
+    )
+    java = ["java", "-cp", f"{fetch_kafka(KAFKA_41, CACHE)}/*", "kafka.admin.ConfigCommand", *quota.split()]
+    subprocess.run([*java, "--entity-default"], capture_output=True, timeout=60, check=True)
+    missing: list[int] = []
+
+    async def watched(client: KafkaClient, topic_ids: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        targets = {f"{name}.back" for name in names}
+        missing.append(len(targets - (await client.describe_topics(targets)).keys()))
+        await delete_topics_by_id(client, topic_ids, tell)
+
+    monkeypatch.setattr(archiver.spark.targets, "delete_topics_by_id", watched)
+    topics = site.restore(
+        broker.bootstrap, topics=rf"{topic}\.\d\d", patterns=((r"(.*)", r"\1.back"),), existing=Existing.PURGE
+    ).topics
+    assert [(one.records, one.errors) for one in topics] == [(3, ())] * 10
+    assert missing == [0, 0]
