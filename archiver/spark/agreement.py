@@ -8,10 +8,11 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.bargain import Configs
+from archiver.spark.broker_terms import BrokerTerms, broker_terms
 from archiver.spark.fill_terms import FillTerms, FillTermsOf
 from archiver.spark.in_sync import Copies
 from archiver.spelling import spell_count
-from archiver.target_limits import batch_limits, fill_problems, limit_problems
+from archiver.target_limits import batch_limits, fill_problems, is_small, limit_problems
 
 Plans = Mapping[str, TopicPlan]
 
@@ -28,6 +29,7 @@ class Agreement:
         self._has_largest = request.retention is not Retention.UNLIMITED
         self._clock_ms = clock_ms
         self._terms: dict[str, FillTerms] = {}
+        self._brokers: BrokerTerms | None = None  # once they were asked
 
     def __contains__(self, name: str) -> bool:
         return name in self._terms
@@ -56,8 +58,14 @@ class Agreement:
 
     def limits(self, names: Iterable[str], kept: Mapping[str, Configs]) -> dict[str, BatchLimits]:
         """Return how large batches may be for targets that are limited, also by the configs that they keep."""
-        limited = {name: terms.holding for name, terms in self._terms.items() if terms.refused} | dict(kept)
-        return {name: batch_limits(limited[name], self._batch_bytes) for name in names if name in limited}
+        most = None if self._brokers is None else self._brokers.request_bytes
+        limited = {name: one.holding for name, one in self._terms.items() if one.refused or is_small(most)} | dict(kept)
+        return {name: batch_limits(limited[name], self._batch_bytes, most) for name in names if name in limited}
+
+    async def on_brokers(self, client: KafkaClient) -> BrokerTerms:
+        """Ask what brokers allow, whatever the configs of a topic are; once."""
+        self._brokers = self._brokers or await broker_terms(client)
+        return self._brokers
 
     def copies(self, names: Iterable[str], standing: Mapping[str, TopicDescription]) -> dict[str, Copies]:
         """Return what targets have, those that stand, or would have, as far as that is known."""

@@ -319,6 +319,11 @@ class Targets:
         }
         copies = self._agreement.copies(new.keys() | standing, {name: look.found[name] for name in standing})
         look.problems += await in_sync_problems(client, plans, copies | kept, self._cluster)
+        filled = [plans[name] for name in (*new, *standing, *kept)]
+        brokers = await self._agreement.on_brokers(client)
+        look.problems += filter(None, (brokers.keeps(plan) for plan in filled if plan.target in look.purged))
+        for plan in filled:
+            self._told(look, plan).extend(filter(None, [brokers.harms(plan)]))
 
     def _told(self, look: _Look, plan: TopicPlan) -> list[str]:
         """Before records are chosen only bounds are known, of all that there is to choose from."""

@@ -1,22 +1,27 @@
 """What could stop a restore is asked before it changes anything, and its dry run says so."""
 
+import random
 import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+import archiver.spark.broker_terms
 import archiver.spark.targets
+import archiver.spark.task
 from archiver.config import ArchiverConfig, TargetConfig
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, KafkaError
 from archiver.job import RestorePreview, preview_restore
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.restore_request import Existing, RestoreRequest
 from archiver.sandbox import fetch_kafka
+from archiver.selection import TopicSelection
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, with_client
+from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import archived, log_of, records_of, restored, set_configs, write
 from tests.support.zookeeper import StartZooKeeperBroker
@@ -134,3 +139,74 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
     ).topics
     assert [(one.records, one.errors) for one in topics] == [(3, ())] * 10
     assert missing == [0, 0]
+
+
+def test_brokers_that_delete_no_topics(new_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
+    broker = new_broker(**{"delete.topic.enable": "false"})
+    archived(broker, topic, site, records_of(20))
+    stand(broker, f"{topic}.back", "purged")
+    said = refused(site, broker, topic, existing=Existing.PURGE)
+    assert said == (
+        f"target topic {topic}.back is not purged: broker 1 has delete.topic.enable=false; have it set to true, or restore"
+        f" under another name with --rename {topic}=NEW"
+    )
+
+
+def test_a_deletion_that_brokers_refuse_unforeseen(
+    new_broker: StartBroker,
+    topic: str,
+    site: ArchiveSite,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As for a user who may not ask for the configs of brokers."""
+
+    async def untold(*_: object) -> dict[int, Mapping[str, str]]:
+        return {}
+
+    monkeypatch.setattr(archiver.spark.broker_terms, "broker_configs", untold)
+    broker = new_broker(**{"delete.topic.enable": "false"})
+    archived(broker, topic, site, records_of(20))
+    stand(broker, f"{topic}.back", "purged")
+    before = there(broker, f"{topic}.back")
+    with pytest.raises(KafkaError) as caught:
+        restored(site, broker, topic, existing=Existing.PURGE)
+    assert str(caught.value) == (
+        f"topic {topic}.back could not be deleted: TOPIC_DELETION_DISABLED (73); the brokers have"
+        " delete.topic.enable=false; set it to true, or choose another name"
+    )
+    assert there(broker, f"{topic}.back") == before
+    assert "deleted with all its records" not in caplog.text
+
+
+@pytest.mark.parametrize("way", ["new", "purged", "behind"])
+def test_requests_that_brokers_do_not_take(
+    broker_41: Broker, new_broker: StartBroker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    """One record is larger than a request may be; of the others, fewer go together."""
+    large = [Rec(at, NOW_MS + at, 0, b"k%d" % at, random.Random(at).randbytes(200_000)) for at in range(20)]
+    archived(broker_41, topic, site, [*large, Rec(20, NOW_MS, 0, None, random.Random(1).randbytes(1_000_000))])
+    target = new_broker(**{"socket.request.max.bytes": "900000"})
+    stand(target, f"{topic}.back", way)
+    said = refused(site, target, topic, **WAYS[way])
+    assert said.startswith(f"{topic}.back: broker 1 has socket.request.max.bytes=900000, and closes the connection at")
+    assert "the largest record has 1,000,000 bytes; have it set to 1001" in said
+    report = restored(site, target, topic, wanted=TopicSelection(offsets={0: (0, 19)}), **WAYS[way])
+    assert (report.records, report.errors) == (20, ())
+
+
+def test_a_request_that_is_too_large_unforeseen(
+    broker_41: Broker, new_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a user who may not ask for the configs of brokers: these close the connection, and say nothing."""
+
+    async def untold(*_: object) -> dict[int, Mapping[str, str]]:
+        return {}
+
+    monkeypatch.setattr(archiver.spark.broker_terms, "broker_configs", untold)
+    monkeypatch.setattr(archiver.spark.task, "ATTEMPTS", 4)
+    archived(broker_41, topic, site, [Rec(0, NOW_MS, 0, None, random.Random(1).randbytes(1_000_000))])
+    target = new_broker(**{"socket.request.max.bytes": "900000"})
+    (report,) = restored(site, target, topic).errors
+    assert "the connection was closed at each of 4 requests with a batch of 1,000," in report.error
+    assert "raise socket.request.max.bytes of the brokers" in report.error
