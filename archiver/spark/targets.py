@@ -171,6 +171,8 @@ class Targets:
         found = await client.describe_topics(plans)
         look = await self._look(client, found, plans)
         await self._agree(client, look, plans)
+        ours = {name: plan for name, plan in plans.items() if name not in look.plans or look.fills(name)}
+        await self._agreement.on_end(ours, ours.keys() - found.keys())
         return Verdict(
             problems=tuple(look.problems),
             doubts=tuple(look.doubts),
@@ -184,6 +186,8 @@ class Targets:
         self._topics |= {topic.target: topic for topic in topics}
         verdict = await self.judge(client, topics)
         self._purge = verdict.purge
+        for note in verdict.notes:
+            log.info("%s", note)
         _Look(problems=list(verdict.problems)).refuse()
 
     def to_prove(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
