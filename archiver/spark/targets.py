@@ -216,13 +216,13 @@ class Targets:
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
         found, look, created = await self._stand(client, names)
-        standing = {name: self._agreement.configs(name) for name in names if look.fills(name) and name not in created}
-        await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
         self._unfinished.update(name for name in look.plans if not found[name].topic_id and not look.is_verified(name))
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
+        standing = {name: self._agreement.configs(name) for name in names if look.fills(name) and name not in created}
+        await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         limits, asked = self._agreement.limits(names, look.configs), BatchLimits(self._request.batch_bytes)
         return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), look) for name in names]
 
@@ -390,8 +390,9 @@ class Targets:
     ) -> set[str]:
         """Purge topics, if they are there, and create them."""
         purged = {name: look.purged[name] for name in names if name in look.purged}
-        if self._request.existing is not Existing.EMPTY:
-            self._notes.note_replaced({name: purged.get(name, "") for name in names})  # 1.
+        # 1. Where nothing is purged nobody needs it: then one shows that this user may put notes, before there is anything.
+        noted = names[:1] if self._request.existing is Existing.EMPTY else names
+        self._notes.note_replaced({name: purged.get(name, "") for name in noted})
         if purged:
             await self._delete(client, found, look, purged)  # 2.
         return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
