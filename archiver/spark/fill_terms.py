@@ -1,5 +1,6 @@
 """With which configs topics can be filled on a cluster: asked for before anything is changed."""
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from archiver.selection import LAST_LONG
 from archiver.spark.bargain import Agreed, Bargain, Configs
 
 _LARGEST_NAME = 249
+_SHORTEST_MARK = 8  # of a stand-in for a name behind which there is no room
 _ANY_CHANGE = {"cleanup.policy": "delete"}
 
 
@@ -141,7 +143,11 @@ class FillTermsOf:
         return _final(refused)
 
     def _stand_in(self, name: str, number: int) -> str:
-        end = f"{self._mark}-{number}"
+        """Return a name that begins with all of this one, as a prefixed right may ask for, unless that is as long as names may be."""
+        end, room = f"{self._mark}-{number}", _LARGEST_NAME - len(name)
+        if len(end) > room:
+            digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
+            end = digest[: room or _SHORTEST_MARK]
         return name[: _LARGEST_NAME - len(end)] + end
 
 
@@ -168,9 +174,10 @@ def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:
     if asked_as == name or not isinstance(error, KafkaError):
         return error
     if _is_denied(error):
+        prefix = name if asked_as.startswith(name) else asked_as[:-_SHORTEST_MARK]
         return KafkaError(
             "whether it could be created again cannot be asked, which takes a free name that begins like it; grant this user"
-            f" Create on topics with the prefix {name}, or delete it yourself, and restore again"
+            f" Create on topics with the prefix {prefix}, or delete it yourself, and restore again"
         )
     return KafkaError(str(error).replace(asked_as, f"{asked_as}, asked for in its place,", 1), code=error.code)
 
