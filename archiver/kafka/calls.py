@@ -22,6 +22,8 @@ class PartitionMetadata:
     partition: int
     error_code: int
     leader: int
+    replicas: int
+    in_sync: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +111,11 @@ def _read_topic(answer: Reader) -> TopicMetadata:
 def _read_partition(answer: Reader) -> PartitionMetadata:
     error_code, partition, leader = answer.int16(), answer.int32(), answer.int32()
     answer.int32()  # leader_epoch
-    for _ in ("replicas", "in sync", "offline"):
-        answer.array(answer.int32)
+    replicas, in_sync, _ = (len(answer.array(answer.int32)) for _ in ("replicas", "in sync", "offline"))
     answer.tags()
-    return PartitionMetadata(partition=partition, error_code=error_code, leader=leader)
+    return PartitionMetadata(
+        partition=partition, error_code=error_code, leader=leader, replicas=replicas, in_sync=in_sync
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +330,22 @@ def _read_transaction(answer: Reader) -> tuple[int, str]:
     answer.text()  # state
     answer.tags()
     return producer_id, transactional_id
+
+
+class ApiVersionsCall(Call[dict[int, int]]):
+    """The newest version that a broker speaks of each API, by its key."""
+
+    api_key = 18
+    lowest = highest = 0
+    flexible_from = 3
+
+    def write(self, out: Writer, version: int) -> None:
+        """Nothing is asked but that."""
+
+    def read(self, answer: Reader, version: int) -> dict[int, int]:  # noqa: ARG002 one version
+        answer.int16()  # error code: of versions of this call that a broker does not know
+        rows = answer.array(lambda: (answer.int16(), answer.int16(), answer.int16()))
+        return {key: newest for key, _, newest in rows}
 
 
 class InitProducerIdCall(Call[tuple[int, int, int]]):

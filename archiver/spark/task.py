@@ -23,6 +23,7 @@ from archiver.errors import (
 from archiver.failpoints import reach
 from archiver.frame import Column, Frame
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.connection import CLOSED
 from archiver.kafka.produce import Outcome, ProducerIdentity, init_producer_id, produce
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, OffsetMapKey
@@ -514,14 +515,21 @@ async def send(
     runs forgets every ten minutes. So before a batch is repeated `standing` looks whether it is there; with
     `looks_first`, before it is sent at all.
     """
+    told, closed = "", 0
     for _ in range(ATTEMPTS):
         try:
             offset = await standing() if looks_first else None
             if offset is not None:
                 return offset
+        except KafkaTemporaryError as error:
+            told = str(error)
+            await asyncio.sleep(PAUSE_S)
+            continue
+        try:
             answer = await produce(client, task.target_topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
-        except KafkaTemporaryError:
-            looks_first = True
+        except KafkaTemporaryError as error:
+            looks_first, told = True, str(error)
+            closed += error.cause == CLOSED
             await asyncio.sleep(PAUSE_S)
             continue
         match answer.outcome:
@@ -533,9 +541,15 @@ async def send(
             case Outcome.FATAL:
                 raise KafkaError(f"the broker refuses {what}: {answer.message}")
             case Outcome.TEMPORARY:
-                looks_first = True
+                looks_first, told = True, answer.message
                 await asyncio.sleep(PAUSE_S)
-    raise KafkaTemporaryError(f"no broker took {what}; run the same command again")
+    if closed == ATTEMPTS:  # and what was asked between them was answered
+        raise KafkaTemporaryError(
+            f"no broker took {what}: the connection was closed at each of {closed} requests with a batch of"
+            f" {len(batch.content):,} bytes; raise socket.request.max.bytes of the brokers, if it is less, and run the same"
+            " command again"
+        )
+    raise KafkaTemporaryError(f"no broker took {what} ({told}); run the same command again")
 
 
 async def _refuse_more(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> None:

@@ -21,7 +21,7 @@ from archiver.cli import main
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.control import read_topic
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
-from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
+from archiver.job import RestoreResult, preview_restore, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
@@ -605,3 +605,26 @@ def test_no_secret_is_in_anything_that_is_written(filled: str, secure: SecureBro
     assert found == []
     assert any("********" in text for text in written)
     assert any("--verbose" in text for text in written)  # process arguments were seen
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("length", [150, 246, 249])
+def test_a_purge_of_a_long_name_asks_for_a_right_that_helps(
+    filled: str, secure: SecureBroker, site: ArchiveSite, length: int
+) -> None:
+    """Whether it could be created again is asked by another name, and names cannot be longer than 249."""
+    secure.grant(*reading(filled))
+    assert errors_of_backup(site, secure, filled) == []
+    target = (filled + "-" + "x" * length)[: length - 9] + "-xxxxxxx-"  # rights on what ends so are prefixed
+    create_topic(secure.bootstrap, target)
+    storage, kafka = config_of(site, secure, filled).storage, TargetConfig(kafka=way_in("scram-256", secure))
+    request = RestoreRequest(topics=filled, renames={filled: target}, existing=Existing.PURGE)
+    literal = [(Kind.TOPIC, target, one) for one in (*ALL_BUT_CONFIGS, Op.ALTER_CONFIGS) if one != Op.CREATE]
+    secure.grant(*reading(filled), *literal)
+    (said,) = preview_restore(storage, kafka, request, restore_id=None).refused
+    asked_for = said.partition("Create on topics with the prefix ")[2].partition(", or delete it")[0]
+    assert target.startswith(asked_for)
+    assert len(asked_for) == (length if length < 249 else 241)
+    secure.grant(*reading(filled), *literal, (Kind.TOPIC, asked_for, Op.CREATE))
+    found = preview_restore(storage, kafka, request, restore_id=None)
+    assert [*found.refused, *found.problems] == []
