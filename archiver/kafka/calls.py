@@ -33,6 +33,7 @@ class TopicMetadata:
     error_code: int
     is_internal: bool
     partitions: list[PartitionMetadata]
+    operations: int  # that this user may do, a bit each, where that was asked for and the broker tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +53,9 @@ class MetadataCall(Call[Metadata]):
     lowest = 10
     highest = 12
 
-    def __init__(self, names: Sequence[str] | None) -> None:
+    def __init__(self, names: Sequence[str] | None, *, tells_operations: bool = False) -> None:
         self._names = names
+        self._tells_operations = tells_operations
 
     def write(self, out: Writer, version: int) -> None:
         out.count(-1 if self._names is None else len(self._names))
@@ -64,7 +66,7 @@ class MetadataCall(Call[Metadata]):
         out.int8(0)  # allow_auto_topic_creation: asking must not create
         if version <= 10:
             out.int8(0)  # include_cluster_authorized_operations
-        out.int8(0)  # include_topic_authorized_operations
+        out.int8(self._tells_operations)  # include_topic_authorized_operations
         out.tags()
 
     def read(self, answer: Reader, version: int) -> Metadata:
@@ -92,10 +94,15 @@ def _read_topic(answer: Reader) -> TopicMetadata:
     error_code, name, topic_id = answer.int16(), answer.text(), answer.uuid()
     is_internal = bool(answer.int8())
     partitions = answer.array(lambda: _read_partition(answer))
-    answer.int32()  # topic_authorized_operations
+    operations = answer.int32()
     answer.tags()
     return TopicMetadata(
-        name=name, topic_id=topic_id, error_code=error_code, is_internal=is_internal, partitions=partitions
+        name=name,
+        topic_id=topic_id,
+        error_code=error_code,
+        is_internal=is_internal,
+        partitions=partitions,
+        operations=operations,
     )
 
 

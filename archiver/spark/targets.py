@@ -11,6 +11,7 @@ from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
@@ -23,19 +24,22 @@ from archiver.spark.fill_terms import by_configs
 from archiver.spark.held import held_bytes
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.purge import (
-    Damage,
     Offsets,
     Purge,
+    Reading,
     damage_problems,
+    grown_problems,
     purge_problems,
     unarchived_problems,
+    unknown_problems,
     unread_problems,
 )
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
+from archiver.spark.target_rights import rights_problems
 from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, limit_problems
-from archiver.unarchived import ArchivedLogs
+from archiver.unarchived import ArchivedLog, ArchivedLogs
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +77,7 @@ class _Look:
 
     plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled as they are
     purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
-    archived: Collection[str] = ()  # those of them that are themselves what was archived
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
     claims: Claims = field(default_factory=dict)
     joint_claims: Mapping[str, JointClaim] = field(default_factory=dict)  # on all partitions of a topic
     offsets: Offsets = field(default_factory=dict)
@@ -84,7 +88,7 @@ class _Look:
 
     @property
     def purge(self) -> Purge:
-        return Purge(self.purged, self.archived)
+        return Purge(self.purged, {name: self.offsets[name] for name in self.purged}, self.archived)
 
     def ends(self, name: str) -> dict[int, int]:
         """Tell where the partitions of a topic end."""
@@ -137,8 +141,8 @@ class Targets:
         self._archived = archived
         self._clock_ms = clock_ms
         self._unfinished: set[str] = set()  # whatever was noted of them
-        self._purge = Purge()  # what is to be purged, as it was seen last
-        self._provided_for: set[str] = set()  # targets that may be purged: what is to be in their place was read whole
+        self.purge = Purge()  # what is to be purged, as it was seen last
+        self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
         """Return what earlier runs have planned for those targets that are still the same, and what is to be planned now.
@@ -180,21 +184,23 @@ class Targets:
         """Refuse what cannot go well, before anything is changed. Raises TargetError."""
         self._topics |= {topic.target: topic for topic in topics}
         verdict = await self.judge(client, topics)
-        self._purge = verdict.purge
         _Look(problems=list(verdict.problems)).refuse()
+        self.purge = verdict.purge
+        if self._request.purges_unread:
+            self._provided_for |= verdict.purge.topic_ids
 
     def to_prove(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return those that replace what is purged: all of it must be readable before that."""
-        return [topic for topic in topics if topic.target in self._purge.topic_ids]
+        return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
-    def provide_for(self, topics: Sequence[TopicPlan], damage: Sequence[Damage]) -> None:
+    def provide_for(self, topics: Sequence[TopicPlan], reading: Reading) -> None:
         """Let the targets of topics be purged, by what came of reading all that is to be in their place. Raises NotWholeError."""
-        problems = damage_problems(topics, damage, self._purge, skips_damage=self._request.skips_damage)
+        problems = damage_problems(topics, reading, self.purge, skips_damage=self._request.skips_damage)
         if problems:
             raise NotWholeError("\n".join(problems)).in_lines()
-        for one in damage:
+        for one in reading.damage:
             log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
-        self._provided_for.update(topic.target for topic in topics)
+        self._provided_for |= {topic.target: self.purge.topic_ids[topic.target] for topic in topics}
 
     async def check_names(self, client: KafkaClient, wave: Mapping[str, str]) -> bool:
         """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
@@ -203,7 +209,7 @@ class Targets:
         """
         problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        _Look(problems=[*problems, *refused]).refuse()
+        _Look(problems=[*problems, *refused, *await rights_problems(client, wave.values(), ())]).refuse()
         return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
@@ -261,7 +267,8 @@ class Targets:
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
-            is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends(name).values())
+            before = replaced.get(name)  # empty: there was none, which is also all that is known of one without an id
+            is_made = before not in {None, described.topic_id or None} and not any(look.ends(name).values())
             if is_begun or (is_made and _has_shape(plan, described)):
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
@@ -282,9 +289,10 @@ class Targets:
         nameless = [name for name in look.plans if not ids[name] and not look.is_verified(name)]
         look.problems += await stranger_problems(client, nameless, look.claims, look.joint_claims, offsets)
         if look.purged:
-            themselves = {name: topic_id for name, topic_id in look.purged.items() if plans[name].source == name}
-            look.archived = self._archived.find(themselves).keys()
-            look.problems += await unarchived_problems(client, self._archived, look.purge, offsets)
+            kinship = self._archived.kinship(look.purged)
+            look.archived = kinship.themselves
+            look.problems += unknown_problems(kinship.unknown)
+            look.problems += await unarchived_problems(client, look.purge, offsets)
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
         look.problems += [problem for name in appended for problem in _open_ends(name, offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
@@ -309,6 +317,8 @@ class Targets:
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
         look.problems[:0] = await self._creation_problems(client, new, look.purged)
         look.problems += await self._agreement.on_standing(client, standing)
+        filled = [name for name in plans.keys() - look.unfit if name in new or not look.is_verified(name)]
+        look.problems += await rights_problems(client, filled, look.purged)
         for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):
             self._told(look, plan).append(problem)
 
@@ -349,8 +359,7 @@ class Targets:
                 look = await self._look(client, found, self._topics)
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
-            if not self._request.purges_unread:
-                look.problems += unread_problems(look.purged.keys() - self._provided_for)
+            look.problems += unread_problems(look.purged, self._provided_for)
             absent = [name for name in names if name not in look.plans]
             new = [name for name in names if name not in self._agreement and (name in absent or look.fills(name))]
             if new:  # since they were checked
@@ -376,8 +385,9 @@ class Targets:
         purged = look.purged
         if not purged:
             return
-        themselves = await _offsets(client, {name: found[name] for name in look.archived})
-        look.problems += await unarchived_problems(client, self._archived, look.purge, themselves)
+        now = await _offsets(client, {name: found[name] for name in purged})
+        look.problems += await unarchived_problems(client, look.purge, now)
+        look.problems += grown_problems(self.purge.offsets, now)
         look.refuse()
         for name in purged:
             log.warning("%s: is deleted with all its records, and created anew (--purge-target)", name)
@@ -398,7 +408,7 @@ class Targets:
             refused = {}
             for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
                 refused |= await self._admin.create_topics(
-                    _partitions_of({name: self._topics[name] for name in some}),
+                    {name: self._topics[name].target_partitions for name in some},
                     replication_factor=self._request.replication_factor or BROKER_DEFAULT,
                     configs=configs,
                 )
@@ -424,7 +434,13 @@ async def _offsets(
 ) -> dict[str, dict[int, PartitionOffsets]]:
     partitions = [(name, number) for name, described in found.items() for number in described.partitions]
     by_topic: dict[str, dict[int, PartitionOffsets]] = {name: {} for name in found}
-    for (name, number), offsets in sorted((await client.offsets(partitions)).items()):
+    try:
+        asked = await client.offsets(partitions)
+    except KafkaError as error:
+        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise TopicGoneError(str(error)) from error
+        raise
+    for (name, number), offsets in sorted(asked.items()):
         by_topic[name][number] = offsets
     return by_topic
 
@@ -444,10 +460,6 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
 
 def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
     return len(described.partitions) == topic.target_partitions
-
-
-def _partitions_of(plans: Mapping[str, TopicPlan]) -> dict[str, int]:
-    return {name: plan.target_partitions for name, plan in plans.items()}
 
 
 def _internal_problem(source: str, target: str) -> str:
