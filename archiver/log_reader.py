@@ -21,7 +21,7 @@ from archiver.codec.batch import (
 )
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.frame import Column, Frame, Longs
-from archiver.kafka.client import KafkaClient
+from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 
@@ -148,7 +148,8 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
 
 async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
     """Return what stands at the start of a range, or next behind it; None: nothing that can be read."""
-    answer = await _Source(client, wanted, _ONE_BATCH).fetch_at(wanted.start)
+    # By the connection that there is: who asks for one batch has mostly asked for offsets, and for nothing else.
+    answer = await _Source(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
     batches, _ = whole_batches(answer.records, wanted.start)
     if not batches.shape[1]:
         return None
@@ -181,10 +182,13 @@ def _hand_over(
 class _Source:
     """Fetches of one range, one at a time."""
 
-    def __init__(self, client: KafkaClient, wanted: LogRange, most_bytes: int = _FETCH_BYTES) -> None:
+    def __init__(
+        self, client: KafkaClient, wanted: LogRange, most_bytes: int = _FETCH_BYTES, lane: Lane = Lane.FETCH
+    ) -> None:
         self._client = client
         self._wanted = wanted
         self._most_bytes = most_bytes
+        self._lane = lane
         self._wait_ms = _WAIT_MS
 
     async def fetch_at(self, position: int) -> Fetched:
@@ -221,6 +225,7 @@ class _Source:
             partition_bytes=self._most_bytes,
             max_wait_ms=self._wait_ms,
             min_bytes=1,
+            lane=self._lane,
         )
         return answer
 
