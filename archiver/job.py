@@ -484,7 +484,7 @@ def preview_restore(
             cluster_id = await client.cluster_id()
             name = restore_id or request.default_id(storage.url, cluster_id)
             notes = RestoreNotes(store, layout, name, cluster_id)
-            targets = Targets(kafka, notes, request, ArchivedLogs(store, layout))
+            targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
             begun, unplanned = await targets.planned(client, wave)
             archived = read_archive(store, layout, life=request.life, wanted=unplanned.__contains__)
             topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
@@ -528,16 +528,16 @@ def _read_before_purge(
 
     topics = [topic for topic in preview.topics if topic.target in purge.topic_ids]
     with _spark("restore --dry-run --purge-target", notice) as start_spark:
-        from archiver.spark.proof import find_damage  # noqa: PLC0415 - an extra that a backup does not need
+        from archiver.spark.proof import read_whole  # noqa: PLC0415 - an extra that a backup does not need
 
         spark = start_spark()
         tell = _tell_of("reading whole what is to be in the place of what is purged", notice)
-        damage = find_damage(spark, storage, topics, tell)
-    problems = damage_problems(topics, damage, purge, skips_damage=request.skips_damage)
+        reading = read_whole(spark, storage, topics, purge, tell)
+    problems = damage_problems(topics, reading, purge, skips_damage=request.skips_damage)
     if problems:
         return replace(preview, damage=problems)
     found: dict[tuple[str, int], list[str]] = {}
-    for one in damage:
+    for one in reading.damage:
         found.setdefault((one.target, one.partition), []).append(one.message)
     return replace(preview, topics=[_with_missing(topic, found) for topic in preview.topics])
 

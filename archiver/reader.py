@@ -1,7 +1,7 @@
 """A partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
@@ -65,11 +65,22 @@ def read_parts(
             skip(part, error)
             continue
         if first is not None:
-            chosen = None if part.chosen_key is None else read_chosen(store, part.chosen_key)
-            for frame in chain([first], frames):
-                wanted = _within_times(frame, selection) if chosen is None else _among(frame, chosen)
-                if len(wanted):
-                    yield wanted
+            yield from _wanted(store, part, chain([first], frames), selection)
+
+
+def wanted_frames(
+    store: ObjectStore, part: ObjectPart, found: FoundObject | None, topic: str, partition: int, selection: Selection
+) -> Iterator[Frame]:
+    """Read of one object what is wanted. Damage raises NotWholeError."""
+    return _wanted(store, part, _read_part(part, found, topic, partition), selection)
+
+
+def _wanted(store: ObjectStore, part: ObjectPart, frames: Iterable[Frame], selection: Selection) -> Iterator[Frame]:
+    chosen = None if part.chosen_key is None else read_chosen(store, part.chosen_key)
+    for frame in frames:
+        wanted = _within_times(frame, selection) if chosen is None else _among(frame, chosen)
+        if len(wanted):
+            yield wanted
 
 
 def _read_part(part: ObjectPart, found: FoundObject | None, topic: str, partition: int) -> Iterator[Frame]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from archiver.columns import Chain, Lazy, Numbers, Places, as_slice, chunks, total
+from archiver.columns import Chain, Lazy, Numbers, Places, as_slice, chunks
 from archiver.entries import Entries, Entry
 from archiver.errors import CorruptSegmentError
 from archiver.facts import Bounds, Hole, SegmentFacts
@@ -230,18 +230,17 @@ class Readings(Lazy[Reading]):
         following = self.segments.numbers("next")
         return following if self.until_offset is None else np.where(self.until_offset > 0, self.until_offset, following)
 
-    def covered(self, start: int, end: int) -> int:
-        """Count the offsets of a range that are in them; a hole is what was not there to be read, or not to be archived."""
-        first, stop = (np.clip(ends.astype(np.int64), start, end) for ends in (self.from_offset, self.next))
-        covered = total(np.maximum(stop - first, 0))
-        for reading in self.only(self.segments.places_with_holes()):
-            for hole in reading.holes:
-                within = (
-                    max(hole.first_offset, reading.from_offset, start),
-                    min(hole.last_offset + 1, reading.next, end),
-                )
-                covered -= max(0, within[1] - within[0])
-        return covered
+    def uncovered(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges between two offsets that are in none of them; a hole is what was not there to be read, or not to be archived."""
+        first, stop = (np.clip(ends.astype(np.int64), start, max(start, end)) for ends in (self.from_offset, self.next))
+        begins, ends = np.concatenate(([start], stop)), np.concatenate((first, [end]))
+        gaps = [(int(begins[place]), int(ends[place])) for place in np.flatnonzero(ends > begins)]
+        holes = (
+            (max(hole.first_offset, reading.from_offset, start), min(hole.last_offset + 1, reading.next, end))
+            for reading in self.only(self.segments.places_with_holes())
+            for hole in reading.holes
+        )
+        return gaps + [hole for hole in holes if hole[0] < hole[1]]
 
     def above(self, offset: int) -> "Readings":
         """Leave out what lies below an offset."""

@@ -8,7 +8,7 @@ from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.restore import TopicPlan
 from archiver.restore_request import RestoreRequest
 from archiver.spelling import spell_count
-from archiver.unarchived import ArchivedLogs
+from archiver.unarchived import ArchivedLog
 
 Offsets = Mapping[str, Mapping[int, PartitionOffsets]]  # topic -> partition
 
@@ -23,11 +23,20 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What came of reading what is to be in the place of purged topics, and what the archive has of themselves."""
+
+    damage: Sequence[Damage] = ()
+    filled: Collection[str] = ()  # targets of which at least one record was read that is to be in them
+
+
+@dataclass(frozen=True, slots=True)
 class Purge:
     """Topics that go first, all of them together."""
 
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    archived: Collection[str] = ()  # those of them that are themselves what was archived
+    offsets: Offsets = field(default_factory=dict)  # of those, when they were looked at
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
 
 
 def purge_problems(
@@ -58,51 +67,72 @@ def purge_problems(
         )
 
 
-async def unarchived_problems(client: KafkaClient, logs: ArchivedLogs, purge: Purge, offsets: Offsets) -> list[str]:
+async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offsets) -> list[str]:
     """Tell what would be lost of topics that are themselves in the archive, but not all of them. No option changes that."""
-    found = logs.find({name: purge.topic_ids[name] for name in purge.archived})
-    counts = {name: await log.count_unarchived(client, offsets[name]) for name, log in sorted(found.items())}
+    counts = {name: await one.count_unarchived(client, offsets[name]) for name, one in sorted(purge.archived.items())}
     return [
         f"target topic {name} is not purged: it is itself the topic that was archived, and up to"
         f" {spell_count(count, 'record')} of it {'is' if count == 1 else 'are'} not in the archive; stop its producers, run"
         " `archiver backup --until-end`, and restore again, or restore under another name with --rename"
-        f" {name}=NEW"
         for name, count in counts.items()
         if count
     ]
 
 
-def unread_problems(unread: Iterable[str]) -> list[str]:
-    """Tell of topics that came when nothing had been read for their sake."""
+def unknown_problems(names: Iterable[str]) -> list[str]:
+    """Tell of topics that may be what was archived: nobody knows, and so not what of them is in the archive."""
     return [
-        f"target topic {name} is not purged: it was not there when the targets were looked at; run the same command again"
-        for name in sorted(unread)
+        f"target topic {name} is not purged: the archive has a topic of this name without a topic id, and it may be this very"
+        " one; run `archiver backup --until-end`, which finds that out, and restore again; or delete the topic yourself, or"
+        " restore under another name with --rename"
+        for name in sorted(names)
     ]
 
 
-def damage_problems(
-    topics: Sequence[TopicPlan], damage: Sequence[Damage], purge: Purge, *, skips_damage: bool
-) -> list[str]:
+def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) -> list[str]:
+    """Tell of topics, given as {topic: topic id}, that came when others had been looked at."""
+    return [
+        f"target topic {name} is not purged: it was not there when the targets were looked at; run the same command again"
+        for name, topic_id in sorted(purged.items())
+        if provided_for.get(name) != topic_id
+    ]
+
+
+def grown_problems(before: Offsets, now: Offsets) -> list[str]:
+    """Tell of topics that somebody still writes to: those records were not there when somebody chose to delete them."""
+    grown = {
+        name: sum(one.high_watermark - before[name][number].high_watermark for number, one in partitions.items())
+        for name, partitions in now.items()
+        if before[name].keys() == partitions.keys()
+    }
+    return [
+        f"target topic {name} is not purged: {spell_count(count, 'record')} came since it was looked at; stop its producers,"
+        " and run the same command again"
+        for name, count in sorted(grown.items())
+        if count > 0
+    ]
+
+
+def damage_problems(topics: Sequence[TopicPlan], reading: Reading, purge: Purge, *, skips_damage: bool) -> list[str]:
     """Tell which topics the archive cannot replace, as it was read. What --skip-damaged leaves out must not be on the target alone."""
-    return [problem for topic in topics if (problem := _damage_problem(topic, damage, purge, skips_damage))]
+    return [problem for topic in topics if (problem := _damage_problem(topic, reading, purge, skips_damage))]
 
 
-def _damage_problem(topic: TopicPlan, damage: Sequence[Damage], purge: Purge, skips_damage: bool) -> str:
-    mine = [one for one in damage if one.target == topic.target]
-    if not mine:
-        return ""
+def _damage_problem(topic: TopicPlan, reading: Reading, purge: Purge, skips_damage: bool) -> str:
     refused = f"target topic {topic.target} is not purged: "
+    mine = [one for one in reading.damage if one.target == topic.target]
     also = f", and {spell_count(len(mine) - 1, 'more object')}" if len(mine) > 1 else ""
-    named = f"{mine[0].message}{also}"
-    if not skips_damage:
-        return (
-            f"{refused}the archive cannot replace it, {named}; mend that, or take what can be read with --skip-damaged"
-        )
-    if topic.target in purge.archived:
+    named = f"{mine[0].message}{also}" if mine else ""
+    if mine and topic.target in purge.archived:
         return (
             f"{refused}it is itself the topic that was archived, and may have the only whole copy of what is damaged,"
             f" {named}; mend that, or restore under another name with --rename {topic.source}=NEW"
         )
-    if len(mine) == sum(len(one.parts) for one in topic.partitions):
-        return f"{refused}nothing would be in its place, {named}; mend that"
+    if mine and not skips_damage:
+        return (
+            f"{refused}the archive cannot replace it, {named}; mend that, or take what can be read with --skip-damaged"
+        )
+    if topic.records and topic.target not in reading.filled:
+        why = f"{named}; mend that" if mine else "no record of the archive is among what is asked for"
+        return f"{refused}nothing would be in its place, {why}"
     return ""

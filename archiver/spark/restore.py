@@ -28,7 +28,7 @@ from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
 from archiver.spark.executors import Destination, try_executors
-from archiver.spark.proof import find_damage
+from archiver.spark.proof import read_whole
 from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
 from archiver.spark.target_configs import Finish
@@ -138,7 +138,7 @@ class _Restore:
         self._store, prefix = open_store(job.storage)
         self._layout = Layout(prefix)
         notes = RestoreNotes(self._store, self._layout, job.restore_id, job.cluster_id)
-        archived = ArchivedLogs(self._store, self._layout)
+        archived = ArchivedLogs(self._store, self._layout, job.cluster_id)
         self._targets = Targets(job.kafka, notes, job.request, archived)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
@@ -217,7 +217,7 @@ class _Restore:
         self._try_executors(spark, topics)
         objects = spell_count(sum(map(_objects, wanted)), "object")
         self._notice(f"reading {objects} whole, before anything is purged")
-        self._targets.provide_for(wanted, find_damage(spark, self._job.storage, wanted))
+        self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
 
     def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
         job, topics = self._job, self._plan(wave).topics

@@ -11,6 +11,7 @@ from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
@@ -20,23 +21,26 @@ from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import by_configs
+from archiver.spark.fitness import has_shape, internal_problem, misfits, open_ends
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.purge import (
-    Damage,
     Offsets,
     Purge,
+    Reading,
     damage_problems,
+    grown_problems,
     purge_problems,
     unarchived_problems,
+    unknown_problems,
     unread_problems,
 )
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, limit_problems
-from archiver.unarchived import ArchivedLogs
+from archiver.unarchived import ArchivedLog, ArchivedLogs
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +79,7 @@ class _Look:
 
     plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled as they are
     purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
-    archived: Collection[str] = ()  # those of them that are themselves what was archived
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
     claims: Claims = field(default_factory=dict)
     joint_claims: Mapping[str, JointClaim] = field(default_factory=dict)  # on all partitions of a topic
     found: Mapping[str, TopicDescription] = field(default_factory=dict)
@@ -87,7 +91,7 @@ class _Look:
 
     @property
     def purge(self) -> Purge:
-        return Purge(self.purged, self.archived)
+        return Purge(self.purged, {name: self.offsets[name] for name in self.purged}, self.archived)
 
     def ends(self, name: str) -> dict[int, int]:
         """Tell where the partitions of a topic end."""
@@ -140,8 +144,8 @@ class Targets:
         self._archived = archived
         self._clock_ms = clock_ms
         self._unfinished: set[str] = set()  # whatever was noted of them
-        self._purge = Purge()  # what is to be purged, as it was seen last
-        self._provided_for: set[str] = set()  # targets that may be purged: what is to be in their place was read whole
+        self.purge = Purge()  # what is to be purged, as it was seen last
+        self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
         """Return what earlier runs have planned for those targets that are still the same, and what is to be planned now.
@@ -185,30 +189,32 @@ class Targets:
         """Refuse what cannot go well, before anything is changed. Raises TargetError."""
         self._topics |= {topic.target: topic for topic in topics}
         verdict = await self.judge(client, topics)
-        self._purge = verdict.purge
         for note in verdict.notes:
             log.info("%s", note)
         _Look(problems=list(verdict.problems)).refuse()
+        self.purge = verdict.purge
+        if self._request.purges_unread:
+            self._provided_for |= verdict.purge.topic_ids
 
     def to_prove(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return those that replace what is purged: all of it must be readable before that."""
-        return [topic for topic in topics if topic.target in self._purge.topic_ids]
+        return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
-    def provide_for(self, topics: Sequence[TopicPlan], damage: Sequence[Damage]) -> None:
+    def provide_for(self, topics: Sequence[TopicPlan], reading: Reading) -> None:
         """Let the targets of topics be purged, by what came of reading all that is to be in their place. Raises NotWholeError."""
-        problems = damage_problems(topics, damage, self._purge, skips_damage=self._request.skips_damage)
+        problems = damage_problems(topics, reading, self.purge, skips_damage=self._request.skips_damage)
         if problems:
             raise NotWholeError("\n".join(problems)).in_lines()
-        for one in damage:
+        for one in reading.damage:
             log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
-        self._provided_for.update(topic.target for topic in topics)
+        self._provided_for |= {topic.target: self.purge.topic_ids[topic.target] for topic in topics}
 
     async def check_names(self, client: KafkaClient, wave: Mapping[str, str]) -> bool:
         """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
 
         Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
         """
-        problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
+        problems = [internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
         _Look(problems=[*problems, *refused]).refuse()
         return is_as_wanted
@@ -269,7 +275,7 @@ class Targets:
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
             is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends(name).values())
-            if is_begun or (is_made and _has_shape(plan, described)):
+            if is_begun or (is_made and has_shape(plan, described)):
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
@@ -277,7 +283,15 @@ class Targets:
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
-            wrong = list(_fill_problems(look.plans[name], described, look))
+            wrong = list(
+                misfits(
+                    look.plans[name],
+                    described,
+                    look.ends(name),
+                    is_claimed=look.is_claimed(name),
+                    is_verified=look.is_verified(name),
+                )
+            )
             look.problems += wrong
             if wrong:
                 look.unfit.add(name)
@@ -289,11 +303,12 @@ class Targets:
         nameless = [name for name in look.plans if not ids[name] and not look.is_verified(name)]
         look.problems += await stranger_problems(client, nameless, look.claims, look.joint_claims, offsets)
         if look.purged:
-            themselves = {name: topic_id for name, topic_id in look.purged.items() if plans[name].source == name}
-            look.archived = self._archived.find(themselves).keys()
-            look.problems += await unarchived_problems(client, self._archived, look.purge, offsets)
+            kinship = self._archived.kinship(look.purged)
+            look.archived = kinship.themselves
+            look.problems += unknown_problems(kinship.unknown)
+            look.problems += await unarchived_problems(client, look.purge, offsets)
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
-        look.problems += [problem for name in appended for problem in _open_ends(name, offsets[name])]
+        look.problems += [problem for name in appended for problem in open_ends(name, offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
         for error in refused.values():
             raise error
@@ -338,7 +353,7 @@ class Targets:
     ) -> list[str]:
         """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
         own = [
-            _internal_problem(plan.source, name)
+            internal_problem(plan.source, name)
             for name, plan in plans.items()
             if name in INTERNAL_TOPICS and name not in purged
         ]
@@ -366,8 +381,7 @@ class Targets:
                 look = await self._look(client, found, self._topics)
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
-            if not self._request.purges_unread:
-                look.problems += unread_problems(look.purged.keys() - self._provided_for)
+            look.problems += unread_problems(look.purged, self._provided_for)
             absent = [name for name in names if name not in look.plans]
             new = [name for name in names if name not in self._agreement and (name in absent or look.fills(name))]
             if new:  # since they were checked
@@ -401,9 +415,10 @@ class Targets:
         self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, purged: Mapping[str, str]
     ) -> None:
         """Purge topics. What was written since they were looked at counts, up to the last moment that can be seen."""
-        archived = [name for name in look.archived if name in purged]
-        themselves = await _offsets(client, {name: found[name] for name in archived})
-        look.problems += await unarchived_problems(client, self._archived, Purge(purged, archived), themselves)
+        now = await _offsets(client, {name: found[name] for name in purged})
+        themselves = {name: one for name, one in look.archived.items() if name in purged}
+        look.problems += await unarchived_problems(client, Purge(purged, archived=themselves), now)
+        look.problems += grown_problems(self.purge.offsets, now)
         look.refuse()
         told = "%s: was deleted with all its records, and is created anew (--purge-target)"
         await delete_topics_by_id(client, purged, lambda name: log.warning(told, name))
@@ -444,7 +459,13 @@ async def _offsets(
 ) -> dict[str, dict[int, PartitionOffsets]]:
     partitions = [(name, number) for name, described in found.items() for number in described.partitions]
     by_topic: dict[str, dict[int, PartitionOffsets]] = {name: {} for name in found}
-    for (name, number), offsets in sorted((await client.offsets(partitions)).items()):
+    try:
+        asked = await client.offsets(partitions)
+    except KafkaError as error:
+        if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise TopicGoneError(str(error)) from error
+        raise
+    for (name, number), offsets in sorted(asked.items()):
         by_topic[name][number] = offsets
     return by_topic
 
@@ -471,44 +492,5 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
     )
 
 
-def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
-    return len(described.partitions) == topic.target_partitions
-
-
 def _partitions_of(plans: Mapping[str, TopicPlan]) -> dict[str, int]:
     return {name: plan.target_partitions for name, plan in plans.items()}
-
-
-def _internal_problem(source: str, target: str) -> str:
-    return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
-
-
-def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
-    name = topic.target
-    used = [number for number, end in look.ends(name).items() if end]
-    if described.is_internal:
-        yield _internal_problem(topic.source, name)
-    elif not _has_shape(topic, described) and not look.is_verified(name):  # partitions that came later are the user's
-        has = len(described.partitions)
-        wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
-        by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
-        yield (
-            f"target topic {name} has {spell_count(has, 'partition')}, {wanted}; restore under another name with"
-            f" --rename {topic.source}=NEW{by_key}"
-        )
-    elif used and not topic.appends and not look.is_claimed(name):
-        yield (
-            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))}{', ...' if len(used) > 5 else ''});"
-            f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
-            " in its place with --purge-target, which deletes it"
-        )
-
-
-def _open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
-    """A record behind an open transaction cannot be read back, and its marker would stand among ours."""
-    for number, one in offsets.items():
-        if one.last_stable < one.high_watermark:
-            yield (
-                f"target topic {name} has an open transaction in partition {number}, from offset {one.last_stable} on;"
-                " let its producer end it, or abort it with kafka-transactions.sh"
-            )

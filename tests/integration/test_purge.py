@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import add_partitions, create_topic, producer_of, recreate_topic
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.service import eventually
 from tests.support.target_topics import archived, id_of, log_of, on_target, records_of, restored, strangers, write
+from tests.support.zookeeper import WITHOUT_TOPIC_IDS, StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -222,3 +225,151 @@ def test_only_some_of_it_in_its_own_place(broker_41: Broker, topic: str, site: A
     """All of it is archived, so what is left out is still there."""
     archived(broker_41, topic, site, records_of(60))
     assert purged(site, broker_41, topic, wanted=TopicSelection(offsets={0: (0, 29)})).records == 30
+
+
+# --- which topic it is
+
+
+def test_a_topic_that_the_archive_cannot_name_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """Its control facts are gone: nothing tells whether the topic is the one that was archived, with 80 records more."""
+    archived(broker_41, topic, site, records_of(20))
+    write(broker_41, topic, records_of(100)[20:])
+    client = s3_client(site.bucket)
+    for key in keys_in(site.bucket, f"control/topics/{topic}/"):
+        client.delete_object(Bucket=site.bucket.name, Key=key)
+    code, said = refusal(site, broker_41, topic, skips_damage=True, purges_unread=True)
+    assert (code, "it may be this very one; run `archiver backup --until-end`" in said) == (2, True), said
+    site.back_up(broker_41.bootstrap, topic)
+    assert purged(site, broker_41, topic).records == 100
+
+
+@pytest.mark.timeout(180)
+def test_a_topic_that_was_archived_without_an_id_is_not_purged(
+    new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite
+) -> None:
+    """Its cluster gives topics ids since, by an upgrade."""
+    broker = new_zookeeper_broker(**WITHOUT_TOPIC_IDS)
+    create_topic(broker.bootstrap, topic, 1, {"retention.ms": "-1"})
+    write(broker, topic, records_of(20))
+    site.back_up(broker.bootstrap, topic)
+    broker.stop()
+    broker.properties.update({"inter.broker.protocol.version": "2.8"})
+    broker.start()
+    write(broker, topic, records_of(100)[20:])
+    eventually(lambda: bool(id_of(broker, topic)), timeout_s=60)
+    code, said = refusal(site, broker, topic)
+    assert (code, "it may be this very one; run `archiver backup --until-end`" in said) == (2, True), said
+    assert log_of(broker, topic) == (0, 100)
+
+
+def test_another_archived_topic_is_not_purged_for_this_one(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """By --rename: what is not archived of the target is lost with it all the same, and what is damaged may be there alone."""
+    archived(broker_41, f"{topic}.back", site, records_of(60))
+    archived(broker_41, topic, site, records_of(20))
+    write(broker_41, f"{topic}.back", records_of(100)[60:])
+    with pytest.raises(TargetError, match=rf"{topic}\.back is not purged: it is itself .* up to 40 records"):
+        restored(site, broker_41, topic, existing=Existing.PURGE)
+    site.back_up(broker_41.bootstrap, f"{topic}.back")
+    flip(site, keys_in(site.bucket, f"topics/{topic}.back/")[1])
+    with pytest.raises(NotWholeError, match="may have the only whole copy of what is damaged"):
+        restored(site, broker_41, topic, existing=Existing.PURGE, skips_damage=True)
+    assert log_of(broker_41, f"{topic}.back") == (0, 100)
+
+
+@pytest.mark.parametrize("asked", [{"wanted": TopicSelection(partitions=frozenset({0}))}, {"life": 0}], ids=str)
+def test_all_of_a_topic_is_read_before_some_of_it_takes_its_place(
+    broker_41: Broker, topic: str, site: ArchiveSite, asked: dict[str, Any]
+) -> None:
+    """The whole topic goes, also the partitions, and the life, that are not asked for."""
+    archived(broker_41, topic, site, records_of(60), records_of(60))
+    if "life" in asked:
+        recreate_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+        write(broker_41, topic, records_of(30), 1)
+        site.back_up(broker_41.bootstrap, topic, records=20)
+    damaged = [key for key in keys_in(site.bucket, f"topics/{topic}") if f"{topic}+1" in key or "+1-" in key]
+    damaged = [key for key in damaged if ("@1" in key) == ("life" in asked)]
+    flip(site, damaged[-1])
+    code, said = refusal(site, broker_41, topic, **asked)
+    assert (code, "may have the only whole copy of what is damaged" in said, damaged[-1] in said) == (3, True, True)
+
+
+@pytest.mark.parametrize("way", ["times", "offsets"])
+def test_what_is_asked_for_has_no_record(broker_41: Broker, topic: str, site: ArchiveSite, way: str) -> None:
+    """Facts of objects do not tell it: the times lie between two records of one, the offsets are of an aborted transaction."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    records = records_of(10)
+    write(broker_41, topic, records)
+    producer = producer_of(broker_41.bootstrap, transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"never")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    eventually(lambda: log_of(broker_41, topic) == (0, 12))
+    write(broker_41, topic, [replace(one, timestamp=one.timestamp + 100_000) for one in records])
+    site.back_up(broker_41.bootstrap, topic)
+    strangers(broker_41, f"{topic}.back", 7)
+    between = records[-1].timestamp + 1_000
+    wanted = {
+        "times": TopicSelection(from_ms=between, until_ms=between + 1_000),
+        "offsets": TopicSelection(offsets={0: (10, 11)}),
+    }[way]
+    for skips_damage in (False, True):
+        with pytest.raises((NotWholeError, TargetError), match="nothing would be in its place"):
+            restored(site, broker_41, topic, existing=Existing.PURGE, wanted=wanted, skips_damage=skips_damage)
+    assert log_of(broker_41, f"{topic}.back") == (0, 7)
+
+
+@pytest.mark.parametrize("purges_unread", [False, True])
+def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, *, purges_unread: bool
+) -> None:
+    """Of the same name, with another id."""
+    archived(broker_41, topic, site, records_of(10))
+    strangers(broker_41, f"{topic}.back", 7)
+    prepare = archiver.spark.targets.Targets.prepare
+
+    def replace_it() -> None:
+        recreate_topic(broker_41.bootstrap, f"{topic}.back", 1, KEEP_ALL)
+        write(broker_41, f"{topic}.back", records_of(50))
+
+    async def replace_and_prepare(self: Any, client: KafkaClient, names: Sequence[str]) -> Any:  # noqa: ANN401
+        await asyncio.to_thread(replace_it)
+        return await prepare(self, client, names)
+
+    monkeypatch.setattr(archiver.spark.targets.Targets, "prepare", replace_and_prepare)
+    with pytest.raises(TargetError, match="it was not there when the targets were looked at"):
+        restored(site, broker_41, topic, existing=Existing.PURGE, purges_unread=purges_unread)
+    assert log_of(broker_41, f"{topic}.back") == (0, 50)
+
+
+def test_a_topic_that_somebody_writes_to_is_not_purged(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived(broker_41, topic, site, records_of(10))
+    strangers(broker_41, f"{topic}.back", 7)
+    noted = RestoreNotes.note_replaced
+
+    def write_and_note(*arguments: Any) -> None:  # noqa: ANN401
+        write(broker_41, f"{topic}.back", records_of(3))
+        noted(*arguments)
+
+    monkeypatch.setattr(RestoreNotes, "note_replaced", write_and_note)
+    with pytest.raises(TargetError, match="3 records came since it was looked at; stop its producers"):
+        restored(site, broker_41, topic, existing=Existing.PURGE)
+    assert log_of(broker_41, f"{topic}.back") == (0, 10)
+
+
+def test_what_was_aborted_is_nothing_that_could_be_lost(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """At the end of a partition, and as all that another one has: no object has those offsets."""
+    archived(broker_41, topic, site, records_of(20), [])
+    producer = producer_of(broker_41.bootstrap, transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"never", partition=0)
+    producer.produce(topic, b"never", partition=1)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    eventually(lambda: [log_of(broker_41, topic, number) for number in (0, 1)] == [(0, 22), (0, 2)])
+    site.back_up(broker_41.bootstrap, topic)
+    assert purged(site, broker_41, topic).records == 20
