@@ -21,6 +21,7 @@ from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import by_configs
+from archiver.spark.fitness import has_shape, internal_problem, misfits, open_ends
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
@@ -214,7 +215,7 @@ class Targets:
 
         Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
         """
-        problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
+        problems = [internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
         _Look(problems=[*problems, *refused, *await rights_problems(client, wave.values(), ())]).refuse()
         return is_as_wanted
@@ -276,7 +277,7 @@ class Targets:
             is_begun = name in noted or look.is_claimed(name)
             before = replaced.get(name)  # empty: there was none, which is also all that is known of one without an id
             is_made = before not in {None, described.topic_id or None} and not any(look.ends(name).values())
-            if is_begun or (is_made and _has_shape(plan, described)):
+            if is_begun or (is_made and has_shape(plan, described)):
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
@@ -284,7 +285,15 @@ class Targets:
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
-            wrong = list(_fill_problems(look.plans[name], described, look))
+            wrong = list(
+                misfits(
+                    look.plans[name],
+                    described,
+                    look.ends(name),
+                    is_claimed=look.is_claimed(name),
+                    is_verified=look.is_verified(name),
+                )
+            )
             look.problems += wrong
             if wrong:
                 look.unfit.add(name)
@@ -301,7 +310,7 @@ class Targets:
             look.problems += unknown_problems(kinship.unknown)
             look.problems += await unarchived_problems(client, look.purge, offsets)
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
-        look.problems += [problem for name in appended for problem in _open_ends(name, offsets[name])]
+        look.problems += [problem for name in appended for problem in open_ends(name, offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
         for error in refused.values():
             raise error
@@ -348,7 +357,7 @@ class Targets:
     ) -> list[str]:
         """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
         own = [
-            _internal_problem(plan.source, name)
+            internal_problem(plan.source, name)
             for name, plan in plans.items()
             if name in INTERNAL_TOPICS and name not in purged
         ]
@@ -493,42 +502,3 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
         limits,
         first_offsets={**look.ends(plan.target), **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
     )
-
-
-def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
-    return len(described.partitions) == topic.target_partitions
-
-
-def _internal_problem(source: str, target: str) -> str:
-    return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
-
-
-def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
-    name = topic.target
-    used = [number for number, end in look.ends(name).items() if end]
-    if described.is_internal:
-        yield _internal_problem(topic.source, name)
-    elif not _has_shape(topic, described) and not look.is_verified(name):  # partitions that came later are the user's
-        has = len(described.partitions)
-        wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
-        by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
-        yield (
-            f"target topic {name} has {spell_count(has, 'partition')}, {wanted}; restore under another name with"
-            f" --rename {topic.source}=NEW{by_key}"
-        )
-    elif used and not topic.appends and not look.is_claimed(name):
-        yield (
-            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))}{', ...' if len(used) > 5 else ''});"
-            f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
-            " in its place with --purge-target, which deletes it"
-        )
-
-
-def _open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
-    """A record behind an open transaction cannot be read back, and its marker would stand among ours."""
-    for number, one in offsets.items():
-        if one.last_stable < one.high_watermark:
-            yield (
-                f"target topic {name} has an open transaction in partition {number}, from offset {one.last_stable} on;"
-                " let its producer end it, or abort it with kafka-transactions.sh"
-            )
