@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from archiver.config import StorageConfig
 from archiver.errors import UsageError
@@ -291,6 +292,24 @@ def test_options_are_looked_at_once_more_when_they_are_known(session: SparkSessi
     frame = session.sql("SELECT to_csv(named_struct('a', 1), map('quote', 'a', 'co' || 'dec', 'gzip'))")
     found = permitted._inventory_in(session._jvm).apply(frame._jdf.queryExecution().analyzed()).splitlines()
     assert {line for line in found if line.startswith("option")} == {"option quote", "option codec"}
+
+
+def test_only_tables_of_ours_are_read(session: SparkSession) -> None:
+    """A name that is found is not enough: what stands under it may be another source."""
+
+    class Foreign(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "foreign"
+
+        def schema(self) -> str:
+            return "a string"
+
+    session.dataSource.register(Foreign)
+    session.read.format("foreign").load().createOrReplaceTempView("orders")
+    with pytest.raises(UsageError, match=r"^table foreign is not allowed"):
+        Query(session, "SELECT * FROM orders", ("archived-topic",)).frame()
+    assert Query(session, "SELECT * FROM orders", ("foreign",)).frame().columns == ["a"]
 
 
 def test_what_spark_shows_of_its_functions_is_permitted(session: SparkSession) -> None:
