@@ -233,6 +233,12 @@ def test_a_predicate_reads_a_record_and_nothing_else(session: SparkSession, pred
     assert filtered(frame, "topic = '${env:PATH}' OR exists(headers, h -> h = 1)").count() == 1
 
 
+@pytest.mark.parametrize("predicate", ["rand() < 0.5", "monotonically_increasing_id() < 5", "spark_partition_id() = 0"])
+def test_a_predicate_chooses_the_same_each_time(session: SparkSession, predicate: str) -> None:
+    with pytest.raises(UsageError, match="chooses other records each time"):
+        filtered(session.range(1), predicate)
+
+
 def test_text_is_not_looked_up(session: SparkSession) -> None:
     """Spark's parser puts the environment, system properties and settings into a statement before it looks at it."""
     texts = ["${env:PATH}", "${system:user.home}", "${spark.app.name}", "${hiveconf:spark.app.name}"]
