@@ -37,6 +37,7 @@ docs: .venv/.set-up-test ## the generated pages, written anew
 	$(BIN)/python -c 'from pathlib import Path; from archiver.metrics import metrics_page; Path("docs/metrics.md").write_text(metrics_page(), encoding="utf-8")'
 	$(BIN)/archiver config reference > docs/configuration.md
 	$(BIN)/python -m tests.worlds.figures
+	$(BIN)/python -m tests.support.target_states
 
 demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
 	$(BIN)/archiver demo $(ARGS)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +21,12 @@ from archiver.codec.batch import (
 )
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.frame import Column, Frame, Longs
-from archiver.kafka.client import KafkaClient
+from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 
 _FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.memory maps anew each time
+_ONE_BATCH = 1  # byte: the first batch comes however large it is
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 _WAIT_MS = 500  # for the answer to a fetch; longer each time that nothing comes
@@ -46,13 +48,22 @@ class LogRange:
     end: int
 
 
-async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame], None]) -> None:
+class BatchHead(NamedTuple):
+    """What the header of a batch tells of it."""
+
+    base_offset: int
+    producer_id: int  # -1: one without an id
+    leader_epoch: int
+
+
+async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame], None]) -> int:
     """Hand over the records of a range, some at a time, in a thread; they are valid until `take` returns.
 
+    Returns the leader epoch of its last batch; -1: it has none.
     What comes next is fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
     after a minute without progress.
     """
-    await read_log_and_writers(client, wanted, lambda frame, _: take(frame))
+    return await read_log_and_writers(client, wanted, lambda frame, _: take(frame))
 
 
 class _EnoughError(Exception):
@@ -73,14 +84,14 @@ async def first_offset(client: KafkaClient, wanted: LogRange) -> int | None:
     return found[0] if found else None
 
 
-async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Callable[[Frame, Longs], None]) -> None:
+async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Callable[[Frame, Longs], None]) -> int:
     """Hand over also who wrote them: (last offset, producer id) of each batch, in order; -1: one without an id."""
     scratch = Scratch()
 
     def decode(answer: Fetched, _: Longs, whole_bytes: int, position: int) -> None:
         _hand_over(answer.records[:whole_bytes], answer.aborted, position, wanted.end, scratch, take)
 
-    await _walk(client, wanted, decode)
+    return await _walk(client, wanted, decode)
 
 
 async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]:
@@ -99,11 +110,14 @@ async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]
     return dict(counts)
 
 
-async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, Longs, int, int], None]) -> None:
-    """Let `work`, in a thread, have each answer: its whole batches, how many bytes those are, and where it was fetched."""
-    position = wanted.start
+async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, Longs, int, int], None]) -> int:
+    """Let `work`, in a thread, have each answer: its whole batches, how many bytes those are, and where it was fetched.
+
+    Returns the leader epoch of the last batch in the range; -1: it has none.
+    """
+    position, leader_epoch = wanted.start, -1
     if position >= wanted.end:
-        return
+        return leader_epoch
     source = _Source(client, wanted)
     ahead = asyncio.ensure_future(source.fetch_at(position))
     try:
@@ -122,7 +136,9 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
                 await asyncio.to_thread(work, answer, batches, len(whole), position)
             except CorruptBatchError as error:
                 raise CorruptBatchError(f"{wanted.topic}-{wanted.partition}: {error}") from error
-            position = after
+            inside = batches[k.LEADER_EPOCH, batches[k.BASE_OFFSET] < wanted.end]
+            position, leader_epoch = after, int(inside[-1]) if len(inside) else leader_epoch
+        return leader_epoch
     finally:
         ahead.cancel()
         await asyncio.wait([ahead])
@@ -130,11 +146,20 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
             ahead.exception()  # seen; else asyncio complains that nobody did
 
 
+async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
+    """Return what stands at the start of a range, or next behind it; None: nothing that can be read."""
+    # By the connection that there is: who asks for one batch has mostly asked for offsets, and for nothing else.
+    answer = await _Source(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
+    batches, _ = whole_batches(answer.records, wanted.start)
+    if not batches.shape[1]:
+        return None
+    return BatchHead(*map(int, batches[[k.BASE_OFFSET, k.PRODUCER_ID, k.LEADER_EPOCH], 0]))
+
+
 async def producer_at(client: KafkaClient, wanted: LogRange) -> int:
     """Return the id of the producer that wrote what stands at the start of a range; -1: one without an id."""
-    answer = await _Source(client, wanted).fetch_at(wanted.start)
-    batches, _ = whole_batches(answer.records, wanted.start)
-    return int(batches[k.PRODUCER_ID, 0]) if batches.shape[1] else -1
+    head = await batch_at(client, wanted)
+    return -1 if head is None else head.producer_id
 
 
 def _hand_over(
@@ -157,9 +182,13 @@ def _hand_over(
 class _Source:
     """Fetches of one range, one at a time."""
 
-    def __init__(self, client: KafkaClient, wanted: LogRange) -> None:
+    def __init__(
+        self, client: KafkaClient, wanted: LogRange, most_bytes: int = _FETCH_BYTES, lane: Lane = Lane.FETCH
+    ) -> None:
         self._client = client
         self._wanted = wanted
+        self._most_bytes = most_bytes
+        self._lane = lane
         self._wait_ms = _WAIT_MS
 
     async def fetch_at(self, position: int) -> Fetched:
@@ -192,10 +221,11 @@ class _Source:
             self._client,
             node,
             [target],
-            max_bytes=_FETCH_BYTES,
-            partition_bytes=_FETCH_BYTES,
+            max_bytes=self._most_bytes,
+            partition_bytes=self._most_bytes,
             max_wait_ms=self._wait_ms,
             min_bytes=1,
+            lane=self._lane,
         )
         return answer
 

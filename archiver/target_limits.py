@@ -25,6 +25,7 @@ _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
 _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
+_REQUEST_OVERHEAD_BYTES = 1024  # what stands around a batch in a request: the topic's name, the client's, and numbers
 NOTHING_HELD = LogSizes({})
 _LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
 _ALLOW = "have that allowed for as long as the restore takes"
@@ -85,13 +86,29 @@ def _sizes(topic: TopicPlan) -> dict[int, int]:
     }
 
 
-def batch_limits(configs: Mapping[str, str], asked_bytes: int) -> BatchLimits:
-    """Return how large a batch may be in a topic with these configs, where so many bytes of records were asked for."""
+def batch_limits(configs: Mapping[str, str], asked_bytes: int, request_bytes: int | None = None) -> BatchLimits:
+    """Return how large a batch may be in a topic with these configs, where so many bytes of records were asked for.
+
+    `request_bytes`: what brokers take at once.
+    """
     unpacked = most_unpacked_bytes(configs)
+    sent = min(SENT_BATCH_BYTES, most_batch_bytes(configs), (request_bytes or LAST_LONG) - _REQUEST_OVERHEAD_BYTES)
     return BatchLimits(
         records=asked_bytes if unpacked is None else min(asked_bytes, unpacked),
-        sent=max(1, min(SENT_BATCH_BYTES, most_batch_bytes(configs))),  # a topic may have 0, and take nothing
+        sent=max(1, sent),  # a topic may have 0, and take nothing
     )
+
+
+def is_small(request_bytes: int | None) -> bool:
+    """Tell whether brokers do not take a batch as large as we send them."""
+    return request_bytes is not None and request_bytes - _REQUEST_OVERHEAD_BYTES < SENT_BATCH_BYTES
+
+
+def largest_request(topic: TopicPlan) -> tuple[int, int]:
+    """Return how many bytes the largest record has, and a request with it alone that does not compress."""
+    largest = _largest_record(topic)
+    needed = largest + _RECORD_OVERHEAD_BYTES
+    return largest, needed + _around_batch(needed) + _REQUEST_OVERHEAD_BYTES
 
 
 def most_batch_bytes(configs: Mapping[str, str]) -> int:
@@ -186,14 +203,20 @@ def _records(topic: TopicPlan) -> str:
     return spell_count(topic.records, _record(topic))
 
 
+def _largest_record(topic: TopicPlan) -> int:
+    facts = (FactsOfParts.of(one.facts) for one in topic.partitions if one.facts)
+    return max((int(some.numbers("largest_record").max()) for some in facts), default=0)
+
+
+def _around_batch(records_bytes: int) -> int:
+    return _BATCH_OVERHEAD_BYTES + _LENGTH_BYTES * (1 + records_bytes // _BLOCK_BYTES)
+
+
 def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
-    largest = max(
-        (int(FactsOfParts.of(one.facts).numbers("largest_record").max()) for one in topic.partitions if one.facts),
-        default=0,
-    )
+    largest = _largest_record(topic)
     needed = largest + _RECORD_OVERHEAD_BYTES
     if most_unpacked_bytes(configs) is None:
-        needed += _BATCH_OVERHEAD_BYTES + _LENGTH_BYTES * (1 + needed // _BLOCK_BYTES)
+        needed += _around_batch(needed)
     else:
         needed = math.ceil(needed / _WORST_CODEC) + _REPACKED_OVERHEAD_BYTES
     for name in _SIZE_LIMITS:

@@ -22,6 +22,8 @@ class PartitionMetadata:
     partition: int
     error_code: int
     leader: int
+    replicas: int
+    in_sync: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class TopicMetadata:
     error_code: int
     is_internal: bool
     partitions: list[PartitionMetadata]
+    operations: int  # that this user may do, a bit each, where that was asked for and the broker tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +55,9 @@ class MetadataCall(Call[Metadata]):
     lowest = 10
     highest = 12
 
-    def __init__(self, names: Sequence[str] | None) -> None:
+    def __init__(self, names: Sequence[str] | None, *, tells_operations: bool = False) -> None:
         self._names = names
+        self._tells_operations = tells_operations
 
     def write(self, out: Writer, version: int) -> None:
         out.count(-1 if self._names is None else len(self._names))
@@ -64,7 +68,7 @@ class MetadataCall(Call[Metadata]):
         out.int8(0)  # allow_auto_topic_creation: asking must not create
         if version <= 10:
             out.int8(0)  # include_cluster_authorized_operations
-        out.int8(0)  # include_topic_authorized_operations
+        out.int8(self._tells_operations)  # include_topic_authorized_operations
         out.tags()
 
     def read(self, answer: Reader, version: int) -> Metadata:
@@ -92,20 +96,26 @@ def _read_topic(answer: Reader) -> TopicMetadata:
     error_code, name, topic_id = answer.int16(), answer.text(), answer.uuid()
     is_internal = bool(answer.int8())
     partitions = answer.array(lambda: _read_partition(answer))
-    answer.int32()  # topic_authorized_operations
+    operations = answer.int32()
     answer.tags()
     return TopicMetadata(
-        name=name, topic_id=topic_id, error_code=error_code, is_internal=is_internal, partitions=partitions
+        name=name,
+        topic_id=topic_id,
+        error_code=error_code,
+        is_internal=is_internal,
+        partitions=partitions,
+        operations=operations,
     )
 
 
 def _read_partition(answer: Reader) -> PartitionMetadata:
     error_code, partition, leader = answer.int16(), answer.int32(), answer.int32()
     answer.int32()  # leader_epoch
-    for _ in ("replicas", "in sync", "offline"):
-        answer.array(answer.int32)
+    replicas, in_sync, _ = (len(answer.array(answer.int32)) for _ in ("replicas", "in sync", "offline"))
     answer.tags()
-    return PartitionMetadata(partition=partition, error_code=error_code, leader=leader)
+    return PartitionMetadata(
+        partition=partition, error_code=error_code, leader=leader, replicas=replicas, in_sync=in_sync
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +330,22 @@ def _read_transaction(answer: Reader) -> tuple[int, str]:
     answer.text()  # state
     answer.tags()
     return producer_id, transactional_id
+
+
+class ApiVersionsCall(Call[dict[int, int]]):
+    """The newest version that a broker speaks of each API, by its key."""
+
+    api_key = 18
+    lowest = highest = 0
+    flexible_from = 3
+
+    def write(self, out: Writer, version: int) -> None:
+        """Nothing is asked but that."""
+
+    def read(self, answer: Reader, version: int) -> dict[int, int]:  # noqa: ARG002 one version
+        answer.int16()  # error code: of versions of this call that a broker does not know
+        rows = answer.array(lambda: (answer.int16(), answer.int16(), answer.int16()))
+        return {key: newest for key, _, newest in rows}
 
 
 class InitProducerIdCall(Call[tuple[int, int, int]]):

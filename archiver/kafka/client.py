@@ -21,6 +21,7 @@ from archiver.kafka.cluster import (
     OpenTransaction,
     PartitionOffsets,
     Refusal,
+    Replicas,
     TopicDescription,
     TopicPartition,
 )
@@ -191,6 +192,10 @@ class KafkaClient:
                 partitions=tuple(sorted(row.partition for row in topic.partitions)),
                 leaders=leaders,
                 is_internal=topic.is_internal,
+                fewest=min(
+                    (Replicas(row.in_sync, row.replicas, row.partition) for row in topic.partitions),
+                    default=Replicas(0, 0, 0),
+                ),
             )
         return found, refused
 

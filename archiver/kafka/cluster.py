@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from archiver.errors import KafkaError, KafkaTemporaryError
 
@@ -10,6 +11,14 @@ Refusal = KafkaError | KafkaTemporaryError
 
 # That brokers create when they first need them, with configs of their own. Of those that are there they tell it themselves.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class Replicas(NamedTuple):
+    """How many copies a partition has, and how many of them follow its leader."""
+
+    in_sync: int
+    assigned: int
+    partition: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +30,7 @@ class TopicDescription:
     partitions: tuple[int, ...]
     leaders: Mapping[int, int]
     is_internal: bool
+    fewest: Replicas  # of the partition that has the fewest in sync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class Code(IntEnum):
     KAFKA_STORAGE_ERROR = 56
     UNKNOWN_PRODUCER_ID = 59
     GROUP_ID_NOT_FOUND = 69
+    TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -107,6 +108,7 @@ _NEXT_STEP = {
     Code.INVALID_REPLICATION_FACTOR: "fewer brokers are up than it needs; bring them back, or give --replication-factor",
     Code.POLICY_VIOLATION: "a policy of the cluster's administrators forbids it",
     Code.UNSUPPORTED_VERSION: "brokers from 2.8 are supported",
+    Code.TOPIC_DELETION_DISABLED: "the brokers have delete.topic.enable=false; set it to true, or choose another name",
     Code.TOPIC_ALREADY_EXISTS: "delete it, or choose another name",
 }
 

@@ -1,17 +1,17 @@
-"""Configs of topics, as the brokers tell them."""
+"""Configs of topics, and of brokers, as the brokers tell them."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from archiver.errors import KafkaTemporaryError
+from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import broker_error
 from archiver.kafka.wire import Call, Reader, Writer
 
-_TOPIC = 2  # a resource's type
+_TOPIC, _BROKER = 2, 4  # types of a resource
 _SET_ON_TOPIC = 1  # a value's source
 _LOOKS = 300  # for half a minute
 _PAUSE_S = 0.1
@@ -50,6 +50,22 @@ async def topic_configs_known(
         if one.error_code
     }
     return {one.topic: _configs(one) for one in answers if not one.error_code}, refused
+
+
+async def broker_configs(client: KafkaClient, keys: Collection[str]) -> dict[int, Mapping[str, str]]:
+    """Some configs of the brokers that are up, as far as they tell: that takes DescribeConfigs on the cluster."""
+    nodes = sorted(await client.brokers())
+    found = await asyncio.gather(*(_configs_of_broker(client, node, keys) for node in nodes))
+    return dict(zip(nodes, found, strict=True))
+
+
+async def _configs_of_broker(client: KafkaClient, node: int, keys: Collection[str]) -> Mapping[str, str]:
+    call = DescribeConfigsCall([str(node)], keys, kind=_BROKER)
+    try:
+        answers = await client.persist(lambda: client.send(node, call))
+    except (KafkaError, KafkaTemporaryError):  # it is only asked for what it may refuse later
+        return {}
+    return {key: value for one in answers if not one.error_code for key, value in _configs(one).effective.items()}
 
 
 async def until_told(
@@ -114,21 +130,22 @@ class _Described(NamedTuple):
 
 
 class DescribeConfigsCall(Call[list[_Described]]):
-    """Some configs of topics, or all. v1 is the first that tells where a value comes from, and the oldest that Kafka 4 takes."""
+    """Some configs of topics, or of a broker, or all. v1 is the first that tells where a value comes from, and the oldest that Kafka 4 takes."""
 
     api_key = 32
     lowest = highest = 1
     flexible_from = 4
 
-    def __init__(self, topics: Iterable[str], keys: Collection[str] | None = None) -> None:
-        self._topics = list(topics)
+    def __init__(self, names: Iterable[str], keys: Collection[str] | None = None, *, kind: int = _TOPIC) -> None:
+        self._names = list(names)
         self._keys = keys
+        self._kind = kind
 
     def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
-        out.count(len(self._topics))
-        for topic in self._topics:
-            out.int8(_TOPIC)
-            out.text(topic)
+        out.count(len(self._names))
+        for name in self._names:
+            out.int8(self._kind)
+            out.text(name)
             out.count(-1 if self._keys is None else len(self._keys))
             for key in self._keys or ():
                 out.text(key)

@@ -25,6 +25,10 @@ watching: ContextVar["Connections | None"] = ContextVar("watching", default=None
 # It tells each failed connection, many a second, in Spark's workers as here; what matters of them comes back as an exception.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
+CLOSED = (
+    KafkaConnectionError.__name__
+)  # the cause of an error for which the other side, or the network, ended a connection
+
 _SIZE_BYTES = 4
 _MOST_BYTES = 1 << 31  # Kafka's sizes are signed
 _GOODBYE_S = 1.0

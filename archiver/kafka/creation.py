@@ -1,6 +1,7 @@
-"""Which configs topics would have if they were created. None is."""
+"""Which configs, and how many replicas, topics would have if they were created. None is."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
@@ -11,14 +12,21 @@ from archiver.kafka.wire import Call, Reader, Writer
 Configs = Mapping[str, str]
 
 
-async def configs_if_created(
+class IfCreated(NamedTuple):
+    """All configs that a topic would have, and how many replicas of each partition."""
+
+    configs: Configs
+    replicas: int
+
+
+async def if_created(
     settings: KafkaSettings, topics: Mapping[str, tuple[int, Configs]], replication_factor: int
-) -> dict[str, Configs]:
-    """Return all configs that topics of so many partitions, and with these configs of their own, would have.
+) -> dict[str, IfCreated]:
+    """Return what topics of so many partitions, and with these configs of their own, would have.
 
     Those that could not be created, or of which this user may not know it, are left out.
     """
-    found: dict[str, Configs] = {}
+    found: dict[str, IfCreated] = {}
     if not topics:
         return found
     async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
@@ -26,17 +34,17 @@ async def configs_if_created(
 
         async def once() -> None:
             controller = (await client.send_any(calls.MetadataCall([]))).controller
-            for name, code, configs in await client.send(controller, call):
+            for name, code, topic in await client.send(controller, call):
                 if code in TEMPORARY:
                     raise broker_error(code, f"configs of a new topic {name} could not be read")
-                if configs:
-                    found[name] = configs
+                if topic.configs:
+                    found[name] = topic
 
         await client.persist(once)
     return found
 
 
-class _TryCreationCall(Call[list[tuple[str, int, Configs]]]):
+class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
     """v5 is the first that tells configs; a later one may refuse for a quota what this one is only made to wait for."""
 
     api_key = 19
@@ -65,21 +73,21 @@ class _TryCreationCall(Call[list[tuple[str, int, Configs]]]):
         out.int8(1)  # validate only
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> list[tuple[str, int, Configs]]:  # noqa: ARG002 one version
+    def read(self, answer: Reader, version: int) -> list[tuple[str, int, IfCreated]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         found = answer.array(lambda: _read_topic(answer))
         answer.tags()
         return found
 
 
-def _read_topic(answer: Reader) -> tuple[str, int, Configs]:
+def _read_topic(answer: Reader) -> tuple[str, int, IfCreated]:
     name, code = answer.text(), answer.int16()
     answer.text()  # why it is refused
     answer.int32()  # partitions
-    answer.int16()  # replication factor
+    replicas = answer.int16()
     rows = answer.array(lambda: _read_config(answer))
     answer.tags()
-    return name, code, {key: value for key, value in rows if value is not None}
+    return name, code, IfCreated({key: value for key, value in rows if value is not None}, replicas)
 
 
 def _read_config(answer: Reader) -> tuple[str, str | None]:

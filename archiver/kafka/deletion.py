@@ -1,29 +1,68 @@
 """Deletes topics by their ids: a topic that has got the name meanwhile stays."""
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
+from archiver.errors import KafkaTemporaryError
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.wire import Call, Reader, Writer, uuid_bytes
+from archiver.spelling import spell_count
+
+log = logging.getLogger(__name__)
 
 _DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # another one may have deleted it first
+_LOOKS = 300  # for half a minute
+_PAUSE_S = 0.1
 
 
-async def delete_topics_by_id(client: KafkaClient, topic_ids: Iterable[str]) -> None:
-    """Have topics deleted; those that are gone already are not an error. Brokers may still name them for a moment."""
-    left = set(topic_ids)
+async def delete_topics_by_id(
+    client: KafkaClient, topic_ids: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
+) -> None:
+    """Have topics deleted, and return when no broker names them; those that are gone already are not an error.
+
+    `tell` is given the name of each that a broker has agreed to delete. A quota of changes is waited for, however long.
+    """
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
 
     async def once() -> None:
         controller = (await client.send_any(calls.MetadataCall([]))).controller
-        for topic_id, code, message in await client.send(controller, _DeleteTopicsCall(sorted(left), client)):
-            if code not in _DONE:
-                doing = f"topic of id {topic_id} could not be deleted"
-                raise broker_error(code, doing, message, right="Delete and Describe on the topic")
-            left.discard(topic_id)
+        call = _DeleteTopicsCall(sorted(names), client)
+        answers = await client.send(controller, call)
+        refused = [row for row in answers if row[1] not in _DONE and row[1] != Code.THROTTLING_QUOTA_EXCEEDED]
+        for topic_id in [topic_id for topic_id, code, _ in answers if code in _DONE]:
+            tell(names.pop(topic_id))
+        for topic_id, code, message in refused:
+            doing = f"topic {names[topic_id]} could not be deleted"
+            raise broker_error(code, doing, message, right=f"Delete and Describe on topic {names[topic_id]}")
+        if names:
+            await _wait(call.throttle_ms, len(names))
 
-    if left:
+    while names:
         await client.persist(once)
+    await _until_unnamed(client, topic_ids)
+
+
+async def _wait(throttle_ms: int, left: int) -> None:
+    log.info(
+        "a quota of changes (controller_mutation_rate) holds %s back for %.1f s",
+        spell_count(left, "deletion"),
+        throttle_ms / 1000,
+    )
+    await asyncio.sleep(max(_PAUSE_S, throttle_ms / 1000))
+
+
+async def _until_unnamed(client: KafkaClient, topic_ids: Mapping[str, str]) -> None:
+    left = sorted(topic_ids)
+    for _ in range(_LOOKS):
+        found = await client.describe_topics(left) if left else {}
+        left = sorted(name for name, described in found.items() if described.topic_id == topic_ids[name])
+        if not left:
+            return
+        await asyncio.sleep(_PAUSE_S)
+    raise KafkaTemporaryError(f"topic {left[0]} was deleted, but is still there; run the command again")
 
 
 class _DeleteTopicsCall(Call[list[tuple[str, int, str]]]):

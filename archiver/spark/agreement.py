@@ -2,14 +2,20 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Replicas, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.bargain import Configs
+from archiver.spark.broker_terms import BrokerTerms, broker_terms
 from archiver.spark.fill_terms import FillTerms, FillTermsOf
+from archiver.spark.final_terms import FinalTerms, ToCreate
+from archiver.spark.in_sync import Copies
+from archiver.spark.target_configs import final_changes
 from archiver.spelling import spell_count
-from archiver.target_limits import batch_limits, fill_problems, limit_problems
+from archiver.target_limits import batch_limits, fill_problems, is_small, limit_problems
 
 Plans = Mapping[str, TopicPlan]
 
@@ -26,6 +32,10 @@ class Agreement:
         self._has_largest = request.retention is not Retention.UNLIMITED
         self._clock_ms = clock_ms
         self._terms: dict[str, FillTerms] = {}
+        self._brokers: BrokerTerms | None = None  # once they were asked
+        self._final = FinalTerms(KafkaAdmin(kafka), request.replication_factor or BROKER_DEFAULT)
+        self._retention = request.retention
+        self._refused_in_the_end: dict[str, list[str]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._terms
@@ -43,10 +53,10 @@ class Agreement:
         return tuple(self._terms[name].told()) if name in self._terms else ()
 
     def notes(self, names: Iterable[str]) -> Iterator[str]:
-        """Tell the same, once for all targets of which it is true."""
+        """Tell the same, and what is refused in the end, once for all targets of which it is true."""
         targets: dict[str, list[str]] = {}
         for name in sorted(names):
-            for told in self.left_out(name):
+            for told in (*self.left_out(name), *self._refused_in_the_end.get(name, ())):
                 targets.setdefault(told, []).append(name)
         for told, some in targets.items():
             more = f" and {spell_count(len(some) - 1, 'more target')}" if len(some) > 1 else ""
@@ -54,8 +64,34 @@ class Agreement:
 
     def limits(self, names: Iterable[str], kept: Mapping[str, Configs]) -> dict[str, BatchLimits]:
         """Return how large batches may be for targets that are limited, also by the configs that they keep."""
-        limited = {name: terms.holding for name, terms in self._terms.items() if terms.refused} | dict(kept)
-        return {name: batch_limits(limited[name], self._batch_bytes) for name in names if name in limited}
+        most = None if self._brokers is None else self._brokers.request_bytes
+        limited = {name: one.holding for name, one in self._terms.items() if one.refused or is_small(most)} | dict(kept)
+        return {name: batch_limits(limited[name], self._batch_bytes, most) for name in names if name in limited}
+
+    async def on_end(self, plans: Plans, absent: Collection[str]) -> None:
+        """Ask for the configs that targets are to have in the end; some of them are `absent`."""
+        agreed = {name: self._terms[name] for name in plans if name in self._terms}
+        changes = {name: final_changes(plans[name], one.holding, self._retention) for name, one in agreed.items()}
+        to_create = {
+            name: ToCreate(plans[name].target_partitions, agreed[name].configs) for name in absent if name in agreed
+        }
+        self._refused_in_the_end |= await self._final.told(changes, to_create)
+
+    async def on_brokers(self, client: KafkaClient) -> BrokerTerms:
+        """Ask what brokers allow, whatever the configs of a topic are; once."""
+        self._brokers = self._brokers or await broker_terms(client)
+        return self._brokers
+
+    def copies(self, names: Iterable[str], standing: Mapping[str, TopicDescription]) -> dict[str, Copies]:
+        """Return what targets have, those that stand, or would have, as far as that is known."""
+        found: dict[str, Copies] = {}
+        for name in names:
+            terms = self._terms.get(name)
+            if terms is not None and name in standing:
+                found[name] = Copies(terms.holding, standing[name].fewest)
+            elif terms is not None and terms.replicas > 0:
+                found[name] = Copies(terms.holding, Replicas(terms.replicas, terms.replicas, 0), is_new=True)
+        return found
 
     async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
         """Tell whether topics of these names would be filled as is wanted, and why some cannot be created."""

@@ -38,7 +38,7 @@ class Bargain:
         """
         refused = await self.ask(dict.fromkeys(names, self.wanted))
         agreed = {name: Agreed(self.wanted) for name in names if name not in refused}
-        final = {name: error for name, error in refused.items() if not _is_of_configs(error)}
+        final = {name: error for name, error in refused.items() if not is_of_configs(error)}
         kinds = {name: str(error).replace(name, "") for name, error in refused.items() if name not in final}
         first = {kind: name for name, kind in reversed(kinds.items())}
         offers, no_offers = await self._offers(first.values())
@@ -83,5 +83,6 @@ class Bargain:
         return await self.ask({name: {config: value} for name, value in values.items()}) if values else {}
 
 
-def _is_of_configs(error: Refusal) -> bool:
+def is_of_configs(error: Refusal) -> bool:
+    """Tell whether a topic was refused for its configs."""
     return isinstance(error, KafkaError) and error.code in _OF_CONFIGS

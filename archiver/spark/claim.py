@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from archiver.control import RESTORES, Fact, append_fact, latest_fact, newest_numbers, read_facts
@@ -11,8 +11,9 @@ from archiver.failpoints import reach
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
 from archiver.restore import TopicPlan
-from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, is_of, joint_claim_from_fact
+from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from_fact
 from archiver.spark.noted_plan import plan_from_fact, plan_to_fact
+from archiver.spark.noted_target import is_here, is_of
 from archiver.store import ObjectStore
 
 FORMAT = 1
@@ -31,6 +32,7 @@ class Verified:
     records: int
     digest: int
     bytes: int | None = None  # of keys and values; None: noted before they were
+    leader_epoch: int = -1  # of the last batch; -1: noted before it was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,18 @@ class ClaimStream:
 
         append_fact(self._store, self._layout, self._stream, decide)
         reach("skipped.noted")
+
+    def forget_verified(self, claim: Claim) -> Claim:
+        """Take back that the partition is whole: it has lost some of it, and what is then filled up may fail."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or claim.verified is None or _from_fact(latest, self._stream) != claim:
+                return None
+            return {name: value for name, value in latest.items() if name != "verified"}
+
+        append_fact(self._store, self._layout, self._stream, decide)
+        reach("verified.forgotten")
+        return replace(claim, verified=None)
 
     def note_verified(self, claim: Claim, verified: Verified) -> None:
         """Write down that the partition is whole, for runs that come later, when the target may have moved on."""
@@ -190,7 +204,7 @@ class RestoreNotes:
         return {
             topic: str(fact.get("target_topic_id", ""))
             for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
-            if self._is_here(fact)
+            if is_here(fact, self._cluster_id)
         }
 
     def note_replaced(self, targets: Mapping[str, str]) -> None:
@@ -221,12 +235,8 @@ class RestoreNotes:
     def _place(self, topic_id: str) -> dict[str, object]:
         return {"format": FORMAT, "target_cluster_id": self._cluster_id, "target_topic_id": topic_id}
 
-    def _is_here(self, fact: Fact) -> bool:
-        """Tell whether a fact is of this cluster; those that were written before they told which it was count as if they were."""
-        return bool(fact.get("target_cluster_id", self._cluster_id) == self._cluster_id)
-
     def _is_of(self, fact: Fact, topic_id: str) -> bool:
-        return self._is_here(fact) and fact.get("target_topic_id") == topic_id
+        return is_of(fact, self._cluster_id, topic_id)
 
     def _latest(
         self, topics: Collection[str], is_wanted: Callable[[str], bool]
@@ -258,13 +268,21 @@ def _to_fact(claim: Claim) -> Fact:
 
 
 def _verified_to_fact(verified: Verified) -> Mapping[str, object]:
-    return {"records": verified.records, "digest": f"{verified.digest:016x}", "bytes": verified.bytes}
+    return {
+        "records": verified.records,
+        "digest": f"{verified.digest:016x}",
+        "bytes": verified.bytes,
+        "leader_epoch": verified.leader_epoch,
+    }
 
 
 def _verified_from_fact(done: Mapping[str, Any]) -> Verified:
     size = done.get("bytes")
     return Verified(
-        records=int(done["records"]), digest=int(done["digest"], 16), bytes=None if size is None else int(size)
+        records=int(done["records"]),
+        digest=int(done["digest"], 16),
+        bytes=None if size is None else int(size),
+        leader_epoch=int(done.get("leader_epoch", -1)),
     )
 
 

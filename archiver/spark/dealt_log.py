@@ -116,7 +116,7 @@ async def _read_back(task: LogTask) -> TaskReport:
         end_offset = await _end(client, task) if task.noted is None else task.start_offset + task.noted.records
         restored = task.up_to(end_offset)
         try:
-            await read_log_and_writers(client, restored, take)
+            leader_epoch = await read_log_and_writers(client, restored, take)
         except LogStartError as error:
             raise await deleted_since(client, restored, "" if task.noted is not None else task.advice) from error
     _compare(found, task)
@@ -132,6 +132,7 @@ async def _read_back(task: LogTask) -> TaskReport:
         already_there=0 if task.noted is None else whole.records,
         bytes=whole.payload_bytes,
         digest=whole.digest,
+        leader_epoch=leader_epoch,
         verify_seconds=loop.time() - started_s,
     )
 

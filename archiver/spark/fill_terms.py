@@ -1,5 +1,6 @@
 """With which configs topics can be filled on a cluster: asked for before anything is changed."""
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import DENIED
 from archiver.kafka.configs import topic_configs_known
-from archiver.kafka.creation import configs_if_created
+from archiver.kafka.creation import if_created
 from archiver.kafka.settings import KafkaSettings
 from archiver.message_format import has_old_format, without_ignored_format
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS
@@ -18,6 +19,7 @@ from archiver.selection import LAST_LONG
 from archiver.spark.bargain import Agreed, Bargain, Configs
 
 _LARGEST_NAME = 249
+_SHORTEST_MARK = 8  # of a stand-in for a name behind which there is no room
 _ANY_CHANGE = {"cleanup.policy": "delete"}
 
 
@@ -27,6 +29,7 @@ class FillTerms:
 
     configs: Configs  # that it is given
     holding: Configs  # all that it then has
+    replicas: int = 0  # of a topic that is to be created; 0: that is not known
     refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config that is not as it is wanted: why
 
     @property
@@ -57,6 +60,7 @@ class FillTermsOf:
         sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
         self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
         self._defaults: Configs = {}  # of a new topic, once they are known
+        self._replicas = request.replication_factor or 0  # as well
 
     async def of_new(
         self, client: KafkaClient, partitions: Mapping[str, int], taken: Collection[str] = ()
@@ -78,10 +82,14 @@ class FillTermsOf:
         untold = {
             name: (counts[name], one.configs) for name, one in agreed.items() if one.refused and not self._defaults
         }
-        told = await configs_if_created(self._kafka, untold, self._replication_factor)
+        told = await if_created(self._kafka, untold, self._replication_factor)
         refused |= {name: _untold(name) for name in untold.keys() - told}
         terms = {
-            name: _terms(agreed[other], told.get(other) or {**self._defaults, **agreed[other].configs})
+            name: _terms(
+                agreed[other],
+                told[other].configs if other in told else {**self._defaults, **agreed[other].configs},
+                self._replicas,
+            )
             for name, other in asked_as.items()
             if other not in refused
         }
@@ -92,8 +100,9 @@ class FillTermsOf:
         """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of."""
         if not self._defaults and counts:
             name = min(counts)
-            tried = await configs_if_created(self._kafka, {name: (counts[name], {})}, self._replication_factor)
-            self._defaults = tried.get(name, {})
+            tried = await if_created(self._kafka, {name: (counts[name], {})}, self._replication_factor)
+            if name in tried:
+                self._defaults, self._replicas = tried[name]
         if self._defaults or not taken:
             return _known(self._defaults)
         described, _ = await topic_configs_known(client, list(taken)[:1])
@@ -134,7 +143,11 @@ class FillTermsOf:
         return _final(refused)
 
     def _stand_in(self, name: str, number: int) -> str:
-        end = f"{self._mark}-{number}"
+        """Return a name that begins with all of this one, as a prefixed right may ask for, unless that is as long as names may be."""
+        end, room = f"{self._mark}-{number}", _LARGEST_NAME - len(name)
+        if len(end) > room:
+            digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
+            end = digest[: room or _SHORTEST_MARK]
         return name[: _LARGEST_NAME - len(end)] + end
 
 
@@ -152,17 +165,19 @@ def _known(among: Configs) -> Configs:
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 
-def _terms(agreed: Agreed, holding: Configs) -> FillTerms:
-    return FillTerms(agreed.configs, holding, {name: why for name, why in agreed.refused.items() if name in holding})
+def _terms(agreed: Agreed, holding: Configs, replicas: int = 0) -> FillTerms:
+    refused = {name: why for name, why in agreed.refused.items() if name in holding}
+    return FillTerms(agreed.configs, holding, replicas, refused)
 
 
 def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:
     if asked_as == name or not isinstance(error, KafkaError):
         return error
     if _is_denied(error):
+        prefix = name if asked_as.startswith(name) else asked_as[:-_SHORTEST_MARK]
         return KafkaError(
             "whether it could be created again cannot be asked, which takes a free name that begins like it; grant this user"
-            f" Create on topics with the prefix {name}, or delete it yourself, and restore again"
+            f" Create on topics with the prefix {prefix}, or delete it yourself, and restore again"
         )
     return KafkaError(str(error).replace(asked_as, f"{asked_as}, asked for in its place,", 1), code=error.code)
 

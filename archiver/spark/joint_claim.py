@@ -1,13 +1,14 @@
 """The control fact of a topic that is restored into another number of partitions: who writes for each source, from where on (docs/format.md §8)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from archiver.control import RESTORES, Fact, append_fact, latest_fact
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
+from archiver.spark.noted_target import is_of
 from archiver.store import ObjectStore
 
 FORMAT = 1
@@ -20,6 +21,7 @@ class Share(NamedTuple):
     records: int
     digest: int
     bytes: int | None = None  # of keys and values; None: noted before they were
+    leader_epoch: int = -1  # of a target partition: of its last batch; -1: noted before it was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +49,6 @@ class JointClaim:
         shares = () if self.verified is None else self.verified.targets
         ends = zip(self.start_offsets, shares, strict=False)
         return {number: start + share.records for number, (start, share) in enumerate(ends)}
-
-
-def is_of(fact: Fact | None, cluster_id: str, topic_id: str) -> bool:
-    """Tell whether there is a claim, and on this very topic. Where brokers give no ids, all topics of a name have one: none."""
-    return fact is not None and (fact.get("target_cluster_id"), fact.get("target_topic_id")) == (cluster_id, topic_id)
 
 
 class JointClaimStream:
@@ -90,6 +87,17 @@ class JointClaimStream:
 
         append_fact(self._store, self._layout, self._stream, decide)
 
+    def forget_verified(self, claim: JointClaim) -> JointClaim:
+        """Take back that the topic is whole: it has lost some of it, and what is then filled up may fail."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or claim.verified is None or joint_claim_from_fact(latest, self._stream) != claim:
+                return None
+            return {name: value for name, value in latest.items() if name != "verified"}
+
+        append_fact(self._store, self._layout, self._stream, decide)
+        return replace(claim, verified=None)
+
     def note_verified(self, target_topic_id: str, outcome: Outcome) -> None:
         """Write down that the topic is whole, for runs that come later, when the target may have moved on."""
 
@@ -97,7 +105,7 @@ class JointClaimStream:
             if latest is None or "verified" in latest or not is_of(latest, self._cluster_id, target_topic_id):
                 return None
             sources = {str(nr): _share_to_fact(share) for nr, share in outcome.sources.items()}
-            targets = [_share_to_fact(share) for share in outcome.targets]
+            targets = [{**_share_to_fact(one), "leader_epoch": one.leader_epoch} for one in outcome.targets]
             return {**latest, "verified": {"sources": sources, "targets": targets}}
 
         append_fact(self._store, self._layout, self._stream, decide)
@@ -148,5 +156,8 @@ def _share_to_fact(share: Share) -> Fact:
 def _share_from_fact(share: Mapping[str, Any]) -> Share:
     size = share.get("bytes")
     return Share(
-        records=int(share["records"]), digest=int(share["digest"], 16), bytes=None if size is None else int(size)
+        records=int(share["records"]),
+        digest=int(share["digest"], 16),
+        bytes=None if size is None else int(size),
+        leader_epoch=int(share.get("leader_epoch", -1)),
     )

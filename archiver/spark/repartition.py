@@ -13,12 +13,14 @@ from archiver.kafka.produce import ProducerIdentity, init_producer_id
 from archiver.spark.dealing import Dealt, DealTask, run_deal, stream_of
 from archiver.spark.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
 from archiver.spark.joint_claim import JointClaim, Outcome, Share
+from archiver.spark.standing import still_stands
 from archiver.spark.stores import store_of
 from archiver.spark.task import RestoreTask, TaskReport, anew, failed, left_out, patiently
 from archiver.spark.tasks import run_on_spark
 from archiver.spelling import spell_count
 
 _IDS_AT_ONCE = 16
+_PARTITIONS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class _Topic:
     claim: JointClaim
     is_ours: bool  # nobody has written for it before this run
     log_starts: Sequence[int] = ()  # of each target partition, where it still has what an earlier run has read back
+    stands: bool = False  # that is still what it was
 
     @property
     def verified(self) -> Outcome | None:
@@ -87,7 +90,8 @@ def repartition(
     again = [
         topic
         for topic in topics
-        if topic.verified is not None and (topic.tasks[0].reads_again or not topic.claim.target_topic_id)
+        if topic.verified is not None
+        and (topic.tasks[0].reads_again or not topic.claim.target_topic_id or not topic.stands)
     ]
     read_again = _read_back(spark, again, {topic.name: {} for topic in again})
     unverified = [topic for topic in topics if not _tell_verified(topic, done, read_again.get(topic.name))]
@@ -124,7 +128,9 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     stream = stream_of(store_of(task.storage)[0], task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
-        return _Topic(tasks, claim, is_ours=False, log_starts=await _log_starts(client, claim, task.target_topic))
+        found = await _taken_up(client, tasks, claim)
+        is_lost = claim.verified is not None and found.verified is None
+        return replace(found, claim=stream.forget_verified(claim)) if is_lost else found
     identities = await _identities(client, [one.partition for one in tasks])
     wanted = [(task.target_topic, number) for number in range(partitions)]
     offsets = await client.offsets(wanted)
@@ -150,6 +156,29 @@ async def _log_starts(client: KafkaClient, claim: JointClaim, topic: str) -> Seq
     offsets = await client.offsets([(topic, number) for number in ends])
     found = [(offsets[topic, number], end) for number, end in ends.items()]
     return [] if any(one.high_watermark < end for one, end in found) else [one.log_start for one, _ in found]
+
+
+async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: JointClaim) -> _Topic:
+    """Return a topic that somebody has claimed, and what of it is known to be whole."""
+    log_starts = await _log_starts(client, claim, tasks[0].target_topic)
+    found = _Topic(tasks, claim, is_ours=False, log_starts=log_starts)
+    return replace(found, stands=await _stands(client, found))
+
+
+async def _stands(client: KafkaClient, topic: _Topic) -> bool:
+    """Tell whether all target partitions are what was read back, as far as can be told without reading them."""
+    if topic.verified is None:
+        return False
+    turn = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
+    producer_ids = {one.producer_id for one in topic.claim.identities.values()}
+
+    async def ask(task: LogTask, share: Share) -> bool:
+        where = task.up_to(task.start_offset + share.records)
+        async with turn:
+            return await still_stands(client, where, topic.log_starts[task.partition], producer_ids, share.leader_epoch)
+
+    asked = zip(topic.log_tasks({}), topic.verified.targets, strict=True)
+    return all(await asyncio.gather(*(ask(task, share) for task, share in asked)))
 
 
 async def _identities(client: KafkaClient, numbers: Sequence[int]) -> dict[int, ProducerIdentity]:
@@ -289,11 +318,11 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
     """Return a topic as another run of this restore may have noted it meanwhile."""
     task = topic.tasks[0]
     claim = stream_of(store_of(task.storage)[0], task).latest(task.target_topic_id)
-    has_lost_some = topic.claim.verified is not None  # and since then what is there need not be ours
-    if claim is None or has_lost_some:
+    if claim is None:
         return None
     async with KafkaClient(task.kafka) as client:
-        return replace(topic, claim=claim, log_starts=await _log_starts(client, claim, topic.name))
+        found = await _taken_up(client, topic.tasks, claim)
+    return found if found.stands else None
 
 
 def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[TaskReport], done: Repartitioned) -> None:
@@ -308,7 +337,7 @@ def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[Tas
     else:
         outcome = Outcome(
             sources={one.partition: Share(one.records, one.digest, one.bytes) for one in sources},
-            targets=tuple(Share(one.records, one.digest, one.bytes) for one in read_back),
+            targets=tuple(Share(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
         )
         stream.note_verified(topic_id, outcome)
     done.sources.extend(sources)

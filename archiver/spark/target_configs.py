@@ -68,7 +68,7 @@ class TargetConfigs:
     ) -> dict[str, Finish]:
         """Set what was archived, and take back what only the filling needed."""
         known = await _known_configs(client, topics)
-        changes = {name: _final_configs(topic, known, retention) for name, topic in topics.items()}
+        changes = {name: final_changes(topic, known, retention) for name, topic in topics.items()}
         refused = await self._set(changes)
         return {name: _finish(topic, changes[name], refused.get(name, {}), known) for name, topic in topics.items()}
 
@@ -165,7 +165,7 @@ def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in configs.items() if name in known}
 
 
-def _final_configs(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
+def final_changes(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
     """Spell the changes; retention stays unlimited, unless it is to be set, too."""
     kept = () if retention is Retention.ARCHIVED else RETENTION_KEYS
     taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)

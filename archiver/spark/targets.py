@@ -21,7 +21,9 @@ from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import by_configs
+from archiver.spark.fitness import has_shape, internal_problem, misfits, open_ends
 from archiver.spark.held import held_bytes
+from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
 from archiver.spark.purge import (
     Offsets,
@@ -36,6 +38,7 @@ from archiver.spark.purge import (
 )
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
+from archiver.spark.target_rights import rights_problems
 from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, limit_problems
 from archiver.unarchived import ArchivedLog, ArchivedLogs
@@ -43,6 +46,7 @@ from archiver.unarchived import ArchivedLog, ArchivedLogs
 log = logging.getLogger(__name__)
 
 _ROUNDS = 5
+_PURGED_AT_ONCE = 8
 _LOOKS = 300  # for half a minute
 _PAUSE_S = 0.1
 
@@ -79,6 +83,7 @@ class _Look:
     archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
     claims: Claims = field(default_factory=dict)
     joint_claims: Mapping[str, JointClaim] = field(default_factory=dict)  # on all partitions of a topic
+    found: Mapping[str, TopicDescription] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
@@ -171,6 +176,8 @@ class Targets:
         found = await client.describe_topics(plans)
         look = await self._look(client, found, plans)
         await self._agree(client, look, plans)
+        ours = {name: plan for name, plan in plans.items() if name not in look.plans or look.fills(name)}
+        await self._agreement.on_end(ours, ours.keys() - found.keys())
         return Verdict(
             problems=tuple(look.problems),
             doubts=tuple(look.doubts),
@@ -183,6 +190,8 @@ class Targets:
         """Refuse what cannot go well, before anything is changed. Raises TargetError."""
         self._topics |= {topic.target: topic for topic in topics}
         verdict = await self.judge(client, topics)
+        for note in verdict.notes:
+            log.info("%s", note)
         _Look(problems=list(verdict.problems)).refuse()
         self.purge = verdict.purge
         if self._request.purges_unread:
@@ -206,21 +215,21 @@ class Targets:
 
         Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
         """
-        problems = [_internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
+        problems = [internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
-        _Look(problems=[*problems, *refused]).refuse()
+        _Look(problems=[*problems, *refused, *await rights_problems(client, wave.values(), ())]).refuse()
         return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or take them up again, ready to be filled."""
         found, look, created = await self._stand(client, names)
-        standing = {name: self._agreement.configs(name) for name in names if look.fills(name) and name not in created}
-        await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
         self._unfinished.update(name for name in look.plans if not found[name].topic_id and not look.is_verified(name))
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
             self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
             self._topics[name] = plan
+        standing = {name: self._agreement.configs(name) for name in names if look.fills(name) and name not in created}
+        await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         limits, asked = self._agreement.limits(names, look.configs), BatchLimits(self._request.batch_bytes)
         return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), look) for name in names]
 
@@ -255,7 +264,7 @@ class Targets:
         self, client: KafkaClient, found: Mapping[str, TopicDescription], plans: Mapping[str, TopicPlan]
     ) -> _Look:
         """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged."""
-        look = _Look()
+        look = _Look(found=found)
         ids = _ids(found)
         look.offsets = offsets = await _offsets(client, found)
         # In this order: who writes records has put its claim before, and its plan before that.
@@ -266,8 +275,9 @@ class Targets:
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
-            is_made = replaced.get(name, described.topic_id) != described.topic_id and not any(look.ends(name).values())
-            if is_begun or (is_made and _has_shape(plan, described)):
+            before = replaced.get(name)  # empty: there was none, which is also all that is known of one without an id
+            is_made = before not in {None, described.topic_id or None} and not any(look.ends(name).values())
+            if is_begun or (is_made and has_shape(plan, described)):
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
@@ -275,7 +285,15 @@ class Targets:
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
-            wrong = list(_fill_problems(look.plans[name], described, look))
+            wrong = list(
+                misfits(
+                    look.plans[name],
+                    described,
+                    look.ends(name),
+                    is_claimed=look.is_claimed(name),
+                    is_verified=look.is_verified(name),
+                )
+            )
             look.problems += wrong
             if wrong:
                 look.unfit.add(name)
@@ -292,7 +310,7 @@ class Targets:
             look.problems += unknown_problems(kinship.unknown)
             look.problems += await unarchived_problems(client, look.purge, offsets)
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
-        look.problems += [problem for name in appended for problem in _open_ends(name, offsets[name])]
+        look.problems += [problem for name in appended for problem in open_ends(name, offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
         for error in refused.values():
             raise error
@@ -315,8 +333,20 @@ class Targets:
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
         look.problems[:0] = await self._creation_problems(client, new, look.purged)
         look.problems += await self._agreement.on_standing(client, standing)
+        written = [name for name in plans.keys() - look.unfit if name in new or not look.is_verified(name)]
+        look.problems += await rights_problems(client, written, look.purged)
         for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):
             self._told(look, plan).append(problem)
+        kept = {
+            name: Copies(look.configs[name], look.found[name].fewest) for name in look.configs.keys() & plans.keys()
+        }
+        copies = self._agreement.copies(new.keys() | standing, {name: look.found[name] for name in standing})
+        look.problems += await in_sync_problems(client, plans, copies | kept, self._cluster)
+        filled = [plans[name] for name in (*new, *standing, *kept)]
+        brokers = await self._agreement.on_brokers(client)
+        look.problems += filter(None, (brokers.keeps(plan) for plan in filled if plan.target in look.purged))
+        for plan in filled:
+            self._told(look, plan).extend(filter(None, [brokers.harms(plan)]))
 
     def _told(self, look: _Look, plan: TopicPlan) -> list[str]:
         """Before records are chosen only bounds are known, of all that there is to choose from."""
@@ -327,7 +357,7 @@ class Targets:
     ) -> list[str]:
         """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
         own = [
-            _internal_problem(plan.source, name)
+            internal_problem(plan.source, name)
             for name, plan in plans.items()
             if name in INTERNAL_TOPICS and name not in purged
         ]
@@ -349,7 +379,7 @@ class Targets:
         the topic id that was noted before, and is never one that this restore has filled.
         """
         created: set[str] = set()
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS + len(names) // _PURGED_AT_ONCE):  # another run may be ahead with each portion
             found = await client.describe_topics(names)
             try:
                 look = await self._look(client, found, self._topics)
@@ -363,37 +393,48 @@ class Targets:
             look.refuse()
             if not absent:
                 return found, look, created
-            if self._request.existing is not Existing.EMPTY:
-                self._notes.note_replaced({name: look.purged.get(name, "") for name in absent})  # 1.
             try:
-                await self._delete(client, found, look)  # 2.
+                portions = list(_portions(absent, look.purged))
+                if len(portions) > 1:  # what stops a later one must not be found out when the first are gone
+                    await self._look_once_more(client, found, look, look.purged)
+                for some in portions:
+                    created |= await self._replace(client, found, look, some)
             except TopicGoneError:  # as above
                 continue
-            # 3. and its plan is noted before its first claim
-            created |= await self._create(client, absent, look.purged)
         raise KafkaError(
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
         )
 
-    async def _delete(self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look) -> None:
+    async def _replace(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, names: Sequence[str]
+    ) -> set[str]:
+        """Purge topics, if they are there, and create them."""
+        purged = {name: look.purged[name] for name in names if name in look.purged}
+        # 1. Where nothing is purged nobody needs it: then one shows that this user may put notes, before there is anything.
+        noted = names[:1] if self._request.existing is Existing.EMPTY else names
+        self._notes.note_replaced({name: purged.get(name, "") for name in noted})
+        if purged:
+            await self._delete(client, found, look, purged)  # 2.
+        return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
+
+    async def _delete(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, purged: Mapping[str, str]
+    ) -> None:
         """Purge topics. What was written since they were looked at counts, up to the last moment that can be seen."""
-        purged = look.purged
-        if not purged:
-            return
+        await self._look_once_more(client, found, look, purged)
+        told = "%s: was deleted with all its records, and is created anew (--purge-target)"
+        await delete_topics_by_id(client, purged, lambda name: log.warning(told, name))
+        reach("target.deleted")
+
+    async def _look_once_more(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, purged: Mapping[str, str]
+    ) -> None:
         now = await _offsets(client, {name: found[name] for name in purged})
-        look.problems += await unarchived_problems(client, look.purge, now)
+        archived = {name: one for name, one in look.archived.items() if name in purged}
+        look.problems += await unarchived_problems(client, Purge(purged, now, archived), now)
         look.problems += grown_problems(self.purge.offsets, now)
         look.refuse()
-        for name in purged:
-            log.warning("%s: is deleted with all its records, and created anew (--purge-target)", name)
-        await delete_topics_by_id(client, purged.values())
-        reach("target.deleted")
-        for _ in range(_LOOKS):
-            if not any(one.topic_id == purged[name] for name, one in (await client.describe_topics(purged)).items()):
-                return
-            await asyncio.sleep(_PAUSE_S)
-        raise KafkaTemporaryError(f"target topic {min(purged)} was deleted, but is still there; run the command again")
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
         """Create targets, and tell which were; where another run of this restore does the same right now, theirs is as good."""
@@ -404,7 +445,7 @@ class Targets:
             refused = {}
             for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
                 refused |= await self._admin.create_topics(
-                    _partitions_of({name: self._topics[name] for name in some}),
+                    {name: self._topics[name].target_partitions for name in some},
                     replication_factor=self._request.replication_factor or BROKER_DEFAULT,
                     configs=configs,
                 )
@@ -441,6 +482,15 @@ async def _offsets(
     return by_topic
 
 
+def _portions(names: Sequence[str], purged: Collection[str]) -> Iterator[list[str]]:
+    """Put few of the topics that are purged together: what stops a restore finds no more of them gone."""
+    if unpurged := [name for name in names if name not in purged]:
+        yield unpurged
+    left = [name for name in names if name in purged]
+    for begin in range(0, len(left), _PURGED_AT_ONCE):
+        yield left[begin : begin + _PURGED_AT_ONCE]
+
+
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) -> Target:
     if not plan.appends:
         return Target(plan, topic_id, limits)
@@ -452,46 +502,3 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) ->
         limits,
         first_offsets={**look.ends(plan.target), **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
     )
-
-
-def _has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
-    return len(described.partitions) == topic.target_partitions
-
-
-def _partitions_of(plans: Mapping[str, TopicPlan]) -> dict[str, int]:
-    return {name: plan.target_partitions for name, plan in plans.items()}
-
-
-def _internal_problem(source: str, target: str) -> str:
-    return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
-
-
-def _fill_problems(topic: TopicPlan, described: TopicDescription, look: _Look) -> Iterator[str]:
-    name = topic.target
-    used = [number for number, end in look.ends(name).items() if end]
-    if described.is_internal:
-        yield _internal_problem(topic.source, name)
-    elif not _has_shape(topic, described) and not look.is_verified(name):  # partitions that came later are the user's
-        has = len(described.partitions)
-        wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
-        by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
-        yield (
-            f"target topic {name} has {spell_count(has, 'partition')}, {wanted}; restore under another name with"
-            f" --rename {topic.source}=NEW{by_key}"
-        )
-    elif used and not topic.appends and not look.is_claimed(name):
-        yield (
-            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))}{', ...' if len(used) > 5 else ''});"
-            f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
-            " in its place with --purge-target, which deletes it"
-        )
-
-
-def _open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
-    """A record behind an open transaction cannot be read back, and its marker would stand among ours."""
-    for number, one in offsets.items():
-        if one.last_stable < one.high_watermark:
-            yield (
-                f"target topic {name} has an open transaction in partition {number}, from offset {one.last_stable} on;"
-                " let its producer end it, or abort it with kafka-transactions.sh"
-            )

@@ -23,6 +23,7 @@ from archiver.errors import (
 from archiver.failpoints import reach
 from archiver.frame import Column, Frame
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.connection import CLOSED
 from archiver.kafka.produce import Outcome, ProducerIdentity, init_producer_id, produce
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, OffsetMapKey
@@ -32,6 +33,7 @@ from archiver.parts import ObjectPart
 from archiver.reader import Skip, read_parts, spare_rooms
 from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
+from archiver.spark.standing import still_stands
 from archiver.spark.stores import patient_store_of
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
@@ -86,6 +88,7 @@ class TaskReport:
     expired: int = 0  # offsets of it that the brokers have deleted since an earlier run had read it back
     digest: int = 0  # of what the archive has, in order
     target_digest: int | None = None  # of what was read back; None: it was not, by this run
+    leader_epoch: int = -1  # of the last batch of a target partition that was read back
     offset_map: str = ""  # the key of the object that tells which offset became which
     seconds: float = 0.0
     verify_seconds: float = 0.0
@@ -123,11 +126,11 @@ async def _restore(task: RestoreTask) -> TaskReport:
         report = await _report_again(client, store, claim, task)
         if report is not None:
             return report
+        if claim.verified is not None:
+            claim = stream.forget_verified(claim)
         try:
             return await _fill_and_verify(client, store, stream, claim, task)
         except ArchiverError:
-            if claim.verified is not None:  # and has lost some of it since: what it ends with now need not be ours
-                raise
             # Another run of this restore may have finished meanwhile, and the target gone on living.
             report = await _report_again(client, store, await _claim(client, stream, task), task)
             if report is None:
@@ -138,7 +141,8 @@ async def _restore(task: RestoreTask) -> TaskReport:
 async def _report_again(client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask) -> TaskReport | None:
     """Tell of a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
 
-    Without being asked, it is not read: it may have moved on since. Without a topic id it is: it may be another topic.
+    Without being asked, it is not read as long as the last record of it stands: it may have moved on since. Without a topic
+    id it is: it may be another topic.
     """
     restored = claim.verified
     if restored is None:
@@ -148,8 +152,18 @@ async def _report_again(client: KafkaClient, store: ObjectStore, claim: Claim, t
         return None
     loop = asyncio.get_running_loop()
     started_s = loop.time()
-    is_read = task.reads_again or not task.target_topic_id
-    target_digest = await _read_back(client, claim, restored, task) if is_read else None
+    is_read = (
+        task.reads_again
+        or not task.target_topic_id
+        or not await still_stands(
+            client,
+            _range_of(claim, restored, task),
+            offsets.log_start,
+            {claim.identity.producer_id},
+            restored.leader_epoch,
+        )
+    )
+    target_digest = (await _read_back(client, claim, restored, task))[0] if is_read else None
     return TaskReport(
         target_topic=task.target_topic,
         partition=task.partition,
@@ -179,10 +193,10 @@ async def _fill_and_verify(
     filled_s = loop.time()
     restored = Verified(records=report.records, digest=report.digest, bytes=report.bytes)
     await _refuse_more(client, claim, restored, task)
-    target_digest = await _read_back(client, claim, restored, task)  # 2.
+    target_digest, leader_epoch = await _read_back(client, claim, restored, task)  # 2.
     reach("target.read")
     offset_map = _put_map(store, offsets, task)  # 3. before the note: a partition that has it is not read again
-    stream.note_verified(claim, restored)  # 4.
+    stream.note_verified(claim, replace(restored, leader_epoch=leader_epoch))  # 4.
     return replace(
         report,
         target_digest=target_digest,
@@ -501,14 +515,21 @@ async def send(
     runs forgets every ten minutes. So before a batch is repeated `standing` looks whether it is there; with
     `looks_first`, before it is sent at all.
     """
+    told, closed = "", 0
     for _ in range(ATTEMPTS):
         try:
             offset = await standing() if looks_first else None
             if offset is not None:
                 return offset
+        except KafkaTemporaryError as error:
+            told = str(error)
+            await asyncio.sleep(PAUSE_S)
+            continue
+        try:
             answer = await produce(client, task.target_topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
-        except KafkaTemporaryError:
-            looks_first = True
+        except KafkaTemporaryError as error:
+            looks_first, told = True, str(error)
+            closed += error.cause == CLOSED
             await asyncio.sleep(PAUSE_S)
             continue
         match answer.outcome:
@@ -520,9 +541,15 @@ async def send(
             case Outcome.FATAL:
                 raise KafkaError(f"the broker refuses {what}: {answer.message}")
             case Outcome.TEMPORARY:
-                looks_first = True
+                looks_first, told = True, answer.message
                 await asyncio.sleep(PAUSE_S)
-    raise KafkaTemporaryError(f"no broker took {what}; run the same command again")
+    if closed == ATTEMPTS:  # and what was asked between them was answered
+        raise KafkaTemporaryError(
+            f"no broker took {what}: the connection was closed at each of {closed} requests with a batch of"
+            f" {len(batch.content):,} bytes; raise socket.request.max.bytes of the brokers, if it is less, and run the same"
+            " command again"
+        )
+    raise KafkaTemporaryError(f"no broker took {what} ({told}); run the same command again")
 
 
 async def _refuse_more(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> None:
@@ -535,22 +562,25 @@ async def _refuse_more(client: KafkaClient, claim: Claim, restored: Verified, ta
         )
 
 
-async def _read_back(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> int:
-    """Read the target: as many records, the same digest, in this order. Returns the digest."""
-    found = Tally()
-    log_range = LogRange(
+def _range_of(claim: Claim, restored: Verified, task: RestoreTask) -> LogRange:
+    return LogRange(
         topic=task.target_topic,
         topic_id=task.target_topic_id,
         partition=task.partition,
         start=claim.start_offset,
         end=claim.start_offset + restored.records,
     )
+
+
+async def _read_back(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> tuple[int, int]:
+    """Read the target: as many records, the same digest, in this order. Returns the digest, and the last batch's leader epoch."""
+    found, log_range = Tally(), _range_of(claim, restored, task)
     try:
-        await read_log(client, log_range, found.add)
+        leader_epoch = await read_log(client, log_range, found.add)
     except LogStartError as error:
         raise await deleted_since(client, log_range, "" if claim.verified is not None else anew(task)) from error
     if (found.records, found.digest) == (restored.records, restored.digest):
-        return found.digest
+        return found.digest, leader_epoch
     stands = f"the target holds {spell_count(found.records, 'record')} of digest {found.digest:016x}"
     if claim.verified is not None:  # by an earlier run, and then its configs were set
         raise changed_since(stands, restored.records, restored.digest)
@@ -561,7 +591,7 @@ def changed_since(stands: str, records: int, digest: int) -> NotWholeError:
     """Tell of what was restored, and read back then, that it is not the same any more."""
     return NotWholeError(
         f"{stands}, and had {records} of {digest:016x} when they were restored: it was compacted since, or someone else"
-        " wrote to it"
+        " wrote to it. For what was restored, restore under another name with --rename and another --id"
     )
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
@@ -19,7 +21,7 @@ from archiver.restore_request import Existing, RestoreRequest
 from archiver.sandbox import KafkaBroker
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
-from tests.support.cluster import log_folder
+from tests.support.cluster import broker_cluster, log_folder
 from tests.support.deaths import Killed, MortalProduce
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.round_trip import ArchiveSite
@@ -52,6 +54,10 @@ def sizes(broker: Broker, topic: str) -> LogSizes:
     return with_client(broker.bootstrap, ask)
 
 
+def on_disk(broker: KafkaBroker, topic: str, partition: int) -> int:
+    return sum(file.stat().st_size for file in log_folder(broker, topic, partition).glob("*.log"))
+
+
 @pytest.mark.parametrize("version", ["2.8", "3.9", "4.1"])
 def test_sizes_are_those_of_the_files(
     request: pytest.FixtureRequest, new_zookeeper_broker: StartZooKeeperBroker, topic: str, version: str
@@ -64,12 +70,26 @@ def test_sizes_are_those_of_the_files(
     create_topic(broker.bootstrap, topic, 3, {"retention.ms": "-1"})
     for number, count in ((0, 70), (2, 10)):
         write(broker, topic, records_of(count), number)
-    on_disk = {
-        number: sum(file.stat().st_size for file in log_folder(broker, topic, number).glob("*.log"))
-        for number in range(3)
-    }
-    assert on_disk[0] > on_disk[2] > on_disk[1] == 0
-    assert sizes(broker, topic) == LogSizes(on_disk)
+    written = {number: on_disk(broker, topic, number) for number in range(3)}
+    assert written[0] > written[2] > written[1] == 0
+    assert sizes(broker, topic) == LogSizes(written)
+
+
+def test_the_size_is_that_of_the_replica_that_has_most(topic: str, tmp_path: Path) -> None:
+    """Whichever leads later deletes by what it has: here a follower that has not yet deleted what the leader has."""
+    slow = {"log.initial.task.delay.ms": "3600000"}
+    with broker_cluster(tmp_path, 3, of_node={2: slow, 3: slow}, **dict[str, Any](EAGER)) as cluster:
+        cluster.create_topic(topic, [[1, 2, 3], [2, 3, 1]], {"segment.bytes": "1048576", "file.delete.delay.ms": "0"})
+        leader = cluster.nodes[1]
+        for number in (0, 1):
+            write(cluster.nodes[number + 1], topic, records_of(2000, mark=b"t" * 1500), number, size=100)
+        until(lambda: cluster.in_sync(topic) == {1, 2, 3})
+        where = TopicPartition(topic, 0, 1500)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.delete_records([where])[where].result(20)
+        until(lambda: on_disk(leader, topic, 0) < on_disk(cluster.nodes[2], topic, 0) // 2)
+        most = {number: max(on_disk(cluster.nodes[node], topic, number) for node in cluster.nodes) for number in (0, 1)}
+        assert sizes(leader, topic) == LogSizes(most)
 
 
 @pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])

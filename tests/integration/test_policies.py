@@ -119,7 +119,11 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
     assert report.errors == ()
     assert report.is_finished
-    assert list(foretold.notes) == [f"{topic}.back: {told}" for told in report.left_out_filling]
+    in_the_end = [told for told in foretold.notes if told.endswith("it is left out in the end")]
+    assert bool(in_the_end) == (report.refusal is not None)
+    assert list(foretold.notes[: -len(in_the_end) or None]) == [
+        f"{topic}.back: {told}" for told in report.left_out_filling
+    ]
     return report
 
 
@@ -310,3 +314,29 @@ def test_a_format_that_brokers_ignore_stops_nothing(
     archived(broker_41, topic, site, records_of(50))
     stand(broker_39, f"{topic}.back", way, **{"message.format.version": "0.10.2", "retention.ms": "-1"})
     assert restored(site, broker_39, topic, **WAYS[way]).records == 50
+
+
+@pytest.mark.parametrize("way", ["new", "purged", "empty"])
+def test_archived_configs_that_are_refused_in_the_end_are_told_before(
+    broker_41: Broker, tmp_path: Path, topic: str, site: ArchiveSite, way: str
+) -> None:
+    """What a policy forbids of them, and nothing else, is left out, as the plan has said."""
+    now_ms, month_ms = time.time_ns() // 1_000_000, 30 * 24 * HOUR_MS
+    own = {"min.insync.replicas": "1", "retention.ms": str(month_ms), "segment.bytes": "2000000"}
+    create_topic(broker_41.bootstrap, topic, 1, own)
+    produce_records(broker_41.bootstrap, topic, records_of(20, now_ms))
+    site.back_up(broker_41.bootstrap, topic)
+    limits = {"limits.alter.most.retention.ms": str(WEEK_MS), "limits.alter.never": "min.insync.replicas"}
+    with limited(tmp_path, **limits) as target:
+        stand(target, f"{topic}.back", way)
+        notes = preview(site, target, topic, retention=Retention.ARCHIVED, **WAYS[way]).notes
+        assert [told.replace(f"{topic}.back: the cluster refuses ", "") for told in notes[-2:]] == [
+            f"{config}, as archived (POLICY_VIOLATION (44), {why}); it is left out in the end"
+            for config, why in (
+                ("min.insync.replicas=1", "min.insync.replicas may not be set"),
+                (f"retention.ms={month_ms}", f"retention.ms {month_ms} is not in 0..{WEEK_MS}"),
+            )
+        ]
+        report = restored(site, target, topic, retention=Retention.ARCHIVED, **WAYS[way])
+        assert own_configs(target, f"{topic}.back")["segment.bytes"] == "2000000"
+        assert "min.insync.replicas may not be set" in str(report.refusal)

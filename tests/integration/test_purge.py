@@ -102,6 +102,21 @@ def test_damage_that_is_skipped_must_leave_something(
     assert log_of(broker_41, f"{topic}.other") == (0, 7)
 
 
+@pytest.mark.parametrize("length", [200, 249])
+def test_a_topic_with_a_long_name_is_purged(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, length: int
+) -> None:
+    """What stands in for its name, while that is taken, is no longer than a name may be."""
+    ours = archived(broker_41, topic, site, records_of(20))
+    target = (topic + "x" * length)[:length]
+    strangers(broker_41, target, 7)
+    (report,) = site.restore(
+        broker_41.bootstrap, topics=topic, rename=[f"{topic}={target}"], existing=Existing.PURGE
+    ).topics
+    assert report.errors == ()
+    assert on_target(java_oracle, broker_41, target) == ours
+
+
 def test_a_purge_that_would_leave_nothing(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site, [])
     strangers(broker_41, f"{topic}.back", 7)

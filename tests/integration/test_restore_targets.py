@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -401,7 +401,7 @@ def test_retention_that_is_set_while_records_come_is_noticed(
     strangers(eager_broker, f"{topic}.back", 3)
     verify = archiver.spark.task._read_back
 
-    async def wait_and_verify(*arguments: Any) -> int:  # noqa: ANN401
+    async def wait_and_verify(*arguments: Any) -> tuple[int, int]:  # noqa: ANN401
         await asyncio.to_thread(set_configs, eager_broker, f"{topic}.back", retention_ms="60000")
         await asyncio.to_thread(until, lambda: log_of(eager_broker, f"{topic}.back")[0] > 3)
         return await verify(*arguments)
@@ -475,9 +475,9 @@ def test_what_this_restore_has_filled_is_never_purged(
     ours = archived(broker_41, topic, site, records_of(60), records_of(10))
     deleted: list[str] = []
 
-    async def watched(client: KafkaClient, topic_ids: Sequence[str]) -> None:
-        deleted.extend(topic_ids)
-        await delete_topics_by_id(client, topic_ids)
+    async def watched(client: KafkaClient, topic_ids: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        deleted.extend(topic_ids.values())
+        await delete_topics_by_id(client, topic_ids, tell)
 
     monkeypatch.setattr(archiver.spark.targets, "delete_topics_by_id", watched)
     for number, (place, effect) in enumerate(EFFECTS):

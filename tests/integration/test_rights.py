@@ -15,8 +15,9 @@ from archiver.spark.stores import _open_once
 from archiver.verify import Level
 from tests.support.brokers import Broker, Bucket
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.round_trip import ArchiveSite
+from tests.support.target_topics import configs_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -74,6 +75,22 @@ def test_the_rights_that_are_written_down_are_enough(broker_41: Broker, filled: 
     with only(site.bucket, allow(site.bucket, *READING), restoring):
         (back,) = site.restore(broker_41.bootstrap, rename=[f"{filled}={filled}.back"]).topics
     assert (back.records, back.errors) == (2, ())
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_restore_that_may_not_note_anything_changes_nothing(
+    broker_41: Broker, filled: str, site: ArchiveSite, *, is_there: bool
+) -> None:
+    site.back_up(broker_41.bootstrap, filled)
+    if is_there:
+        create_topic(broker_41.bootstrap, f"{filled}.back", 1, {"segment.ms": "5000"})
+    with only(site.bucket, allow(site.bucket, *READING)):
+        said = said_by(lambda: site.restore(broker_41.bootstrap, rename=[f"{filled}={filled}.back"]))
+    assert "grant s3:PutObject" in said
+    if is_there:
+        assert configs_of(broker_41, f"{filled}.back") == {"segment.ms": "5000"}
+    else:
+        assert with_client(broker_41.bootstrap, lambda client: client.describe_topics([f"{filled}.back"])) == {}
 
 
 @pytest.mark.parametrize("missing", WRITING)

@@ -16,11 +16,12 @@ import yaml
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+import archiver.restore_request
 from archiver.cli import main
 from archiver.config import ArchiverConfig, TargetConfig
 from archiver.control import read_topic
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
-from archiver.job import RestoreResult, run_backup, run_restore_job, run_verify
+from archiver.job import RestoreResult, preview_restore, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
@@ -413,6 +414,28 @@ def test_a_restore_names_the_right_that_it_lacks(
 
 
 @pytest.mark.s3
+def test_a_right_on_a_topic_of_a_later_wave_is_known_before_the_first_is_filled(
+    filled: str, secure: SecureBroker, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", 1)
+    small = f"{filled}.small"
+    create_topic(secure.bootstrap, small)
+    produce_values(secure.bootstrap, small, [b"one"])
+    secure.grant(*reading(filled), *reading(small))
+    assert errors_of_backup(site, secure, f"{filled}.*") == []
+    secure.grant(*writing(f"{filled}.back"), *(right for right in writing(f"{small}.back") if right[2] != Op.WRITE))
+    with pytest.raises(TargetError, match=rf"^target topic {small}\.back cannot be filled: grant this user Write on"):
+        run_restore_job(
+            config_of(site, secure, filled).storage,
+            TargetConfig(kafka=way_in("scram-256", secure)),
+            RestoreRequest(topics=f"{filled}.*", patterns=(("(.*)", r"\1.back"),)),
+            restore_id=None,
+            notice=lambda _: None,
+        )
+    assert with_client(secure.bootstrap, lambda client: client.describe_topics([f"{filled}.back"])) == {}
+
+
+@pytest.mark.s3
 def test_a_restore_that_is_refused_leaves_no_connection_behind(
     filled: str, secure: SecureBroker, site: ArchiveSite
 ) -> None:
@@ -582,3 +605,26 @@ def test_no_secret_is_in_anything_that_is_written(filled: str, secure: SecureBro
     assert found == []
     assert any("********" in text for text in written)
     assert any("--verbose" in text for text in written)  # process arguments were seen
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("length", [150, 246, 249])
+def test_a_purge_of_a_long_name_asks_for_a_right_that_helps(
+    filled: str, secure: SecureBroker, site: ArchiveSite, length: int
+) -> None:
+    """Whether it could be created again is asked by another name, and names cannot be longer than 249."""
+    secure.grant(*reading(filled))
+    assert errors_of_backup(site, secure, filled) == []
+    target = (filled + "-" + "x" * length)[: length - 9] + "-xxxxxxx-"  # rights on what ends so are prefixed
+    create_topic(secure.bootstrap, target)
+    storage, kafka = config_of(site, secure, filled).storage, TargetConfig(kafka=way_in("scram-256", secure))
+    request = RestoreRequest(topics=filled, renames={filled: target}, existing=Existing.PURGE)
+    literal = [(Kind.TOPIC, target, one) for one in (*ALL_BUT_CONFIGS, Op.ALTER_CONFIGS) if one != Op.CREATE]
+    secure.grant(*reading(filled), *literal)
+    (said,) = preview_restore(storage, kafka, request, restore_id=None).refused
+    asked_for = said.partition("Create on topics with the prefix ")[2].partition(", or delete it")[0]
+    assert target.startswith(asked_for)
+    assert len(asked_for) == (length if length < 249 else 241)
+    secure.grant(*reading(filled), *literal, (Kind.TOPIC, asked_for, Op.CREATE))
+    found = preview_restore(storage, kafka, request, restore_id=None)
+    assert [*found.refused, *found.problems] == []

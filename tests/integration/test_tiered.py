@@ -16,6 +16,7 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 import archiver.fetching
 import archiver.log_reader
 from archiver.config import ArchiverConfig
+from archiver.errors import TargetError
 from archiver.job import run_backup
 from archiver.kafka.calls import ListOffsetsCall
 from archiver.restore_request import Existing
@@ -28,6 +29,7 @@ from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.service import eventually, running, service_config, until_archived
+from tests.support.target_topics import archived, log_of, records_of, restored, set_configs
 from tests.support.tiered import FAIL, TIERED, TIERED_AND_LOCAL, RemoteTier, earliest_local, until_local_from
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
@@ -132,6 +134,26 @@ def test_until_end_passes_over_nothing_that_is_in_the_tier(
 
     tiered.tier.behave()
     assert site.back_up(tiered.bootstrap, topic)[topic, 0].written.records == COUNT
+
+
+@pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])
+def test_what_is_in_the_tier_counts_as_bytes_that_nobody_knows(
+    tiered: TieredBroker, topic: str, site: ArchiveSite, asked: dict[str, int]
+) -> None:
+    """Behind such records none go that could have the brokers delete the oldest; without a limit they do."""
+    archived(tiered.broker, topic, site, records_of(20))
+    tiered.fill(f"{topic}.back")
+    ask: dict[str, Any] = {"existing": Existing.APPEND, **asked}
+    assert earliest_local(tiered.broker, f"{topic}.back") > 0
+    set_configs(tiered.broker, f"{topic}.back", retention_bytes=str(COUNT * 1024 + 2_000_000))
+    with pytest.raises(
+        TargetError, match=r"how many bytes it has now is not known \(a part of it is in the remote tier"
+    ):
+        restored(site, tiered.broker, topic, **ask)
+    assert log_of(tiered.broker, f"{topic}.back") == (0, COUNT)
+    set_configs(tiered.broker, f"{topic}.back", retention_bytes="-1")
+    assert restored(site, tiered.broker, topic, **ask).errors == ()
+    assert log_of(tiered.broker, f"{topic}.back") == (0, COUNT + 20)
 
 
 def test_what_is_on_the_brokers_own_disk_too_waits_for_no_tier(

@@ -1,7 +1,9 @@
 """What an earlier run has noted as verified counts for what stands on the target now: the same cluster, and a log that has all of it."""
 
 import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,29 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import archiver.spark.claim
 from archiver.errors import TargetError
+from archiver.restore_request import Existing
 from archiver.spark.claim import RestoreNotes
 from tests.conftest import kafka_jars
-from tests.support.brokers import Broker, StartBroker
+from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log
 from tests.support.deaths import Killed
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, recreate_topic
+from tests.support.kafka_topics import create_topic, recreate_topic, with_client
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.target_topics import archived, configs_of, on_target, records_of, restored, write
+from tests.support.target_topics import (
+    archived,
+    configs_of,
+    log_of,
+    on_target,
+    records_of,
+    restored,
+    set_configs,
+    strangers,
+    until,
+    write,
+)
 from tests.support.zookeeper import KAFKA_28, WITHOUT_TOPIC_IDS, StartZooKeeperBroker, ZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
@@ -112,6 +127,11 @@ def test_what_was_verified_on_another_cluster_is_not_on_this_one(
     ask: dict[str, Any] = {"restore_id": "mine"}
     assert restored(site, without_ids, topic, **ask).errors == ()
     create_topic(other.bootstrap, f"{topic}.back")
+    write(other, f"{topic}.back", ours[0])  # as long, and the same if anybody read it: only the cluster tells
+    for existing in (Existing.EMPTY, Existing.PURGE):
+        with pytest.raises(TargetError, match=rf"target topic {topic}.back (is not empty|has no topic id)"):
+            restored(site, other, topic, existing=existing, **ask)
+    recreate_topic(other.bootstrap, f"{topic}.back")
     report = restored(site, other, topic, **ask)
     assert (report.errors, report.records, report.partitions[0].already_there) == ((), 60, 0)
     assert on_target(java_oracle, other, f"{topic}.back") == ours
@@ -145,6 +165,104 @@ def test_a_log_that_has_lost_what_was_verified(
         restored(site, broker, topic, batch_bytes=300)
     assert configs_of(broker, f"{topic}.back") == before
     assert len(on_target(java_oracle, broker, f"{topic}.back")[0]) < 60
+
+
+GROWN_AGAIN: list[tuple[dict[str, Any], int, int]] = [
+    ({}, 50, 100),
+    ({}, 50, 130),
+    ({"repartition": 1}, 50, 110),
+    ({"existing": Existing.APPEND}, 30, 130),  # nothing of ours is left
+]
+
+
+@pytest.mark.parametrize(("version", "end"), [(KAFKA_39, "kill"), (KAFKA_41, "stop")])
+def test_a_log_that_was_cut_back_and_has_grown_again(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, version: str, end: str
+) -> None:
+    """It ends where what was verified ended, or behind that. A leader before 4.0 that is killed leads on in the same epoch."""
+    broker = new_broker(version)
+    archived(broker, topic, site, records_of(100))
+    targets = [f"{topic}.{number}" for number in range(len(GROWN_AGAIN))]
+    strangers(broker, targets[-1], 30)
+
+    def restore_again() -> list[Any]:
+        return [
+            site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={target}"], batch_bytes=300, **asked).topics[
+                0
+            ]
+            for target, (asked, _, _) in zip(targets, GROWN_AGAIN, strict=True)
+        ]
+
+    for _ in range(2):
+        assert [(one.errors, one.records) for one in restore_again()] == [((), 100)] * len(targets)
+    getattr(broker, end)()
+    for target, (_, cut, _) in zip(targets, GROWN_AGAIN, strict=True):
+        cut_log(broker, target, 0, cut)
+    broker.start()
+    for target, (_, cut, grown) in zip(targets, GROWN_AGAIN, strict=True):
+        left = log_of(broker, target)[1]
+        assert cut <= left < 60
+        write(broker, target, records_of(grown, mark=b"other")[left:])
+    there = [(on_target(java_oracle, broker, target), configs_of(broker, target)) for target in targets]
+    for report in restore_again():
+        (wrong,) = report.errors
+        assert (wrong.exit_code, "someone else wrote to" in wrong.error) == (3, True), wrong.error
+    assert [(on_target(java_oracle, broker, one), configs_of(broker, one)) for one in targets] == there
+
+
+def test_what_was_filled_up_again_is_verified_only_when_it_is_whole(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of brokers that have forgotten who wrote: what is sent again goes behind strangers' records, and ends where it ended."""
+    broker = new_broker(**{"producer.id.expiration.check.interval.ms": "100", "producer.id.expiration.ms": "100"})
+    archived(broker, topic, site, records_of(60))
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RestoreNotes, "note_finished", die)
+        with pytest.raises(Killed):
+            restored(site, broker, topic, batch_bytes=300)
+    broker.stop()
+    cut_log(broker, f"{topic}.back", 0, 30)
+    broker.start()
+    write(broker, f"{topic}.back", records_of(5, mark=b"other"))
+    until(lambda: with_client(broker.bootstrap, lambda client: client._producers(f"{topic}.back", 0)) == [])
+    for _ in range(3):
+        report = restored(site, broker, topic, batch_bytes=300)
+        assert [one.exit_code for one in report.errors] == [3], report
+    assert log_of(broker, f"{topic}.back") == (0, 60)
+
+
+def test_what_compaction_has_taken_is_no_loss(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the epoch of it was noted: earlier versions did not, and then the log is read."""
+    broker = new_broker(
+        **{
+            "producer.id.expiration.check.interval.ms": "100",
+            "producer.id.expiration.ms": "100",
+            "log.cleaner.backoff.ms": "100",
+        }
+    )
+    archived(broker, topic, site, records_of(60, keys=3))
+    back = f"{topic}.back"
+    assert restored(site, broker, topic).errors == ()
+    set_configs(broker, back, cleanup_policy="compact", min_cleanable_dirty_ratio="0.001", segment_ms="50")
+
+    def is_compacted() -> bool:
+        write(broker, back, records_of(3, mark=b"later", keys=3, first_ms=time.time_ns() // 1_000_000))
+        values = [one.value or b"" for one in on_target(java_oracle, broker, back)[0]]
+        return not any(value.startswith(b"ours") for value in values)
+
+    until(is_compacted)
+    report = restored(site, broker, topic)
+    assert (report.errors, report.partitions[0].already_there) == ((), 60)
+    read = archiver.spark.claim._verified_from_fact
+    monkeypatch.setattr(archiver.spark.claim, "_verified_from_fact", lambda done: replace(read(done), leader_epoch=-1))
+    (wrong,) = restored(site, broker, topic).errors
+    assert (wrong.exit_code, "it was compacted since" in wrong.error) == (3, True), wrong.error
 
 
 @pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])

@@ -12,8 +12,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from archiver.errors import TargetError
+from archiver.restore_request import Existing
 from tests.conftest import kafka_jars
-from tests.support.brokers import StartBroker
+from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import cut_log
 from tests.support.examples import EAGER_CLEANER
@@ -24,6 +26,7 @@ from tests.support.processes import standing_still
 from tests.support.records import Rec
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually, running, service_config, until_archived
+from tests.support.target_topics import archived, configs_of, log_of, records_of, restored, write
 from tests.support.zookeeper import KAFKA_28, WITHOUT_TOPIC_IDS, StartZooKeeperBroker, ZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
@@ -72,6 +75,21 @@ def known_lives(site: ArchiveSite, topic: str) -> list[tuple[str, int | None]]:
     key = keys_in(site.bucket, f"control/topics/{topic}/")[-1]
     content = s3_client(site.bucket).get_object(Bucket=site.bucket.name, Key=key)["Body"].read()
     return [(life["topic_id"], life["parent"]) for life in json.loads(content)["lives"]]
+
+
+def test_a_topic_without_id_is_not_purged(
+    shared: ZooKeeperBroker, broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """Deletion goes by ids: what has none may be another topic by then."""
+    archived(broker_41, topic, site, records_of(20))
+    create_topic(shared.bootstrap, f"{topic}.back", 1, KEPT)
+    write(shared, f"{topic}.back", records_of(7, mark=b"theirs"))
+    own = configs_of(shared, f"{topic}.back")
+    for unread in (False, True):
+        with pytest.raises(TargetError, match=rf"{topic}.back has no topic id, and is not purged; delete it"):
+            restored(site, shared, topic, existing=Existing.PURGE, purges_unread=unread)
+    assert log_of(shared, f"{topic}.back") == (0, 7)
+    assert configs_of(shared, f"{topic}.back") == own
 
 
 def assert_whole(site: ArchiveSite) -> None:

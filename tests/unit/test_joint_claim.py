@@ -50,6 +50,13 @@ def test_what_is_noted_stays_beside_the_claim() -> None:
     stream.note_verified("one", outcome)
     stream.note_verified("one", replace(outcome, targets=()))
     assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"), verified=outcome)
+    stream.forget_verified(replace(CLAIM, verified=replace(outcome, targets=())))  # what another run has noted since
+    assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"), verified=outcome)
+    known = replace(outcome, targets=(Share(1, 5, 9, leader_epoch=2),))
+    stream.forget_verified(replace(CLAIM, skipped=("a", "b"), verified=outcome))
+    assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"))
+    stream.note_verified("one", known)
+    assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"), verified=known)
 
 
 def test_notes_tell_of_claims_on_these_very_topics() -> None:

@@ -44,6 +44,13 @@ def test_what_was_noted_since_is_read_again() -> None:
     assert notes.claims({"orders": "A"})["orders"][0].verified is None
     stream.note_verified(claim_of("A"), Verified(records=5, digest=7))
     assert notes.claims({"orders": "A"})["orders"][0].verified == Verified(records=5, digest=7)
+    noted = replace(claim_of("A"), verified=Verified(records=5, digest=7))
+    stream.forget_verified(replace(noted, verified=Verified(records=4, digest=7)))  # what another run has noted since
+    assert notes.claims({"orders": "A"})["orders"][0] == noted
+    assert stream.forget_verified(noted) == claim_of("A")
+    again = Verified(records=5, digest=7, bytes=9, leader_epoch=3)
+    stream.note_verified(claim_of("A"), again)
+    assert notes.claims({"orders": "A"})["orders"][0].verified == again
 
 
 def test_a_fact_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

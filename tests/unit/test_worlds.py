@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import with_table
 from tests.support.records import Rec
 from tests.worlds import figures
 from tests.worlds.table import WORLDS
@@ -25,7 +26,7 @@ RECORDED = {
 @pytest.mark.parametrize("page", figures.PAGES, ids=lambda page: page.name)
 def test_the_page_has_the_figures_of_the_newest_runs(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert figures.with_table(text, figures.PAGES[page](figures.read())) == text, "make docs"
+    assert with_table(text, figures.MARK, figures.PAGES[page](figures.read())) == text, "make docs"
 
 
 def test_each_world_has_been_run_and_no_other_is_told() -> None:
@@ -59,7 +60,7 @@ def test_the_tables() -> None:
 
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="no place"):
-        figures.with_table("# A page\n", "| |")
+        with_table("# A page\n", figures.MARK, "| |")
 
 
 def records(*values: bytes | None) -> list[Rec]:

@@ -1,16 +1,17 @@
 """What the newest run of each world told: docs/worlds.json, and the tables that are made of it."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tests.support.brokers import REPOSITORY
+from tests.support.pages import with_table
 from tests.worlds.table import WORLDS
 
 REPORT: Final = REPOSITORY / "docs" / "worlds.json"
 WHOLE: Final = "whole"
+MARK: Final = "worlds"
 
 Figures = Mapping[str, Mapping[str, Any]]  # by world
 
@@ -62,19 +63,10 @@ PAGES: Final[Mapping[Path, Callable[[Figures], str]]] = {
 }
 
 
-def with_table(page: str, table: str) -> str:
-    """The page with this table between its two marks."""
-    begin, end = "<!-- worlds: written by `make docs` -->", "<!-- worlds: end -->"
-    parts = re.fullmatch(rf"(.*{re.escape(begin)}\n).*(\n{re.escape(end)}.*)", page, re.DOTALL)
-    if parts is None:
-        raise ValueError(f"the page has no place for the table of worlds: {begin} ... {end}")
-    return f"{parts[1]}{table}{parts[2]}"
-
-
 def main() -> None:
     """Write the tables anew."""
     for path, table in PAGES.items():
-        path.write_text(with_table(path.read_text(encoding="utf-8"), table(read())), encoding="utf-8")
+        path.write_text(with_table(path.read_text(encoding="utf-8"), MARK, table(read())), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ public final class Oracle {
         settings.put("enable.auto.commit", false);
         settings.put("auto.offset.reset", "none");
         settings.put("max.poll.records", 10_000);
+        settings.put("fetch.max.wait.ms", 20); // a fetch that nothing comes to any more holds back its end
         settings.put("max.partition.fetch.bytes", 8 << 20);
         settings.put("default.api.timeout.ms", (int) patience.toMillis());
         try (var consumer =

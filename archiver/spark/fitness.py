@@ -1,0 +1,51 @@
+"""Whether a topic that is there can take what is planned for it, by its shape and its records."""
+
+from collections.abc import Iterator, Mapping
+
+from archiver.kafka.cluster import PartitionOffsets, TopicDescription
+from archiver.restore import TopicPlan
+from archiver.spelling import spell_count
+
+
+def has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
+    """Tell whether it has as many partitions as are wanted."""
+    return len(described.partitions) == topic.target_partitions
+
+
+def internal_problem(source: str, target: str) -> str:
+    """Tell why a topic of Kafka's own is not restored into."""
+    return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
+
+
+def misfits(
+    topic: TopicPlan, described: TopicDescription, ends: Mapping[int, int], *, is_claimed: bool, is_verified: bool
+) -> Iterator[str]:
+    """Tell why a topic that is there cannot be filled, whatever its configs are."""
+    name = topic.target
+    used = [number for number, end in ends.items() if end]
+    if described.is_internal:
+        yield internal_problem(topic.source, name)
+    elif not has_shape(topic, described) and not is_verified:  # partitions that came later are the user's
+        has = len(described.partitions)
+        wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
+        by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
+        yield (
+            f"target topic {name} has {spell_count(has, 'partition')}, {wanted}; restore under another name with"
+            f" --rename {topic.source}=NEW{by_key}"
+        )
+    elif used and not topic.appends and not is_claimed:
+        yield (
+            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))}{', ...' if len(used) > 5 else ''});"
+            f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
+            " in its place with --purge-target, which deletes it"
+        )
+
+
+def open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
+    """A record behind an open transaction cannot be read back, and its marker would stand among ours."""
+    for number, one in offsets.items():
+        if one.last_stable < one.high_watermark:
+            yield (
+                f"target topic {name} has an open transaction in partition {number}, from offset {one.last_stable} on;"
+                " let its producer end it, or abort it with kafka-transactions.sh"
+            )
