@@ -104,10 +104,10 @@ def parse_start(text: str | int) -> str | int:
 def parse_time_ms(text: str) -> int:
     """`2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused.
 
-    So is a number that is a moment before 1973, and more likely a date (20261120) or a number of seconds.
+    So is a number that is a moment before 1973, and more likely a year, a date (20261120) or a number of seconds; 0 is not.
     """
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        if 10**7 <= int(text) < 10**11:
+        if 0 < int(text) < 10**11:
             raise ValueError(f"{text} milliseconds are {spell_time(int(text))}; write that, or 2026-11-20T14:00:00Z")
         return int(text)
     try:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 from pyspark import Accumulator, AccumulatorParam, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,7 +32,7 @@ from archiver.layout import Layout, chosen_name
 from archiver.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
 from archiver.restore import PartitionPlan, TopicPlan
 from archiver.restore_request import RestoreRequest
-from archiver.spark.failure import RUN_AGAIN, line_of_spark, raised_in, telling_line
+from archiver.spark.failure import RUN_AGAIN, line_of, line_of_spark, raised_in
 from archiver.spark.permitted import filtered
 from archiver.spark.scan import ScanTask, read_task
 from archiver.spark.session import open_sql
@@ -102,7 +103,7 @@ def choose(
         )
         starts = np.array([lane.first for lane in lanes], np.int64)
         written = chosen.mapInArrow(_writer(storage, starts, stems), _WRITTEN).toArrow()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise _as_ours(error, request.where) from error
     found = _Found(_Written.of(written), damage.value, request.skips_damage)
     narrowed = map(found.narrow, lanes, stems)
@@ -120,8 +121,8 @@ def _columns(session: SparkSession, request: RestoreRequest) -> list[str]:
         try:
             asked = filtered(session.createDataFrame([], StructType([FIELDS[name] for name in names])), request.where)
             plan = asked._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark tells it nowhere else
-        except PySparkException as error:
-            raise _as_ours(error, request.where) from error
+        except (PySparkException, Py4JJavaError) as error:
+            raise UsageError(f"--where {request.where}: {line_of(error)}") from error
         except UsageError as error:
             raise UsageError(f"--where {request.where}: {error}") from error
         used = plan.expressions().mkString(" ")
@@ -353,11 +354,10 @@ def _facts(of_objects: FactsOfParts, written: Mapping[str, Numbers]) -> FactsOfP
     return FactsOfParts(np.ones(len(share), bool), *(columns[name] for name in PartFacts._fields[1:]))
 
 
-def _as_ours(error: PySparkException, where: str) -> ArchiverError:
+def _as_ours(error: PySparkException | Py4JJavaError, where: str) -> ArchiverError:
     """Take out of what Spark says what a worker of ours raised, or else why it could not work the predicate out."""
-    text = str(error)
-    if ours := raised_in(text):
+    if ours := raised_in(error):
         return ours
-    if where and (said := line_of_spark(text)):
-        return UsageError(f"--where {where}: {said}")
-    return TemporaryError(f"Spark could not choose records: {telling_line(text)}; {RUN_AGAIN}")
+    if where and line_of_spark(error):
+        return UsageError(f"--where {where}: {line_of(error)}")
+    return TemporaryError(f"Spark could not choose records: {line_of(error)}; {RUN_AGAIN}")

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 from archiver import errors
 from archiver.errors import ArchiverError, TemporaryError, UsageError
 
 _TOLD_BY_US = re.compile(r"^\s*archiver: (.*)", re.MULTILINE)  # by archiver.spark.daemon, or a packed environment
-_OURS = re.compile(r"^archiver\.errors\.(\w+): (.*)$", re.MULTILINE)
+_OURS = re.compile(r"archiver\.errors\.(\w+): (.*)")
 _SPARKS = re.compile(r"\[[A-Z][A-Z0-9_.]*\] .*")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _NO_ARCHIVER = re.compile(r"No module named '?archiver\b")
@@ -54,19 +54,40 @@ def telling_line(report: str) -> str:
     return errors[-1] if errors else next(filter(None, said), "it does not say why")
 
 
-def raised_in(report: str, *, less: str = "") -> ArchiverError | None:
-    """Find the error of ours that a worker raised, in the tracebacks of Python and Java; without such an end of its message."""
-    raised = _OURS.findall(report)
-    if not raised:
+def raised_in(error: PySparkException | Py4JError, *, less: str = "") -> ArchiverError | None:
+    """Find the error of ours that a worker raised; without such an end of its message."""
+    ends = [found["error"] for report in _told_by_python(error) for found in _TRACEBACK.finditer(report)]
+    ours = _OURS.fullmatch(ends[-1]) if ends else None
+    kind = getattr(errors, ours[1], None) if ours else None
+    if ours is None or not (isinstance(kind, type) and issubclass(kind, ArchiverError)):
         return None
-    name, message = raised[-1]
-    return cast("ArchiverError", getattr(errors, name)(message.removesuffix(less)))
+    return kind(ours[2].removesuffix(less))
 
 
-def line_of_spark(report: str) -> str:
+def _told_by_python(error: PySparkException | Py4JError) -> Iterator[str]:
+    """Tell what comes from Python by Spark's own word: all other texts may quote records and SQL, with anything in them."""
+    is_planned = isinstance(error, AnalysisException) and error.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
+    if is_planned or isinstance(error, PythonException):
+        yield str(error)
+    elif isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while cause is not None:
+            if cause.getClass().getName() == "org.apache.spark.api.python.PythonException":
+                yield str(cause.getMessage())
+            cause = cause.getCause()
+
+
+def line_of_spark(error: PySparkException | Py4JError) -> str:
     """Find the line in which Spark says why, by its own name for it; empty when it does not."""
-    found = _SPARKS.search(report)
+    found = _SPARKS.search(str(error))
     return found[0] if found else ""
+
+
+def line_of(error: PySparkException | Py4JError) -> str:
+    """Find the line that tells most."""
+    # Of what py4j raises not its own first line, which tells what it called.
+    java = str(error.java_exception) if isinstance(error, Py4JJavaError) else ""
+    return line_of_spark(error) or telling_line(java or str(error))
 
 
 @contextmanager

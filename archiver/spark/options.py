@@ -76,6 +76,9 @@ def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None
         except ValueError as error:
             raise UsageError(f"option {name}: {error}") from error
 
+    from_ms, until_ms = parsed("from", parse_time_ms, FIRST_LONG), parsed("until", parse_time_ms, LAST_LONG)
+    if from_ms > until_ms:
+        raise UsageError("the range ends before it begins; see options from and until")
     return ScanOptions(
         storage=storage or _storage(options),
         topic=_topic(options),
@@ -85,8 +88,8 @@ def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None
         wanted=TopicSelection(
             partitions=parsed("partitions", parse_partitions, None),
             offsets=parsed("offsets", parse_offsets, None),
-            from_ms=parsed("from", parse_time_ms, FIRST_LONG),
-            until_ms=parsed("until", parse_time_ms, LAST_LONG),
+            from_ms=from_ms,
+            until_ms=until_ms,
         ),
         on_damage=parsed("onDamage", _one_of(OnDamage), OnDamage.FAIL),
         verify=parsed("verify", _one_of(Verify), Verify.DIGEST),

@@ -52,7 +52,12 @@ def filtered(frame: DataFrame, predicate: str) -> DataFrame:
     parsed = _parser(spark).parseExpression(predicate)
     permission.require(parsed)
     found = frame.where(Column(_jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils.column(parsed)))
-    permission.require(found._jdf.queryExecution().analyzed().expressions())  # noqa: SLF001 - Spark tells it nowhere else
+    analysed = found._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark tells it nowhere else
+    permission.require(analysed.expressions())
+    if not analysed.condition().deterministic():
+        raise UsageError(
+            "it chooses other records each time; use columns of the record, such as crc32(key) % 2 = 0 for half"
+        )
     return found
 
 

@@ -73,7 +73,7 @@ async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offset
     return [
         f"target topic {name} is not purged: it is itself the topic that was archived, and up to"
         f" {spell_count(count, 'record')} of it {'is' if count == 1 else 'are'} not in the archive; stop its producers, run"
-        " `archiver backup --until-end`, and restore again, or restore under another name with --rename"
+        " `archiver backup --until-end`, and restore again, or restore under another name with --rename SOURCE=NEW"
         for name, count in counts.items()
         if count
     ]
@@ -84,7 +84,7 @@ def unknown_problems(names: Iterable[str]) -> list[str]:
     return [
         f"target topic {name} is not purged: the archive has a topic of this name without a topic id, and it may be this very"
         " one; run `archiver backup --until-end`, which finds that out, and restore again; or delete the topic yourself, or"
-        " restore under another name with --rename"
+        " restore under another name with --rename SOURCE=NEW"
         for name in sorted(names)
     ]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, map_entries, struct, transform, unix_micros, when
@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from archiver.config import StorageConfig
 from archiver.errors import ArchiverError, UsageError
 from archiver.records import tell_bytes
-from archiver.spark.failure import line_of_spark, missing_program, raised_in, telling_line
+from archiver.spark.failure import line_of, missing_program, raised_in
 from archiver.spark.permitted import Query
 from archiver.spark.scan import HOW_TO_GO_ON, ScanTask, look_through
 from archiver.spark.source import MissingPartition, ScanPartition, source_for
@@ -296,23 +296,17 @@ class _Telling:
 
 def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
     """Take out of the tracebacks of Python and Java what the data source raised; else the line in which Spark says why."""
-    text = str(error)
-    if ours := raised_in(text, less=HOW_TO_GO_ON):
+    if ours := raised_in(error, less=HOW_TO_GO_ON):
         return ours
     if program := missing_program(
-        text
+        str(error)
     ):  # Spark plans a source of ours on the driver's machine, by the executors' Python
         return UsageError(
             f"the driver's machine has no {program}, which spark.pyspark.python names, and a query is planned by it:"
             " unpack the environment there, too (docs/clusters.md)"
         )
-    said = line_of_spark(text) or telling_line(_of_java(error) or text)
+    said = line_of(error)
     if isinstance(error, AnalysisException):  # also what cannot be parsed
         advice = _ON_OFFSET if (error.getCondition() or "").startswith("INVALID_LIMIT_LIKE_EXPRESSION") else ""
         return UsageError(f"the SQL is refused: {said.removesuffix(';')}{advice}")
     return ArchiverError(f"the query failed: {said}")
-
-
-def _of_java(error: PySparkException | Py4JError) -> str:
-    """Return what Java says, without the line before it in which py4j says what it called."""
-    return str(error.java_exception) if isinstance(error, Py4JJavaError) else ""

@@ -425,11 +425,11 @@ def archive_of_times(spool: Path) -> MemoryStore:
         (["--from-offset", "3", "--until-offset", "5"], [3, 4, 5]),
         (["--until-offset", "0"], [0]),
         (["--from-offset", "9"], [9]),
-        (["--from", "3000", "--until", "6000"], [2, 3, 5]),
+        (["--from", "1970-01-01T00:00:03Z", "--until", "1970-01-01T00:00:06Z"], [2, 3, 5]),
         (["--from", "1970-01-01T00:00:08Z"], [6, 7, 8, 9]),
-        (["--until", "2000"], [0, 1]),
-        (["--from", "2000", "--until-offset", "5", "--limit", "2"], [1, 2]),
-        (["--from", "200000"], []),
+        (["--until", "1970-01-01T00:00:02Z"], [0, 1]),
+        (["--from", "1970-01-01T00:00:02Z", "--until-offset", "5", "--limit", "2"], [1, 2]),
+        (["--from", "1970-01-01T00:03:20Z"], []),
     ],
 )
 def test_cat_takes_ranges_of_offsets_and_of_times(
@@ -446,7 +446,7 @@ def test_cat_takes_ranges_of_offsets_and_of_times(
         ["--from", "yesterday"],
         ["--from", "2026-11-20T14:00:00"],
         ["--from-offset", "5", "--until-offset", "4"],
-        ["--from", "5000", "--until", "4000"],
+        ["--from", "1970-01-01T00:00:05Z", "--until", "1970-01-01T00:00:04Z"],
         ["--follow", "--life", "0"],
     ],
 )

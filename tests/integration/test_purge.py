@@ -18,7 +18,7 @@ from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import cut_log
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import add_partitions, create_topic, producer_of, recreate_topic
+from tests.support.kafka_topics import add_partitions, create_topic, producer_of, recreate_topic, with_client
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import eventually
 from tests.support.target_topics import archived, id_of, log_of, on_target, records_of, restored, strangers, write
@@ -270,8 +270,13 @@ def test_a_topic_that_was_archived_without_an_id_is_not_purged(
     broker.stop()
     broker.properties.update({"inter.broker.protocol.version": "2.8"})
     broker.start()
+
+    def is_led() -> bool:
+        found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic])).get(topic)
+        return found is not None and bool(found.topic_id) and bool(found.leaders)
+
+    eventually(is_led, timeout_s=60)
     write(broker, topic, records_of(100)[20:])
-    eventually(lambda: bool(id_of(broker, topic)), timeout_s=60)
     code, said = refusal(site, broker, topic)
     assert (code, "it may be this very one; run `archiver backup --until-end`" in said) == (2, True), said
     assert log_of(broker, topic) == (0, 100)

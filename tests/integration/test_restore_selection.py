@@ -215,7 +215,7 @@ def test_what_cannot_be_asked_for_together_is_refused(broker_41: Broker, topic: 
     site.write_config(broker_41.bootstrap, topic)
     site.write_target(broker_41.bootstrap)
     for options, message in (
-        (["--from", "9", "--until", "5"], "the range ends before it begins"),
+        (["--from", "200000000000", "--until", "100000000000"], "the range ends before it begins"),
         (["--partitions", "a"], "--partitions: 'a' is not like 3 or 3-5"),
         (["--offsets", "0:9-5"], "--offsets: '0:9-5': each partition once"),
         (["--from", "2026-01-01T00:00:00"], "--from"),

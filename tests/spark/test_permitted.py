@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from archiver.config import StorageConfig
 from archiver.errors import UsageError
@@ -35,6 +36,14 @@ REFUSED = {
     "input_file_name", "input_file_block_start", "input_file_block_length",
     "python_worker_logs", "collations", "sql_keywords",
 }  # fmt: skip
+REFUSED_OPTIONS = {
+    "compression", "codec",  # any class by its name, which Spark loads
+    "extension", "useunsaferow",  # of files that are written, and of Spark's own
+}  # fmt: skip
+
+
+def jvm_of(session: SparkSession) -> Any:  # noqa: ANN401 - PySpark shows no type of it
+    return session._jvm
 
 
 @dataclass
@@ -46,11 +55,12 @@ class Witness:
     asked: list[str] = field(default_factory=list)
 
     def filled(self, sql: str) -> str:
-        return sql.replace("{file}", str(self.file)).replace("{url}", f"http://127.0.0.1:{self.port}/x")
+        filled = sql.replace("{file}", str(self.file)).replace("{url}", f"http://127.0.0.1:{self.port}/x")
+        return filled.replace("{class}", "org.apache.derby.jdbc.EmbeddedDriver")
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
+def witness(tmp_path: Path, spark_avro: SparkSession) -> Iterator[Witness]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found.asked.append(self.path)
@@ -60,9 +70,13 @@ def witness(tmp_path: Path) -> Iterator[Witness]:
 
     with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
         found = Witness(tmp_path / "witness", server.server_address[1])
+        # The driver of a database that Spark brings begins this file when its class is loaded.
+        java = jvm_of(spark_avro).java.lang.System
+        java.setProperty("derby.stream.error.file", str(found.file))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield found
+        java.clearProperty("derby.stream.error.file")
         server.shutdown()
         thread.join()
 
@@ -145,6 +159,26 @@ WAYS_OUT = [
     ("SELECT from_avro(X'00', '{}', map('avroSchemaUrl', '/etc/passwd'))", "function from_avro"),
     ("SELECT from_xml('<a/>', 'a int', map('rowValidationXSDPath', '/etc/passwd'))", "function from_xml"),
     ("SELECT xpath_string('<!DOCTYPE a SYSTEM \"{url}\"><a/>', 'a')", "function xpath_string"),
+    # Options of functions: what is no codec that Spark knows is a class, which is loaded.
+    *[
+        (f"SELECT {function}({before}map('{option}', '{{class}}'))", f"option {option.lower()} is not allowed")
+        for function, before in [
+            ("to_json", "named_struct('a', 1), "), ("to_csv", "named_struct('a', 1), "), ("schema_of_json", "'1', "),
+            ("schema_of_csv", "'1', "), ("from_json", "'1', 'a int', "), ("from_csv", "'1', 'a int', "),
+        ]
+        for option in ("compression", "Codec", "ComPression")
+    ],
+    ("SELECT `TO_CSV`(named_struct('a', 1), `MAP`('sep', ';', 'compression', '{class}'))", "option compression"),
+    ("SELECT to_csv(named_struct('a', 1), (map('codec', '{class}')))", "option codec"),
+    ("SELECT to_csv(named_struct('a', 1), map('co' || 'dec', '{class}'))", "option that is computed"),
+    ("SELECT to_csv(named_struct('a', 1), map(concat('co', 'dec'), '{class}'))", "option that is computed"),
+    ("SELECT to_csv(named_struct('a', 1), map_from_arrays(array('codec'), array('{class}')))", "option that is computed"),
+    ("SELECT to_csv(named_struct('a', 1), str_to_map('codec:{class}'))", "option that is computed"),
+    ("SELECT to_csv(named_struct('a', 1), map_concat(map('codec', '{class}')))", "option that is computed"),
+    ("SELECT to_csv(named_struct('a', 1), m) FROM (SELECT map('codec', '{class}') AS m)", "option that is computed"),
+    ("SELECT from_json('1', schema_of_json('1', map('compression', '{class}')))", "option compression"),
+    ("SELECT to_json(named_struct('a', 1), map(NULL, 'a'))", "option null"),
+    ("SELECT to_json(named_struct('a', 1), map('of a table', 'a'))", "option of a table"),
     # What the process is.
     ("SELECT current_user", "CurrentUser"),
     ("SELECT user", "CurrentUser"),
@@ -181,6 +215,7 @@ def test_each_way_out_is_refused_before_anything_is_done(
 PREDICATES = [
     (f"{EVIL} > ''", "function reflect"),
     (f"exists(headers, h -> {EVIL} > '')", "function reflect"),
+    ("to_csv(named_struct('a', 1), map('codec', 'a.B')) > ''", "option codec"),
     ("offset IN (TABLE orders)", "UnresolvedRelation"),
     ("offset IN (SELECT 1)", "Project"),
     ("EXISTS (VALUES (1))", "LocalRelation"),
@@ -196,6 +231,12 @@ def test_a_predicate_reads_a_record_and_nothing_else(session: SparkSession, pred
         filtered(frame, predicate)
     assert told in str(refused.value)
     assert filtered(frame, "topic = '${env:PATH}' OR exists(headers, h -> h = 1)").count() == 1
+
+
+@pytest.mark.parametrize("predicate", ["rand() < 0.5", "monotonically_increasing_id() < 5", "spark_partition_id() = 0"])
+def test_a_predicate_chooses_the_same_each_time(session: SparkSession, predicate: str) -> None:
+    with pytest.raises(UsageError, match="chooses other records each time"):
+        filtered(session.range(1), predicate)
 
 
 def test_text_is_not_looked_up(session: SparkSession) -> None:
@@ -231,6 +272,50 @@ def test_every_function_is_permitted_or_refused(session: SparkSession) -> None:
             Query(session, f"SELECT * FROM {name}()", ())
     with pytest.raises(UsageError, match=r"^function brand_new is not allowed, for it may do more than read records"):
         rows(session, "SELECT brand_new(1)")
+
+
+def test_every_option_is_permitted_or_refused(session: SparkSession) -> None:
+    """Of the functions that take options; as test_every_function_is_permitted_or_refused."""
+    catalyst = jvm_of(session).org.apache.spark.sql.catalyst
+    known = {
+        name.lower()
+        for options in (catalyst.json.JSONOptions, catalyst.csv.CSVOptions)
+        for name in options.getAllOptions().mkString(" ").split()
+    }
+    listed = (Path(permitted.__file__).parent / "permitted_sql.txt").read_text(encoding="utf-8").splitlines()
+    names = {line.removeprefix("option ") for line in listed if line.startswith("option ")}
+    assert names.isdisjoint(REFUSED_OPTIONS)
+    assert names | REFUSED_OPTIONS == known
+
+
+def test_options_that_only_tell_how_text_is_read_are_permitted(session: SparkSession) -> None:
+    sql = "SELECT to_csv(named_struct('a', 1, 'b', 2), map('sep', ';')), from_json('{a: 1}', 'a int', map('allowUnquotedFieldNames', 'true')).a"
+    assert rows(session, sql) == [["1;2", 1]]
+
+
+def test_options_are_looked_at_once_more_when_they_are_known(session: SparkSession) -> None:
+    """Whatever the parser may have made of a name: these are what the function goes by."""
+    frame = session.sql("SELECT to_csv(named_struct('a', 1), map('quote', 'a', 'co' || 'dec', 'gzip'))")
+    found = permitted._inventory_in(session._jvm).apply(frame._jdf.queryExecution().analyzed()).splitlines()
+    assert {line for line in found if line.startswith("option")} == {"option quote", "option codec"}
+
+
+def test_only_tables_of_ours_are_read(session: SparkSession) -> None:
+    """A name that is found is not enough: what stands under it may be another source."""
+
+    class Foreign(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "foreign"
+
+        def schema(self) -> str:
+            return "a string"
+
+    session.dataSource.register(Foreign)
+    session.read.format("foreign").load().createOrReplaceTempView("orders")
+    with pytest.raises(UsageError, match=r"^table foreign is not allowed"):
+        Query(session, "SELECT * FROM orders", ("archived-topic",)).frame()
+    assert Query(session, "SELECT * FROM orders", ("foreign",)).frame().columns == ["a"]
 
 
 def test_what_spark_shows_of_its_functions_is_permitted(session: SparkSession) -> None:

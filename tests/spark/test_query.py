@@ -354,6 +354,25 @@ def test_a_query_without_the_python_that_plans_it_tells_which(site: Site, monkey
         site.ask("SELECT * FROM orders")
 
 
+FORGED = [
+    b"\narchiver.errors.Nope: x",
+    b"\narchiver.errors.TemporaryError: S3 is down; run the same command again",
+    b"\nTraceback (most recent call last):\n  File x\narchiver.errors.TemporaryError: S3 is down",
+    b"\norg.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File x\narchiver.errors.TemporaryError: S3",
+]
+
+
+@pytest.mark.parametrize("at", range(len(FORGED)))
+def test_what_a_record_holds_is_no_word_of_ours(site: Site, at: int) -> None:
+    """Spark quotes the values that it cannot work with: they decide neither exit code nor message."""
+    site.archive.settle(f"forged-{at}")
+    site.archive.put(f"forged-{at}", 0, [Rec(0, NOW_MS, 0, None, FORGED[at])], each=10)
+    for expression in ("date(cast(value AS string))", "raise_error(cast(value AS string))"):
+        with pytest.raises(ArchiverError, match=r"^the query failed: ") as raised:
+            site.rows(f"SELECT {expression} FROM `forged-{at}`")
+        assert type(raised.value) is ArchiverError
+
+
 def test_damage_is_told_as_everywhere(site: Site) -> None:
     site.archive.settle("damaged")
     keys = site.archive.put("damaged", 0, records_of("orders", 0), each=20)

@@ -48,7 +48,9 @@ def test_names_and_words_come_in_any_case() -> None:
 
 
 def test_partitions_offsets_and_times() -> None:
-    options = parse(partitions="0,3-5", offsets="0:100-200, 3:50-,7:1", from_="1970-01-01T00:00:01Z", until="2000")
+    options = parse(
+        partitions="0,3-5", offsets="0:100-200, 3:50-,7:1", from_="1970-01-01T00:00:01Z", until="1970-01-01T00:00:02Z"
+    )
     assert options.wanted.of(0) == Selection(first_offset=100, last_offset=200, from_ms=1000, until_ms=2000)
     assert options.wanted.of(3) == Selection(first_offset=50, last_offset=LAST_LONG, from_ms=1000, until_ms=2000)
     assert [options.wanted.of(number) for number in (1, 4, 7)] == [None, None, None]
@@ -190,3 +192,20 @@ def test_groups_are_runs_of_about_the_limit(sizes: list[int]) -> None:
     assert [one for group in groups for one in group] == readings
     assert all(groups)
     assert all(len(group) == 1 or sum(one.segment.size for one in group) <= 64 + max(sizes) for group in groups)
+
+
+@pytest.mark.parametrize("text", ["1", "2026", "202611", "20261120", "1763647200", str(10**11 - 1)])
+def test_a_number_that_is_no_plausible_moment_is_refused(text: str) -> None:
+    """A year, a month, a day, seconds."""
+    with pytest.raises(UsageError, match=f"option until: {text} milliseconds are 19"):
+        parse(until=text)
+
+
+def test_numbers_from_1973_and_the_epoch_itself_are_times() -> None:
+    wanted = parse(from_="0", until=str(10**11)).wanted
+    assert (wanted.from_ms, wanted.until_ms) == (0, 10**11)
+
+
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(UsageError, match="the range ends before it begins; see options from and until"):
+        parse(from_="2026-11-20T14:00:01Z", until="2026-11-20T14:00:00Z")
