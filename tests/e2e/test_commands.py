@@ -249,7 +249,7 @@ def check_other_targets(site: ArchiveSite, topic: str) -> None:
     assert (told["appends"], told["records"], told["partitions"][0]["already_there"]) == (True, 400, 0)
     done = site.run(*command, "--purge-target", "--retention", "archived", "--replication-factor", "1")
     assert_clean(done, 0)
-    assert f"{topic}.back: is deleted with all its records" in done.stderr
+    assert f"{topic}.back: was deleted with all its records" in done.stderr
     (told,) = json.loads(done.stdout)["topics"]
     assert (told["appends"], told["records"], told["expiring"]) == (False, 400, {"at_least": 0, "at_most": 0})
     assert told["retention"].startswith("retention.ms=-1")

@@ -205,8 +205,9 @@ def test_executors_that_reach_no_store_or_broker_are_told_before_a_topic_is_crea
     host = socket.gethostname()
 
     done = submits.run_by_project(*renamed, confs=confs | NO_CREDENTIALS)
-    (complaint,) = complaints(done)
+    complaint, way_on = complaints(done)
     assert done.returncode == 2, complaint
+    assert "submit it again with --id" in way_on
     assert complaint.startswith(f"archiver: on executor {host}: s3://{site.bucket.name}/topics/{topic}/")
     assert "no credentials; set AWS_ACCESS_KEY_ID" in complaint
     assert "the driver can: give executors the same" in complaint
@@ -220,7 +221,7 @@ def test_executors_that_reach_no_store_or_broker_are_told_before_a_topic_is_crea
         kafka = {"bootstrap.servers": secure.address("TLS"), "security.protocol": "ssl", "ssl.ca.location": "ca.pem"}
         (site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": kafka}))
         done = submits.run_by_project(*renamed, confs=confs)
-        (complaint,) = complaints(done)
+        complaint, _ = complaints(done)
         assert done.returncode == 2, complaint
         assert complaint.startswith(f"archiver: on executor {host}: ")
         assert "ca.pem" in complaint

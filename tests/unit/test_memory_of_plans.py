@@ -20,9 +20,9 @@ ASKED = Shape(1, 2, 3_000), Shape(1, 2, 9_000)  # each object is asked, which ta
 SMALL = Shape(30, 5, 100), Shape(90, 5, 100)  # a hundred objects share what a partition takes
 CASES = [
     *((task, ASKED if task == "verify" else LARGE, SHARES) for task in TASKS),
-    *((task, SMALL, SHARES) for task in ("plan", "ls")),
     ("plan", ASKED, ()),  # no index, or it is lost
-    ("plan", ASKED, (0.5,)),  # the index lacks what came since
+    *(pytest.param(task, SMALL, SHARES, marks=pytest.mark.long) for task in ("plan", "ls")),
+    pytest.param("plan", ASKED, (0.5,), marks=pytest.mark.long),  # the index lacks what came since
 ]
 
 
