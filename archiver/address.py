@@ -19,13 +19,13 @@ def archive_mark(storage: StorageConfig) -> str:
     return hashlib.sha256(f"{_plain(configured_endpoint(storage))} {address}".encode()).hexdigest()[:_MARK_DIGITS]
 
 
-def group_of(config: ArchiverConfig, mark: str) -> str:
+def group_of(config: ArchiverConfig) -> str:
     """Return the consumer group of an archive's backups: named by its address and its mark, where nothing else is said."""
     if config.backup.group is not None:
         return config.backup.group
     address = config.storage.url.removeprefix("s3://")
     legible = re.sub(r"[^A-Za-z0-9._-]+", "-", address)[:_LEGIBLE_CHARACTERS]
-    return f"archiver-{legible}-{mark}"
+    return f"archiver-{legible}-{archive_mark(config.storage)}"
 
 
 def _plain(endpoint: str) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from archiver.errors import ArchiverError, NotWholeError, StoppedError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, PredicateError, StoppedError, UsageError
 from archiver.output import complain, complain_of, print_json, print_line, print_lines, write
 from archiver.printable import printable_json
 from archiver.spelling import spell_count
@@ -263,7 +263,7 @@ def restore(options: argparse.Namespace) -> int:
                 begin=begin,
             )
         except (ArchiverError, KeyboardInterrupt) as error:
-            if begun:
+            if begun and not isinstance(error, PredicateError):
                 complain_of(error)
                 complain(_way_on(options, begun[0]))
                 return StoppedError.exit_code if isinstance(error, KeyboardInterrupt) else error.exit_code
@@ -449,7 +449,7 @@ def query(options: argparse.Namespace) -> int:
 
 
 def show_config(options: argparse.Namespace) -> int:
-    from archiver.address import archive_mark, group_of
+    from archiver.address import group_of
     from archiver.config import load_config
     from archiver.kafka.settings import KafkaSettings
     from archiver.reference import shown_config, yaml_lines
@@ -457,7 +457,7 @@ def show_config(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     if config.kafka:
         KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    found = shown_config(config, group_of(config, archive_mark(config.storage)))
+    found = shown_config(config, group_of(config))
     if options.format == "json":
         print_json(found)
     else:

@@ -26,6 +26,10 @@ class UsageError(ArchiverError):
     has_lines = True
 
 
+class PredicateError(UsageError):
+    """A predicate cannot be worked out: no way on leads over the same command."""
+
+
 class NotWholeError(ArchiverError):
     """The archive, or a comparison with it, is not whole."""
 

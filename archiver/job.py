@@ -420,7 +420,9 @@ def _tell_of(what: str, notice: Callable[[str], None], unit: str = "") -> Callab
     return tell
 
 
-_NOT_LOOKED_AT = "--where is not tried before the restore itself: a predicate that cannot be run is refused only then"
+_NOT_TRIED = (
+    "--where was tried on no record: one that it cannot be worked out for ends the restore, before anything is changed"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,7 +466,7 @@ def preview_restore(
     select_topics: Callable[[Iterable[str]], Sequence[str]] = lambda _: (),
     notice: Callable[[str], None] = lambda _: None,
 ) -> RestorePreview:
-    """Plan a restore and check its targets. Changes nothing, and needs no Spark but for what a purge has to read before.
+    """Plan a restore and check its targets. Changes nothing, and needs Spark for a predicate, and for what a purge reads before.
 
     `select_topics` chooses the names that the configuration at hand has a backup archive.
     """
@@ -478,6 +480,11 @@ def preview_restore(
     store, prefix = open_store(storage)
     layout = Layout(prefix)
     wave = request.targets(topic_names(store, layout))
+    if request.where:
+        with _spark("restore --dry-run --where", notice) as start_spark:
+            from archiver.spark.choose import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
+
+            check_predicate(start_spark(), request.where)
 
     async def look() -> "tuple[RestorePreview, Purge]":
         async with KafkaClient(kafka) as client:
@@ -502,7 +509,7 @@ def preview_restore(
                 notes=[
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
-                    *([_NOT_LOOKED_AT] if request.where else []),
+                    *([_NOT_TRIED] if request.where else []),
                     *verdict.notes,
                 ],
                 doubts=verdict.doubts,

@@ -29,7 +29,7 @@ async def own_group(
 
     So what has run before goes on with its commits and its rights. Two archives in the former group both leave it.
     """
-    named = group_of(config, mark)
+    named = group_of(config)
     try:
         committed = await positions_of(client, FORMER_GROUP)
     except KafkaError as error:  # this user has nothing to do with it

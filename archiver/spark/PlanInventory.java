@@ -12,11 +12,14 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 
 /**
- * Lists what a plan or an expression consists of, a line for each kind: "class NAME", "function NAME", "table NAME", "option NAME".
+ * Lists what a plan or an expression consists of, a line for each kind: "class NAME", "function NAME", "table NAME", "option NAME",
+ * "alias NAME" of those that hide a mistake.
  *
  * Options of functions tell what Spark loads and opens. They are known before analysis only where their names are literals of a map(...).
  *
@@ -65,10 +68,22 @@ public final class PlanInventory implements Function {
       for (Object key : ((UnresolvedRelation) node).options().keySet()) {
         found.add("option " + key + " of a table");
       }
+    } else if (node instanceof SubqueryAlias) {
+      nameAlias(((SubqueryAlias) node).alias());
+    } else if (node instanceof Generate && ((Generate) node).qualifier().isDefined()) {
+      nameAlias(String.valueOf(((Generate) node).qualifier().get()));
     } else if (node instanceof DataSourceV2Relation) {
       found.add("table " + ((DataSourceV2Relation) node).table().name());
     } else if (node instanceof Expression) {
       nameOptionsAsAnalysed(((scala.Product) node).productIterator());
+    }
+  }
+
+  /** Before an offset, a limit and the like Spark's grammar may take the word of a clause for the name of what stands before it. */
+  private void nameAlias(String alias) {
+    String name = alias.toLowerCase(Locale.ROOT);
+    if (name.equals("where") || name.equals("having") || name.equals("qualify")) {
+      found.add("alias " + name);
     }
   }
 

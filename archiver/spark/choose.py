@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 from archiver.chosen import encode_chosen, put_chosen
 from archiver.columns import Chain, Numbers, Places, Texts, as_slice, narrow, total
 from archiver.config import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError, TemporaryError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, PredicateError, TemporaryError, UsageError
 from archiver.facts import PartFacts
 from archiver.frame import Longs
 from archiver.layout import Layout, chosen_name
@@ -40,6 +40,7 @@ from archiver.spark.source import FIELDS
 from archiver.spark.stores import patient_store_of
 
 _CHUNKS_PER_CORE: Final = 8
+_LONGEST_TOLD: Final = 200  # characters of a predicate
 # A row of the scan: the object it is of (by its number in this job), and the partition's, for keys are a partition's own.
 _PART: Final = StructField("__part", IntegerType(), nullable=False)
 _LANE: Final = StructField("__lane", IntegerType(), nullable=False)
@@ -113,21 +114,31 @@ def choose(
     ]
 
 
+def check_predicate(spark: SparkContext, where: str) -> None:
+    """Raise PredicateError for what Spark does not understand, or must not do. No record is looked at."""
+    _used_by(open_sql(spark), where)
+
+
 def _columns(session: SparkSession, request: RestoreRequest) -> list[str]:
-    """Return what has to be read; a predicate that Spark does not understand is refused here."""
+    """Return what has to be read."""
     needed = {"offset", *(["key"] if request.is_latest_per_key else [])}
     if request.where:
-        names = list(FIELDS)
-        try:
-            asked = filtered(session.createDataFrame([], StructType([FIELDS[name] for name in names])), request.where)
-            plan = asked._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark tells it nowhere else
-        except (PySparkException, Py4JJavaError) as error:
-            raise UsageError(f"--where {request.where}: {line_of(error)}") from error
-        except UsageError as error:
-            raise UsageError(f"--where {request.where}: {error}") from error
-        used = plan.expressions().mkString(" ")
-        needed |= {name for name in names if f"{name}#" in used}
+        needed |= _used_by(session, request.where)
     return [name for name in FIELDS if name in needed]
+
+
+def _used_by(session: SparkSession, where: str) -> set[str]:
+    """Return the columns that a predicate needs."""
+    nothing = session.createDataFrame([], StructType(list(FIELDS.values())))
+    try:
+        query = filtered(nothing, where)._jdf.queryExecution()  # noqa: SLF001 - Spark tells it nowhere else
+        query.executedPlan()  # works out what is constant in it: what that raises, nobody would hear of toArrow
+    except (PySparkException, Py4JJavaError) as error:
+        raise _refusal(where, line_of(error)) from error
+    except UsageError as error:
+        raise _refusal(where, str(error)) from error
+    used = query.analyzed().expressions().mkString(" ")
+    return {name for name in FIELDS if f"{name}#" in used}
 
 
 def _lanes(topics: Sequence[TopicPlan]) -> list[_Lane]:
@@ -359,5 +370,10 @@ def _as_ours(error: PySparkException | Py4JJavaError, where: str) -> ArchiverErr
     if ours := raised_in(error):
         return ours
     if where and line_of_spark(error):
-        return UsageError(f"--where {where}: {line_of(error)}")
+        return _refusal(where, line_of(error))
     return TemporaryError(f"Spark could not choose records: {line_of(error)}; {RUN_AGAIN}")
+
+
+def _refusal(where: str, reason: str) -> PredicateError:
+    told = where if len(where) <= _LONGEST_TOLD else f"{where[:_LONGEST_TOLD]}..."
+    return PredicateError(f"--where {told}: {reason}")

@@ -121,7 +121,7 @@ async def plan_compare(
 async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
     """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
     mark = archive_mark(config.storage)
-    group = group_of(config, mark)
+    group = group_of(config)
     try:
         positions = await positions_of(client, group)
         if not positions and config.backup.group is None:

@@ -17,6 +17,7 @@ _OF_PLANS: Final = (
     "class catalyst.analysis.UnresolvedInlineTable",
     "class catalyst.analysis.UnresolvedTableValuedFunction",
 )
+_CLAUSES: Final = ("WHERE", "HAVING", "QUALIFY")
 _ADVICE: Final = (
     'docs/spark.md, "What SQL may say", tells what is; for more, use the data source in a Spark session of your own'
 )
@@ -73,6 +74,12 @@ class _Permission:
 
     def require(self, plan: Any) -> None:  # noqa: ANN401 - of the JVM
         found = str(self._inventory.apply(plan)).splitlines()
+        for clause in _CLAUSES:
+            if f"alias {clause.lower()}" in found:
+                raise UsageError(
+                    f"Spark takes {clause} for a name in it, and the column behind that for a clause;"
+                    f" write {clause} (offset) IN (1, 2), with the column in parentheses"
+                )
         if unknown := [_spelled(line) for line in found if line not in self._permitted]:
             refusal = "is not allowed, for it" if len(unknown) == 1 else "are not allowed, for they"
             raise UsageError(f"{', '.join(unknown)} {refusal} may do more than read records; {_ADVICE}")

@@ -49,8 +49,6 @@ _MOST_AT_ONCE = 1_000  # rows; where there cannot be more, Spark reads no furthe
 _AS_THEY_ARE = (
     BinaryType, BooleanType, ByteType, DoubleType, FloatType, IntegerType, LongType, NullType, ShortType, StringType,
 )  # fmt: skip
-# Spark's grammar takes the column for the clause of that name, and the WHERE before it for the table's alias.
-_ON_OFFSET = "; where OFFSET is meant to be the column, write WHERE (offset) IN (1, 2)"
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
@@ -307,6 +305,5 @@ def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
         )
     said = line_of(error)
     if isinstance(error, AnalysisException):  # also what cannot be parsed
-        advice = _ON_OFFSET if (error.getCondition() or "").startswith("INVALID_LIMIT_LIKE_EXPRESSION") else ""
-        return UsageError(f"the SQL is refused: {said.removesuffix(';')}{advice}")
+        return UsageError(f"the SQL is refused: {said.removesuffix(';')}")
     return ArchiverError(f"the query failed: {said}")

@@ -65,6 +65,7 @@ _OF_JAVA = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|PWD|HOSTNAME|LANG|LC_\w+|TZ|TMPDIR|LD_\w+|MALLOC_\w+"
     r"|_?(?:JAVA|JDK|SPARK|PYSPARK|PYTHON|HADOOP)\w*"
 )
+_A_SECRET = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|KEY")  # HADOOP_CREDSTORE_PASSWORD is one
 _stops: list[threading.Thread] = []
 
 
@@ -177,9 +178,13 @@ class _Launch(UserDict[str, Any]):
 
     def __setitem__(self, key: str, item: Any) -> None:  # noqa: ANN401 - whatever Popen takes
         if key == "env":
-            self.withheld = {name: text for name, text in item.items() if not _OF_JAVA.fullmatch(name)}
+            self.withheld = {name: text for name, text in item.items() if not _is_for_java(name)}
             item = {name: text for name, text in item.items() if name not in self.withheld}
         super().__setitem__(key, item)
+
+
+def _is_for_java(name: str) -> bool:
+    return _OF_JAVA.fullmatch(name) is not None and _A_SECRET.search(name) is None
 
 
 def _go_on(name: str, more: Mapping[str, str]) -> SparkContext:

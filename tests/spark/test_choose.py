@@ -14,8 +14,8 @@ import archiver.spark.session
 import archiver.spark.targets
 import archiver.spark.task
 from archiver.config import ArchiverConfig, TargetConfig
-from archiver.errors import TargetError, UsageError
-from archiver.job import preview_restore
+from archiver.errors import PredicateError, TargetError
+from archiver.job import RestorePreview, preview_restore
 from archiver.restore_request import Existing, RestoreRequest
 from archiver.selection import LAST_LONG, TopicSelection
 from tests.support.brokers import Broker, Bucket
@@ -218,6 +218,12 @@ def test_what_cannot_be_looked_at_stops_its_partition_or_is_skipped(
     check(java_oracle, broker_41, f"{topic}.back", chosen, partitions)
 
 
+def previewed(site: ArchiveSite, broker: Broker, request: RestoreRequest) -> RestorePreview:
+    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
+    target = TargetConfig(kafka={"bootstrap.servers": broker.bootstrap})
+    return preview_restore(storage, target, request, restore_id=None)
+
+
 def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
@@ -235,10 +241,9 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
     asked: dict[str, Any] = {"existing": Existing.APPEND}
 
     def refused(**chosen: Any) -> list[str]:  # noqa: ANN401
-        request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked, **chosen)
-        storage = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, ())).storage
-        target = TargetConfig(kafka={"bootstrap.servers": broker_41.bootstrap})
-        preview = preview_restore(storage, target, request, restore_id=None)
+        preview = previewed(
+            site, broker_41, RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked, **chosen)
+        )
         assert (preview.refused, len(preview.doubts)) == ((), 3)  # a dry run does not know yet
         with pytest.raises(TargetError) as caught:
             site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked, **chosen)
@@ -265,22 +270,35 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
         assert [row.value for row in java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records[0]] == expected
 
 
+OF_RECORDS = "cast(cast(value as string) as int) > 5"  # what is wrong with it only they tell
+
+
 @pytest.mark.parametrize(
     ("where", "told"),
     [
         ("nonsense = 1", "nonsense"),
         ("KEY is null", "KEY"),  # names are as they are written, as in `archiver query`
-        ("cast(cast(value as string) as int) > 5", "CAST_INVALID_INPUT"),
+        (OF_RECORDS, "CAST_INVALID_INPUT"),
         ("reflect('java.lang.System', 'getenv', 'PATH') > ''", "function reflect is not allowed"),
         ("exists(select 1)", "Project, OneRowRelation are not allowed"),
+        ("1 / 0 > offset", "DIVIDE_BY_ZERO"),
+        ("length(repeat('a', 2000000000)) > offset", "Java heap space"),
+        (f"{'(' * 3000}true{')' * 3000}", "StackOverflowError"),
     ],
 )
 def test_a_predicate_that_fails_is_told_in_a_line(
     broker_41: Broker, topic: str, site: ArchiveSite, seed: int, where: str, told: str
 ) -> None:
     archived(broker_41, topic, site, seed)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(PredicateError) as caught:
         site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.x"], where=where)
-    assert str(caught.value).startswith(f"--where {where}: ")
+    assert str(caught.value).startswith(f"--where {where[:200]}")
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.x"}, where=where)
+    if where == OF_RECORDS:
+        assert any("tried on no record" in note for note in previewed(site, broker_41, request).notes)
+    else:
+        with pytest.raises(PredicateError) as told_before:
+            previewed(site, broker_41, request)
+        assert str(told_before.value) == str(caught.value)

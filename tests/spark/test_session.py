@@ -45,7 +45,7 @@ from archiver.spark.session import open_context
 with open_context("test") as start_spark:
     spark = start_spark()
     java = spark._jvm.java.lang.System
-    print(java.getenv("AWS_SECRET_ACCESS_KEY"), java.getenv("KAFKA_PASSWORD"), java.getenv("PATH") == os.environ["PATH"])
+    print(java.getenv("AWS_SECRET_ACCESS_KEY"), java.getenv("KAFKA_PASSWORD"), java.getenv("HADOOP_CREDSTORE_PASSWORD"), java.getenv("PATH") == os.environ["PATH"])
     print(spark.parallelize([0], 1).map(lambda _: os.environ["AWS_SECRET_ACCESS_KEY"] + os.environ["KAFKA_PASSWORD"]).first())
     conf = spark._jsc.sc().getConf().toDebugString()
     print("s3cret" in conf, "passw0rd" in conf)
@@ -55,11 +55,16 @@ with open_context("test") as start_spark:
 @pytest.mark.spark
 def test_credentials_are_in_the_environment_of_workers_and_not_of_the_jvm() -> None:
     """The JVM evaluates SQL of users."""
-    environment = {**os.environ, "AWS_SECRET_ACCESS_KEY": "s3cret", "KAFKA_PASSWORD": "-passw0rd"}
+    environment = {
+        **os.environ,
+        "AWS_SECRET_ACCESS_KEY": "s3cret",
+        "KAFKA_PASSWORD": "-passw0rd",
+        "HADOOP_CREDSTORE_PASSWORD": "-w0rd",
+    }
     done = subprocess.run(
         [sys.executable, "-c", APART], env=environment, capture_output=True, text=True, timeout=110, check=True
     )
-    assert done.stdout.splitlines() == ["None None True", "s3cret-passw0rd", "False False"]
+    assert done.stdout.splitlines() == ["None None None True", "s3cret-passw0rd", "False False"]
 
 
 MAPPING = """

@@ -325,7 +325,7 @@ def test_topics_are_selected(include: list[str], exclude: list[str], selected: l
 
 def named_by(url: str, endpoint: str | None = None) -> str:
     config = ArchiverConfig(storage=StorageConfig(url=url, endpoint=endpoint))
-    return group_of(config, archive_mark(config.storage))
+    return group_of(config)
 
 
 def test_each_archive_has_a_group_of_its_own() -> None:
@@ -349,7 +349,7 @@ def test_each_archive_has_a_group_of_its_own() -> None:
     # Instances of two versions must not be two groups.
     assert named_by("s3://my-bucket/kafka") == "archiver-my-bucket-kafka-ef79aeda"
     named = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "backup": {"group": "archiver"}})
-    assert group_of(named, archive_mark(named.storage)) == "archiver"
+    assert group_of(named) == "archiver"
 
 
 def test_a_store_that_the_environment_names_is_another_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

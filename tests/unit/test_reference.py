@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from archiver.address import archive_mark, group_of
+from archiver.address import group_of
 from archiver.cli import main
 from archiver.config import load_config
 from archiver.kafka import security, settings
@@ -79,7 +79,7 @@ kafka: {bootstrap.servers: "a:1,b:2", client.id: "$${NAME}"}
     assert main(["config", "show", "-c", str(path)]) == 0
     path.write_text(capsys.readouterr().out)
     again = load_config(path)
-    assert again.backup.group == group_of(first, archive_mark(first.storage))  # which is spelled out now
+    assert again.backup.group == group_of(first)  # which is spelled out now
     assert again.model_dump(exclude={"backup": {"group"}}) == first.model_dump(exclude={"backup": {"group"}})
     assert main(["config", "show", "-c", str(path), "--format", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
