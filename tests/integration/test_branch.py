@@ -108,7 +108,7 @@ CUTS = {90: 90, 70: 70, 60: 60, 40: 35, 20: 20, 0: 0, None: 0, 100: 100}
 BOUNDS = ((0, 35), (35, 70), (70, 100))
 
 
-@pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41])
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_the_branch_is_where_the_logs_part(new_broker: StartBroker, topic: str, version: str) -> None:
     broker = new_broker(version)
     partitions = dict(enumerate(CUTS))

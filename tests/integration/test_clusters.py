@@ -195,10 +195,10 @@ def assert_unchanged(broker: Broker, topic: str, site: ArchiveSite) -> None:
     assert keys_in(site.bucket, "control/restores/") == []
 
 
-def test_executors_that_reach_no_store_or_broker_are_told_before_a_topic_is_created(
-    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path, seed: int
+def test_executors_that_reach_no_store_are_told_before_a_topic_is_created(
+    broker_41: Broker, topic: str, site: ArchiveSite, seed: int
 ) -> None:
-    """The driver has the credentials of the environment, and stands where the configuration's files are."""
+    """The driver has the credentials of the environment."""
     archived(broker_41, topic, site, seed, partitions=2)
     submits, confs = by_project(site)
     renamed = ("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back")
@@ -213,7 +213,16 @@ def test_executors_that_reach_no_store_or_broker_are_told_before_a_topic_is_crea
     assert "the driver can: give executors the same" in complaint
     assert_unchanged(broker_41, topic, site)
 
-    # A key of the kafka: section that only the driver's folder can resolve.
+
+@pytest.mark.long
+def test_executors_that_reach_no_broker_are_told_before_a_topic_is_created(
+    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path, seed: int
+) -> None:
+    """A key of the kafka: section that only the driver's folder can resolve."""
+    archived(broker_41, topic, site, seed, partitions=2)
+    submits, confs = by_project(site)
+    renamed = ("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back")
+    host = socket.gethostname()
     certificates = Certificates.make(tmp_path / "certificates")
     with SecureBroker(fetch_kafka(KAFKA_41, CACHE), tmp_path / "secure", certificates) as secure:
         secure.grant((Kind.TOPIC, "*", Op.ALL), (Kind.BROKER, "kafka-cluster", Op.ALL), user="*")

@@ -59,7 +59,7 @@ def two_topics(secure: SecureBroker, topic: str) -> tuple[str, str]:
     return names
 
 
-@pytest.mark.parametrize("include", ["name", "pattern"])
+@pytest.mark.parametrize("include", ["name", pytest.param("pattern", marks=pytest.mark.long)])
 def test_a_topic_that_loses_its_rights_does_not_vanish(
     secure: SecureBroker, site: ArchiveSite, topic: str, two_topics: tuple[str, str], include: str
 ) -> None:

@@ -219,7 +219,7 @@ def notes_of(site: ArchiveSite, *options: str) -> str:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("puts_more", [False, True])
+@pytest.mark.parametrize("puts_more", [pytest.param(False, marks=pytest.mark.long), True])
 def test_the_next_backup_brings_in_what_a_killed_one_has_put(
     broker_41: Broker, topic: str, site: ArchiveSite, puts_more: bool
 ) -> None:

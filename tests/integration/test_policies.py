@@ -277,7 +277,9 @@ def test_topics_of_a_later_wave_are_planned_before_the_first_is_filled(
 # --- brokers that write what was before Kafka 0.11
 
 
-@pytest.mark.parametrize("way", ["new", "purged", "dealt"])
+@pytest.mark.parametrize(
+    "way", ["new", pytest.param("purged", marks=pytest.mark.long), pytest.param("dealt", marks=pytest.mark.long)]
+)
 def test_a_new_topic_of_an_old_format_is_refused(
     broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
@@ -316,7 +318,9 @@ def test_a_format_that_brokers_ignore_stops_nothing(
     assert restored(site, broker_39, topic, **WAYS[way]).records == 50
 
 
-@pytest.mark.parametrize("way", ["new", "purged", "empty"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("new", marks=pytest.mark.long), "purged", pytest.param("empty", marks=pytest.mark.long)]
+)
 def test_archived_configs_that_are_refused_in_the_end_are_told_before(
     broker_41: Broker, tmp_path: Path, topic: str, site: ArchiveSite, way: str
 ) -> None:

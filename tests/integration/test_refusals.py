@@ -97,7 +97,9 @@ def test_more_replicas_in_sync_are_wanted_than_there_are(
         assert restored(site, target, topic, **WAYS[way]).records == 20
 
 
-@pytest.mark.parametrize("way", ["new", "purged", "behind"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("new", marks=pytest.mark.long), "purged", pytest.param("behind", marks=pytest.mark.long)]
+)
 def test_newer_brokers_want_no_more_in_sync_than_there_are(
     broker_41: Broker, new_broker: StartBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
@@ -179,7 +181,7 @@ def test_a_deletion_that_brokers_refuse_unforeseen(
     assert "deleted with all its records" not in caplog.text
 
 
-@pytest.mark.parametrize("way", ["new", "purged", "behind"])
+@pytest.mark.parametrize("way", [pytest.param("new", marks=pytest.mark.long), "purged", "behind"])
 def test_requests_that_brokers_do_not_take(
     broker_41: Broker, new_broker: StartBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:

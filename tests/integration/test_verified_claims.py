@@ -175,7 +175,9 @@ GROWN_AGAIN: list[tuple[dict[str, Any], int, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("version", "end"), [(KAFKA_39, "kill"), (KAFKA_41, "stop")])
+@pytest.mark.parametrize(
+    ("version", "end"), [pytest.param(KAFKA_39, "kill", marks=pytest.mark.long), (KAFKA_41, "stop")]
+)
 def test_a_log_that_was_cut_back_and_has_grown_again(
     new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, version: str, end: str
 ) -> None:

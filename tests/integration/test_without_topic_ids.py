@@ -6,6 +6,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,9 @@ def assert_whole(site: ArchiveSite) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("others", [150, 100, 30, 0])
+@pytest.mark.parametrize(
+    "others", [150, pytest.param(100, marks=pytest.mark.long), pytest.param(30, marks=pytest.mark.long), 0]
+)
 def test_a_topic_created_again_is_another_life(
     shared: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, others: int
 ) -> None:
@@ -235,7 +238,7 @@ def produce_keyed(bootstrap: str, topic: str, keys: str, count: int) -> None:
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize("is_other", [False, True])
+@pytest.mark.parametrize("is_other", [pytest.param(False, marks=pytest.mark.long), True])
 def test_topic_ids_come_with_an_upgrade(
     new_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, is_other: bool
 ) -> None:
@@ -289,8 +292,14 @@ def test_a_life_is_begun_once_over_a_kill(
 # --- while a backup runs
 
 
-@pytest.mark.parametrize("old", ["archived", "held"])
-@pytest.mark.parametrize("others", [30, 50, 90])
+@pytest.mark.parametrize(
+    ("old", "others"),
+    [
+        ("archived", 30),
+        ("held", 90),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in [*product(["archived", "held"], [30, 50, 90])][1:-1]),
+    ],
+)
 def test_a_topic_created_again_under_a_running_backup(
     shared: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, old: str, others: int
 ) -> None:
