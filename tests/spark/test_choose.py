@@ -97,7 +97,7 @@ def check(oracle: JavaOracle, broker: Broker, target: str, chosen: Rows, partiti
         assert {which: rows for which, rows in dealt.items() if which[0] in chosen} == brute_force(chosen, partitions)
 
 
-@pytest.mark.parametrize("partitions", [None, 5])
+@pytest.mark.parametrize("partitions", [None, pytest.param(5, marks=pytest.mark.long)])
 def test_chosen_records_are_what_brute_force_finds(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int, partitions: int | None
 ) -> None:

@@ -173,7 +173,7 @@ def as_set(rows: list[list[Any]]) -> Counter[str]:
     return Counter(map(repr, rows))
 
 
-IN_SHORT = {0, 1, 2, 4, 5, 8, 12, 17, 18}  # without the care that is taken, most of these go wrong
+IN_SHORT = {0, 1, 4, 8}  # without the care that is taken, most of these go wrong
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize("at", range(len(FORGED)))
+@pytest.mark.parametrize("at", [0, *(pytest.param(at, marks=pytest.mark.long) for at in (1, 2)), 3])
 def test_what_a_record_holds_is_no_word_of_ours(site: Site, at: int) -> None:
     """Spark quotes the values that it cannot work with: they decide neither exit code nor message."""
     site.archive.settle(f"forged-{at}")
@@ -400,7 +400,12 @@ FLIPPED = {
 }
 
 
-@pytest.mark.parametrize("place", ["timestamp", *FLIPPED])
+IN_LONG = ("key", "header's key", "header's value")
+
+
+@pytest.mark.parametrize(
+    "place", ["timestamp", "value", *(pytest.param(place, marks=pytest.mark.long) for place in IN_LONG)]
+)
 def test_one_flipped_bit_is_an_error_that_names_the_object(site: Site, place: str) -> None:
     """Uncompressed, for only there it makes another record, and nothing else to stumble over."""
     topic = f"flipped-{re.sub('[^a-z]', '-', place)}"
@@ -617,10 +622,6 @@ def test_the_command_meets_damage_and_a_reader_that_goes_away(shop: ArchiveSite,
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["offset"] == 0
     archive.change(keys[3], archive.content(keys[3])[:-10])
-    done = shop.run("query", "SELECT max(value) FROM many", "--quiet", timeout_s=SLOW_S)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith(f"archiver: {keys[3]}: its bytes are not those that were written")
-    assert len(done.stderr.splitlines()) == 1
     done = shop.run("query", "SELECT max(offset) AS last FROM many", "--quiet", "--skip-damaged", timeout_s=SLOW_S)
     assert (done.returncode, done.stdout) == (3, "last\n14999\n")
     assert done.stderr.startswith(f"archiver: skipped: many-0: offsets 15000-19999 in {keys[3]}: ")
