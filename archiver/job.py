@@ -614,12 +614,15 @@ def run_restore_job(
             storage=storage,
             kafka=kafka,
             cluster_id=cluster_id,
+            existing=existing,
         )
         begin(job.restore_id)
         waves = request.waves(targets, existing, lambda: read_index(store, layout).sizes())
         # One that cannot be read is met before anything is created, whatever wave it is for.
         known = read_known(store, layout, targets.__contains__) if len(waves) > 1 else None
-        outcome = run_restore(job, waves, plan, start_spark, notice)
+        facts = {} if known is None else known.newest
+        partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
+        outcome = run_restore(job, waves, partitions, plan, start_spark, notice)
     return RestoreResult(
         restore_id=job.restore_id,
         seconds=round(time.monotonic() - started_s, 3),

@@ -152,13 +152,14 @@ class RestoreRequest:
         """Share targets out: the first wave is small, and is filled while the others are planned and created.
 
         What may be refused is in the first one, before anything is changed: targets that exist already, and all of
-        them when a life or partitions were asked for that they may not have. Records are chosen in one go. Of the
-        others go those of `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
+        them when a life or partitions were asked for that they may not have, or when any target is purged: a topic must
+        not be gone before all is known that may end the restore. Records are chosen in one go. Of the others go those of `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
         """
         new = [source for source, target in targets.items() if target not in existing]
         later: Sequence[str] = ()
         may_be_absent = self.life is not None or self.wanted.names_partitions
-        if len(new) > _FIRST_TOPICS and not may_be_absent and not self.is_chosen:
+        purges = self.existing is Existing.PURGE and len(new) < len(targets)
+        if len(new) > _FIRST_TOPICS and not may_be_absent and not purges and not self.is_chosen:
             known = sizes()
             later = sorted(new, key=lambda name: (self.is_first(name), known.get(name, 0)), reverse=True)[
                 _FIRST_TOPICS:

@@ -12,6 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     TopicDescription,
@@ -106,6 +107,15 @@ class KafkaAdmin:
             "Create on topic {}, or on the cluster",
             counts,
         )
+
+    async def add_partitions(self, totals: Mapping[str, int]) -> dict[str, Refusal]:
+        """Give topics more partitions, up to so many each, and return when all are served. Returns which were refused, and why."""
+        wanted = [NewPartitions(name, total) for name, total in totals.items()]
+        refused = await self._refused(
+            self._admin.create_partitions(wanted), "partitions of topic {} could not be added", "Alter on topic {}"
+        )
+        await self._until_served(totals.keys() - refused.keys())
+        return refused
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, and return when it is gone. One that does not exist is an error."""

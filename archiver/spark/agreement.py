@@ -96,7 +96,9 @@ class Agreement:
     async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
         """Tell whether topics of these names would be filled as is wanted, and why some cannot be created."""
         terms, refused = await self._asked.of_new(client, counts)
-        return not any(one.is_doubtful for one in terms.values()), [str(error) for _, error in sorted(refused.items())]
+        is_as_wanted = not is_small((await self.on_brokers(client)).request_bytes)
+        is_as_wanted = is_as_wanted and not any(one.is_doubtful for one in terms.values())
+        return is_as_wanted, [str(error) for _, error in sorted(refused.items())]
 
     async def on_new(self, client: KafkaClient, plans: Plans, purged: Collection[str]) -> list[str]:
         """Agree on topics that are to be created; returns why some cannot be."""

@@ -1,5 +1,6 @@
-"""What brokers themselves allow, whatever a topic's configs are: whether topics are deleted, and how large a request may be."""
+"""What brokers themselves allow, whatever a topic's configs are: whether topics are deleted, or come by themselves, and how large a request may be."""
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from archiver.kafka.client import KafkaClient
@@ -7,7 +8,8 @@ from archiver.kafka.configs import broker_configs
 from archiver.restore import TopicPlan
 from archiver.target_limits import largest_request
 
-_DELETES, _REQUEST_BYTES = "delete.topic.enable", "socket.request.max.bytes"
+_DELETES, _CREATES = "delete.topic.enable", "auto.create.topics.enable"
+_REQUEST_BYTES = "socket.request.max.bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,7 @@ class BrokerTerms:
     """Of all brokers that tell."""
 
     undeleting: int | None = None  # a broker that deletes no topics
+    creating: int | None = None  # one that creates a topic for a client that asks for it
     request_bytes: int | None = None  # the least that one of them takes
     strictest: int = 0  # that one
 
@@ -26,6 +29,14 @@ class BrokerTerms:
             f"target topic {plan.target} is not purged: broker {self.undeleting} has {_DELETES}=false; have it set to true,"
             f" or restore under another name with --rename {plan.source}=NEW"
         )
+
+    def warnings(self, purged: Collection[str]) -> Iterator[str]:
+        """Tell what may come in between when topics are purged."""
+        if purged and self.creating is not None:
+            yield (
+                f"broker {self.creating} has {_CREATES}=true: stop all clients of the topics that are purged, or they have them"
+                " created anew as brokers make any topic, with another number of replicas, and may write to them first"
+            )
 
     def harms(self, plan: TopicPlan) -> str:
         """Tell why a target cannot be filled; empty: it can be."""
@@ -41,11 +52,12 @@ class BrokerTerms:
 
 async def broker_terms(client: KafkaClient) -> BrokerTerms:
     """Ask each broker."""
-    told = await broker_configs(client, (_DELETES, _REQUEST_BYTES))
+    told = await broker_configs(client, (_DELETES, _CREATES, _REQUEST_BYTES))
     limits = {int(configs[_REQUEST_BYTES]): node for node, configs in told.items() if _REQUEST_BYTES in configs}
     least = min(limits, default=None)
     return BrokerTerms(
         undeleting=next((node for node, configs in told.items() if configs.get(_DELETES) == "false"), None),
+        creating=next((node for node, configs in told.items() if configs.get(_CREATES) == "true"), None),
         request_bytes=least,
         strictest=0 if least is None else limits[least],
     )

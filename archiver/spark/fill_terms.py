@@ -20,7 +20,9 @@ from archiver.spark.bargain import Agreed, Bargain, Configs
 
 _LARGEST_NAME = 249
 _SHORTEST_MARK = 8  # of a stand-in for a name behind which there is no room
-_ANY_CHANGE = {"cleanup.policy": "delete"}
+_POLICY = "cleanup.policy"
+_ANY_CHANGE = {_POLICY: "delete"}
+_LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,11 @@ class FillTermsOf:
             digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
             end = digest[: room or _SHORTEST_MARK]
         return name[: _LARGEST_NAME - len(end)] + end
+
+
+def is_of_filling(own: Configs) -> bool:
+    """Tell whether a topic has none of its own, or such as only a restore gives it."""
+    return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
 
 
 def by_configs(wanted: Mapping[str, Configs]) -> Iterator[tuple[Configs, list[str]]]:

@@ -92,18 +92,35 @@ def unknown_problems(names: Iterable[str]) -> list[str]:
 def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) -> list[str]:
     """Tell of topics, given as {topic: topic id}, that came when others had been looked at."""
     return [
-        f"target topic {name} is not purged: it was not there when the targets were looked at; run the same command again"
+        f"target topic {name} is not purged: it came when the targets had been looked at; stop whoever deletes and creates it,"
+        " and run the same command again"
         for name, topic_id in sorted(purged.items())
         if provided_for.get(name) != topic_id
     ]
 
 
+def late_problem(name: str, *, is_successor: bool) -> str:
+    """Tell of a topic that nobody can have meant to purge: it came when the restore had begun."""
+    if is_successor:
+        return (
+            f"target topic {name} is not purged: it stands in the place of one that this restore has deleted, and has records"
+            " that are not of it; stop whoever writes to it, and delete it yourself, or restore with another --id"
+        )
+    return (
+        f"target topic {name} is not purged: it was not there when the restore began; run the same command again if it is to"
+        " be deleted, or restore under another name with --rename SOURCE=NEW"
+    )
+
+
 def grown_problems(before: Offsets, now: Offsets) -> list[str]:
     """Tell of topics that somebody still writes to: those records were not there when somebody chose to delete them."""
     grown = {
-        name: sum(one.high_watermark - before[name][number].high_watermark for number, one in partitions.items())
+        name: sum(
+            one.high_watermark - (before[name][number].high_watermark if number in before[name] else one.log_start)
+            for number, one in partitions.items()
+        )
         for name, partitions in now.items()
-        if before[name].keys() == partitions.keys()
+        if name in before
     }
     return [
         f"target topic {name} is not purged: {spell_count(count, 'record')} came since it was looked at; stop its producers,"

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,7 +17,7 @@ from archiver.beside import count_beside
 from archiver.config import StorageConfig
 from archiver.control import RESTORES
 from archiver.defects import as_ours
-from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
 from archiver.index import share
 from archiver.index_file import SeenBeside
 from archiver.kafka.client import KafkaClient
@@ -57,6 +57,7 @@ class RestoreJob:
     storage: StorageConfig
     kafka: KafkaSettings
     cluster_id: str  # of the target
+    existing: Collection[str]  # targets that were there when it began
 
 
 class Nothing(StrEnum):
@@ -110,6 +111,7 @@ class Outcome:
 def run_restore(
     job: RestoreJob,
     waves: Sequence[Wave],
+    partitions: Mapping[str, int],
     plan: Callable[[Wave], RestorePlan],
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
@@ -117,9 +119,9 @@ def run_restore(
     """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
 
     Each wave is planned when the one before it is being filled. What ends the restore before anything was filled is raised;
-    later it is told with what was, which is finished all the same.
+    later it is told with what was, which is finished all the same. `partitions`: of each target, as far as is known before.
     """
-    return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, start_spark)
+    return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, partitions, start_spark)
 
 
 class _Restore:
@@ -139,16 +141,19 @@ class _Restore:
         self._layout = Layout(prefix)
         notes = RestoreNotes(self._store, self._layout, job.restore_id, job.cluster_id)
         archived = ArchivedLogs(self._store, self._layout, job.cluster_id)
-        self._targets = Targets(job.kafka, notes, job.request, archived)
+        self._targets = Targets(job.kafka, notes, job.request, archived, existing=job.existing)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._pace = Pace("records")
         self._has_tried = False
         self._failure: ArchiverError | None = None
 
-    def run(self, waves_asked: Sequence[Wave], start_spark: Callable[[], SparkContext]) -> Outcome:
+    def run(
+        self, waves_asked: Sequence[Wave], partitions: Mapping[str, int], start_spark: Callable[[], SparkContext]
+    ) -> Outcome:
         # 1. refuse what cannot go well, before anything is changed for it
-        later = [self._ask(partial(self._targets.check_names, wave=wave)) for wave in waves_asked[1:]]
+        check = partial(self._targets.check_names, partitions=partitions)
+        later = [self._ask(partial(check, wave=wave)) for wave in waves_asked[1:]]
         if not all(later):  # what their topics would lose is known when they are planned
             waves_asked = [dict(chain.from_iterable(wave.items() for wave in waves_asked))]
             self._has_one_wave = True
@@ -161,7 +166,10 @@ class _Restore:
         spark = start_spark()
         self._try_executors(spark, first)
         started_s = time.monotonic()
-        reports = self._fill(spark, chain([first], waves))  # 2. create the topics, fill and verify them
+        portions = list(self._targets.portions(first))
+        self._has_one_wave = self._has_one_wave and len(portions) == 1
+        later_portions = chain.from_iterable(map(self._targets.portions, waves))
+        reports = self._fill(spark, chain(portions, later_portions))  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
         topics = self._finish(reports)  # 3. only then the archived configs
@@ -218,6 +226,7 @@ class _Restore:
         objects = spell_count(sum(map(_objects, wanted)), "object")
         self._notice(f"reading {objects} whole, before anything is purged")
         self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
+        self._ask(lambda client: self._targets.check_again(client, topics))
 
     def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
         job, topics = self._job, self._plan(wave).topics
@@ -232,11 +241,17 @@ class _Restore:
         return choose(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
-        """Fill a wave while the next one is planned and created: of a thousand topics that takes long."""
+        """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
+
+        Of those that are purged few are gone, or not full again, at any time, and no more of them go when any was not filled.
+        """
         running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
         with workers(_WAVES_AT_ONCE, "fill") as pool:
             try:
                 for topics in waves:
+                    self._wait_for(running, _WAVES_AT_ONCE - 1)
+                    if self._targets.purges(topics):
+                        self._stop_after_failure(running)
                     self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
                     at_once, senders = self._senders(spark)
                     tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
@@ -246,13 +261,28 @@ class _Restore:
                 if not running:
                     raise
                 self._failure = as_ours(error)
-            while wait(running, _TOLD_EVERY_S).not_done:
-                self._tell()
+            self._wait_for(running, 0)
             failures = [error for error in (one.exception() for one in running) if error is not None]
             if len(failures) == len(running) or not all(isinstance(error, Exception) for error in failures):
                 raise failures[0]
             reports = chain(*(self._reports_of(one, tasks) for one, tasks in running.items()))
             return sorted(reports, key=lambda one: (one.target_topic, one.partition))
+
+    def _wait_for(self, running: Iterable[Future[list[TaskReport]]], most: int) -> None:
+        """Wait until no more than so many are being filled."""
+        left = {one for one in running if not one.done()}
+        while len(left) > most:
+            left = wait(left, _TOLD_EVERY_S, FIRST_COMPLETED).not_done
+            self._tell()
+
+    def _stop_after_failure(self, running: Iterable[Future[list[TaskReport]]]) -> None:
+        """Raise when something was not filled: what keeps it from that would keep the next topics, and those are still there."""
+        done = [one for one in running if one.done()]
+        if any(one.exception() is not None or any(report.error for report in one.result()) for one in done):
+            raise TargetError(
+                "the topics that are left are not purged, for others could not be filled; mend that, and run the same command"
+                " again"
+            )
 
     def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
         """Return what became of a wave; where Spark did not come to tell, nobody knows of any of it whether it is whole."""

@@ -20,7 +20,7 @@ from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
-from archiver.spark.fill_terms import by_configs
+from archiver.spark.fill_terms import by_configs, is_of_filling
 from archiver.spark.fitness import has_shape, internal_problem, misfits, open_ends
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
@@ -31,6 +31,7 @@ from archiver.spark.purge import (
     Reading,
     damage_problems,
     grown_problems,
+    late_problem,
     purge_problems,
     unarchived_problems,
     unknown_problems,
@@ -87,6 +88,7 @@ class _Look:
     offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
+    short: dict[str, int] = field(default_factory=dict)  # topics that lack partitions, and how many they are to have
     unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
     doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
 
@@ -133,8 +135,11 @@ class Targets:
         request: RestoreRequest,
         archived: ArchivedLogs,
         *,
+        existing: Collection[str] | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        """Take the topics that were there when the restore began: no other is purged. None: it has not begun."""
+        self._existing = existing
         self._admin = KafkaAdmin(kafka)
         self._configs = TargetConfigs(self._admin, clock_ms)
         self._agreement = Agreement(kafka, request, notes.restore_id, clock_ms)
@@ -181,7 +186,7 @@ class Targets:
         return Verdict(
             problems=tuple(look.problems),
             doubts=tuple(look.doubts),
-            notes=tuple(self._agreement.notes(plans)),
+            notes=(*self._agreement.notes(plans), *(await self._agreement.on_brokers(client)).warnings(look.purged)),
             limits=self._agreement.limits(plans, look.configs),
             purge=look.purge,
         )
@@ -197,6 +202,33 @@ class Targets:
         if self._request.purges_unread:
             self._provided_for |= verdict.purge.topic_ids
 
+    async def check_again(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
+        """Refuse what has changed since it was checked: reading an archive may take hours. Raises TargetError."""
+        plans = {topic.target: topic for topic in topics}
+        look = await self._look(client, await client.describe_topics(plans), plans)
+        await self._agree(client, look, plans)
+        look.problems += self._unread(look)
+        look.problems += grown_problems(self.purge.offsets, look.purge.offsets)
+        look.refuse()
+
+    def portions(self, topics: Sequence[TopicPlan]) -> Iterator[list[TopicPlan]]:
+        """Put few of those together that are purged: what stops a restore finds no more of them gone."""
+        purged = [topic for topic in topics if topic.target in self.purge.topic_ids]
+        others = [topic for topic in topics if topic.target not in self.purge.topic_ids]
+        if len(purged) <= _PURGED_AT_ONCE:
+            yield list(topics)
+            return
+        # Who may not note that learns it before the first is gone.
+        self._notes.note_replaced({topic.target: self.purge.topic_ids[topic.target] for topic in purged})
+        if others:
+            yield others
+        for begin in range(0, len(purged), _PURGED_AT_ONCE):
+            yield purged[begin : begin + _PURGED_AT_ONCE]
+
+    def purges(self, topics: Iterable[TopicPlan]) -> bool:
+        """Tell whether any of these replaces a topic that is purged."""
+        return any(topic.target in self.purge.topic_ids for topic in topics)
+
     def to_prove(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return those that replace what is purged: all of it must be readable before that."""
         return [topic for topic in topics if topic.target in self.purge.topic_ids]
@@ -210,13 +242,15 @@ class Targets:
             log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
         self._provided_for |= {topic.target: self.purge.topic_ids[topic.target] for topic in topics}
 
-    async def check_names(self, client: KafkaClient, wave: Mapping[str, str]) -> bool:
+    async def check_names(self, client: KafkaClient, wave: Mapping[str, str], partitions: Mapping[str, int]) -> bool:
         """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
 
-        Tells whether all is filled as it is wanted; else what a topic would lose is known when it is planned.
+        `partitions`: of each target, as far as is known. Tells whether all is filled as it is wanted; else what a topic would
+        lose is known when it is planned.
         """
         problems = [internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
-        is_as_wanted, refused = await self._agreement.on_names(client, dict.fromkeys(wave.values(), BROKER_DEFAULT))
+        counts = {name: partitions.get(name, BROKER_DEFAULT) for name in wave.values()}
+        is_as_wanted, refused = await self._agreement.on_names(client, counts)
         _Look(problems=[*problems, *refused, *await rights_problems(client, wave.values(), ())]).refuse()
         return is_as_wanted
 
@@ -271,17 +305,23 @@ class Targets:
         look.claims, look.joint_claims = self._notes.claims(ids), self._notes.joint_claims(ids)
         noted = self._notes.plans(ids, self._request.terms)
         # What came after a topic that this restore has replaced, and is empty, may be what it has made.
-        replaced = self._notes.replaced(ids) if self._request.existing is not Existing.EMPTY else {}
+        made = await self._made(client, ids)
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
-            before = replaced.get(name)  # empty: there was none, which is also all that is known of one without an id
-            is_made = before not in {None, described.topic_id or None} and not any(look.ends(name).values())
+            is_made = name in made and not any(
+                look.ends(name).values()
+            )  # or a broker has, for a client that asked for it
             if is_begun or (is_made and has_shape(plan, described)):
                 look.plans[name] = plan
+            elif is_made and len(described.partitions) < plan.target_partitions:
+                look.plans[name] = plan
+                look.short[name] = plan.target_partitions
+                continue
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
                 look.problems += purge_problems(plan, described, offsets[name], self._request)
+                look.problems += self._late_problems(name, is_successor=name in made and not is_made)
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
@@ -326,6 +366,28 @@ class Targets:
             problems = limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
             self._told(look, plan).extend(problems)
         return look
+
+    async def _made(self, client: KafkaClient, ids: Mapping[str, str]) -> set[str]:
+        """Tell which topics came after this restore had noted that it would make them: by it, or by brokers for a client that asked.
+
+        One that has configs of somebody else's is somebody else's.
+        """
+        if self._request.existing is Existing.EMPTY:
+            return set()
+        # Empty: there was none, which is also all that is known of one without an id.
+        came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
+        configs, _ = await topic_configs_known(client, came)
+        return {name for name in came if name not in configs or is_of_filling(configs[name].own)}
+
+    def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
+        """Tell why a topic is not purged, though others are: nobody can have meant it."""
+        is_late = self._existing is not None and name not in self._existing
+        return [late_problem(name, is_successor=is_successor)] if is_late or is_successor else []
+
+    def _unread(self, look: _Look) -> list[str]:
+        """Tell of topics that took the place of others when those had been looked at."""
+        wanted = {name: one for name, one in look.purged.items() if self._existing is None or name in self._existing}
+        return unread_problems(wanted, self._provided_for)
 
     async def _agree(self, client: KafkaClient, look: _Look, plans: Mapping[str, TopicPlan]) -> None:
         """Find out with which configs topics can be filled, and what is wrong with those."""
@@ -379,26 +441,33 @@ class Targets:
         the topic id that was noted before, and is never one that this restore has filled.
         """
         created: set[str] = set()
-        for _ in range(_ROUNDS + len(names) // _PURGED_AT_ONCE):  # another run may be ahead with each portion
+        for _ in range(_ROUNDS):
             found = await client.describe_topics(names)
             try:
                 look = await self._look(client, found, self._topics)
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
-            look.problems += unread_problems(look.purged, self._provided_for)
+            look.problems += self._unread(look)
             absent = [name for name in names if name not in look.plans]
-            new = [name for name in names if name not in self._agreement and (name in absent or look.fills(name))]
-            if new:  # since they were checked
+            new = [
+                name
+                for name in names
+                if name in look.purged or (name not in self._agreement and (name in absent or look.fills(name)))
+            ]
+            if (
+                new
+            ):  # since they were checked, and of those that go first once more: others may have been filled meanwhile
                 await self._agree(client, look, {name: self._topics[name] for name in new})
             look.refuse()
+            if look.short:
+                await self._add_partitions(look.short)
+                continue
             if not absent:
                 return found, look, created
             try:
-                portions = list(_portions(absent, look.purged))
-                if len(portions) > 1:  # what stops a later one must not be found out when the first are gone
-                    await self._look_once_more(client, found, look, look.purged)
-                for some in portions:
-                    created |= await self._replace(client, found, look, some)
+                kept_back = [name for name in absent if name in look.purged]
+                for some in ([name for name in absent if name not in look.purged], kept_back):
+                    created |= await self._replace(client, found, look, some) if some else set()
             except TopicGoneError:  # as above
                 continue
         raise KafkaError(
@@ -417,6 +486,18 @@ class Targets:
         if purged:
             await self._delete(client, found, look, purged)  # 2.
         return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
+
+    async def _add_partitions(self, short: Mapping[str, int]) -> None:
+        """Take a topic that brokers have made as they make any: while clients ask for it, they would do so again at once."""
+        for name, count in short.items():
+            log.warning(
+                "%s: came by itself when it had been deleted, for a client that asked for it (auto.create.topics.enable), and"
+                " is given %d partitions; stop whoever writes to it, or the restore cannot end",
+                name,
+                count,
+            )
+        for error in (await self._admin.add_partitions(short)).values():
+            raise error
 
     async def _delete(
         self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, purged: Mapping[str, str]
@@ -480,15 +561,6 @@ async def _offsets(
     for (name, number), offsets in sorted(asked.items()):
         by_topic[name][number] = offsets
     return by_topic
-
-
-def _portions(names: Sequence[str], purged: Collection[str]) -> Iterator[list[str]]:
-    """Put few of the topics that are purged together: what stops a restore finds no more of them gone."""
-    if unpurged := [name for name in names if name not in purged]:
-        yield unpurged
-    left = [name for name in names if name in purged]
-    for begin in range(0, len(left), _PURGED_AT_ONCE):
-        yield left[begin : begin + _PURGED_AT_ONCE]
 
 
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) -> Target:

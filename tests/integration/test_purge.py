@@ -231,7 +231,7 @@ def test_a_topic_that_comes_meanwhile_is_not_purged_unread(
         return await prepare(self, client, names)
 
     monkeypatch.setattr(archiver.spark.targets.Targets, "prepare", come_and_prepare)
-    with pytest.raises(TargetError, match="it was not there when the targets were looked at"):
+    with pytest.raises(TargetError, match="it was not there when the restore began"):
         restored(site, broker_41, topic, existing=Existing.PURGE)
     assert log_of(broker_41, f"{topic}.back") == (0, 7)
 
@@ -358,7 +358,7 @@ def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
         return await prepare(self, client, names)
 
     monkeypatch.setattr(archiver.spark.targets.Targets, "prepare", replace_and_prepare)
-    with pytest.raises(TargetError, match="it was not there when the targets were looked at"):
+    with pytest.raises(TargetError, match="it came when the targets had been looked at"):
         restored(site, broker_41, topic, existing=Existing.PURGE, purges_unread=purges_unread)
     assert log_of(broker_41, f"{topic}.back") == (0, 50)
 

@@ -11,6 +11,7 @@ import org.apache.kafka.server.policy.CreateTopicPolicy;
 /**
  * Policies that properties of the broker spell: `limits.create.most.NAME=N` refuses larger values of a config, and those below 0, when
  * a topic is created; `limits.create.never=NAME,NAME` refuses any value. So does `limits.alter...`, when configs are changed.
+ * `limits.partitions=N` refuses topics of more.
  */
 public final class Limits {
     private final Map<String, Long> most = new HashMap<>();
@@ -47,14 +48,21 @@ public final class Limits {
 
     public static final class Create implements CreateTopicPolicy {
         private Limits limits;
+        private int partitions = Integer.MAX_VALUE;
 
         @Override
         public void configure(Map<String, ?> properties) {
             limits = new Limits("create", properties);
+            if (properties.get("limits.partitions") != null) {
+                partitions = Integer.parseInt(properties.get("limits.partitions").toString());
+            }
         }
 
         @Override
         public void validate(RequestMetadata asked) {
+            if (asked.numPartitions() != null && asked.numPartitions() > partitions) {
+                throw new PolicyViolationException(asked.numPartitions() + " partitions, and not " + partitions + " at most");
+            }
             if (asked.configs() != null) {
                 limits.check(asked.configs());
             }
