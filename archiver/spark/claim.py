@@ -154,6 +154,22 @@ class RestoreNotes:
             topic for _, topic, _, fact in self._latest(targets, _FINISHED.__eq__) if self._is_of(fact, targets[topic])
         }
 
+    def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
+        """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
+        begun: dict[str, str] = {}
+        others = self._store.list_directories(self._layout.control_prefix(RESTORES)) if targets else ()
+        for restore_id in others:
+            other = RestoreNotes(self._store, self._layout, restore_id, self._cluster_id)
+            named = set(self._store.list_directories(self._layout.control_prefix(other._parent)))
+            if restore_id != self.restore_id and (
+                mine := {name: one for name, one in targets.items() if name in named}
+            ):
+                begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
+        return begun
+
+    def _planned(self, targets: Mapping[str, str]) -> set[str]:
+        return {topic for _, topic, _, fact in self._latest(targets, _PLAN.__eq__) if self._is_of(fact, targets[topic])}
+
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
         """Return what was planned for these very topics, by target: a run that goes on does what the first one would have.
 

@@ -17,6 +17,14 @@ def internal_problem(source: str, target: str) -> str:
     return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
 
 
+def begun_problem(name: str, restore_id: str) -> str:
+    """Tell why a topic is not filled that another restore has filled in part: its records would be there twice."""
+    return (
+        f"target topic {name} was begun by restore {restore_id}, which is not done: go on with that (the same command that"
+        f" began it, or --id {restore_id}), or delete the topic, and restore again"
+    )
+
+
 def misfits(
     topic: TopicPlan, described: TopicDescription, ends: Mapping[int, int], *, is_claimed: bool, is_verified: bool
 ) -> Iterator[str]:

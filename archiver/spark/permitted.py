@@ -77,8 +77,8 @@ class _Permission:
         for clause in _CLAUSES:
             if f"alias {clause.lower()}" in found:
                 raise UsageError(
-                    f"Spark takes {clause} for a name in it, and the column behind that for a clause;"
-                    f" write {clause} (offset) IN (1, 2), with the column in parentheses"
+                    f"Spark reads a column named like a clause, such as offset, behind {clause} as that clause, and {clause}"
+                    f" as the name of a table; write {clause} (offset) IN (1, 2), with the column in parentheses"
                 )
         if unknown := [_spelled(line) for line in found if line not in self._permitted]:
             refusal = "is not allowed, for it" if len(unknown) == 1 else "are not allowed, for they"

@@ -106,7 +106,8 @@ def open_context(
         prefer_loopback()
     # PySpark 4.3 says at each start that it does not know pandas 3, which it imports itself; nothing of ours uses it.
     warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
-    # py4j logs to the root logger what it raises as well.
+    # py4j logs what it raises as well: by a logger of its own how connections end, to the root logger the rest.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt while"))
     is_wanted = threading.Event()
     is_wanted.set()

@@ -21,7 +21,7 @@ from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import by_configs, is_of_filling
-from archiver.spark.fitness import has_shape, internal_problem, misfits, open_ends
+from archiver.spark.fitness import begun_problem, has_shape, internal_problem, misfits, open_ends
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
@@ -337,6 +337,7 @@ class Targets:
             look.problems += wrong
             if wrong:
                 look.unfit.add(name)
+        look.problems += self._begun_problems(look)
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
         short = {name: cut for name in look.plans if ids[name] and (cut := look.cut_short(name))}
@@ -378,6 +379,11 @@ class Targets:
         came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
         configs, _ = await topic_configs_known(client, came)
         return {name for name in came if name not in configs or is_of_filling(configs[name].own)}
+
+    def _begun_problems(self, look: _Look) -> list[str]:
+        used = [name for name in look.plans if not look.is_claimed(name) and any(look.ends(name).values())]
+        ids = {name: topic_id for name in used if (topic_id := look.found[name].topic_id)}
+        return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
 
     def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
         """Tell why a topic is not purged, though others are: nobody can have meant it."""

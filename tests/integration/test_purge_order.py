@@ -234,6 +234,26 @@ def test_a_topic_that_came_later_is_not_purged(
     assert (log_of(broker_41, live), log_of(broker_41, f"{topic}.large")) == ((0, 7), (0, 90))
 
 
+def test_what_another_restore_has_begun_is_not_filled_a_second_time(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option more is another restore, with another id: its records would come behind the same ones."""
+    archived(broker_41, topic, site, records_of(60))
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.spark.targets.Targets, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            restored(site, broker_41, topic)
+    for existing in (Existing.APPEND, Existing.EMPTY):
+        with pytest.raises(
+            TargetError, match=rf"{topic}.back was begun by restore \w+, which is not done: go on with that"
+        ):
+            restored(site, broker_41, topic, existing=existing, restore_id="another")
+    assert log_of(broker_41, f"{topic}.back") == (0, 60)
+    assert restored(site, broker_41, topic).is_finished
+    assert restored(site, broker_41, topic, existing=Existing.APPEND).records == 60
+    assert log_of(broker_41, f"{topic}.back") == (0, 120)
+
+
 # --- what changes while the archive is read
 
 
