@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, TargetError, TopicGoneError, UsageError
@@ -337,7 +338,7 @@ class Targets:
             look.problems += wrong
             if wrong:
                 look.unfit.add(name)
-        look.problems += self._begun_problems(look)
+        look.problems += self._begun_problems(look, noted.keys())
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
         short = {name: cut for name in look.plans if ids[name] and (cut := look.cut_short(name))}
@@ -380,9 +381,10 @@ class Targets:
         configs, _ = await topic_configs_known(client, came)
         return {name for name in came if name not in configs or is_of_filling(configs[name].own)}
 
-    def _begun_problems(self, look: _Look) -> list[str]:
-        used = [name for name in look.plans if not look.is_claimed(name) and any(look.ends(name).values())]
-        ids = {name: topic_id for name in used if (topic_id := look.found[name].topic_id)}
+    def _begun_problems(self, look: _Look, noted: AbstractSet[str]) -> list[str]:
+        """Tell of topics that are not ours and that another restore fills, or will go on to."""
+        unbegun = look.plans.keys() - noted - {name for name in look.plans if look.is_claimed(name)}
+        ids = {name: topic_id for name in unbegun if (topic_id := look.found[name].topic_id)}
         return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
 
     def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:

@@ -127,6 +127,9 @@ class Stage:
                 former = self._create(case, None if is_first or story is Story.CREATED else FILLED)
                 self._restore_before(case, story)
                 return former
+            case Story.BEGUN_ELSEWHERE:
+                self._restore_before(case, Story.HALF_RESTORED, "--id", "another")
+                return {}
             case Story.ARCHIVED | Story.ARCHIVED_IN_PART as story:
                 former = self._archive(case.target, _records_of("ours", 6, 3))
                 return self._more(case, former) if story is Story.ARCHIVED_IN_PART else former
@@ -158,7 +161,7 @@ class Stage:
         self._make(case.state.cluster, case.target, written, standing.configs)
         return written
 
-    def _restore_before(self, case: Case, story: Story) -> None:
+    def _restore_before(self, case: Case, story: Story, *more: str) -> None:
         def die(*_: object) -> None:
             raise Killed
 
@@ -172,7 +175,7 @@ class Stage:
                 assert self.restore(case).exit_code == 0
             else:
                 with pytest.raises(Killed):
-                    self.restore(case, "--batch-bytes", "100")
+                    self.restore(case, "--batch-bytes", "100", *more)
 
     def _archive(self, topic: str, rows: Rows) -> Rows:
         self._fill(topic, rows)

@@ -61,6 +61,7 @@ class Story(Enum):
     CREATED = auto()  # before it was noted what is planned for it
     HALF_RESTORED = auto()
     RESTORED = auto()
+    BEGUN_ELSEWHERE = auto()  # half restored by another restore
     ARCHIVED = auto()  # it is the archived topic itself
     ARCHIVED_IN_PART = auto()
     REPLACED = auto()  # it has the name of the archived topic, and the archive does not know it
@@ -113,7 +114,7 @@ class State:
     @property
     def is_of_the_archive(self) -> bool:
         """Whether the target has the name of what was archived."""
-        return self.story not in {None, Story.CREATED, Story.HALF_RESTORED, Story.RESTORED}
+        return self.story not in {None, Story.CREATED, Story.HALF_RESTORED, Story.RESTORED, Story.BEGUN_ELSEWHERE}
 
 
 def without(*rights: Right) -> frozenset[Right]:
@@ -122,6 +123,7 @@ def without(*rights: Right) -> frozenset[Right]:
 
 RESTORES: Final = None
 NOT_EMPTY: Final = Refusal(r"is not empty", "`--rename`, `--into-existing` or `--purge-target`")
+BEGUN_ELSEWHERE: Final = Refusal(r"was begun by restore another, which is not done", "go on with that restore first")
 UNARCHIVED: Final = Refusal(r"up to 1 record of it is not in the archive", "`backup --until-end` first")
 TOO_SMALL: Final = Refusal(r"max\.message\.bytes=1000 is too small", "raise `max.message.bytes` first")
 OTHER_SHAPE: Final = Refusal(r"has 5 partitions", "`--repartition 5`, or `--rename`")
@@ -149,6 +151,11 @@ STATES: Final = (
     State(name="ours, just created", story=Story.CREATED, verdicts=(RESTORES, RESTORES, RESTORES, RESTORES)),
     State(name="ours, half restored", story=Story.HALF_RESTORED, verdicts=(RESTORES, RESTORES, RESTORES, RESTORES)),
     State(name="ours, restored", story=Story.RESTORED, verdicts=(RESTORES, RESTORES, RESTORES, RESTORES)),
+    State(
+        name="another restore's, half restored",
+        story=Story.BEGUN_ELSEWHERE,
+        verdicts=(BEGUN_ELSEWHERE, BEGUN_ELSEWHERE, RESTORES, BEGUN_ELSEWHERE),
+    ),
     State(name="strangers'", standing=FILLED, verdicts=(NOT_EMPTY, RESTORES, RESTORES, NOT_EMPTY)),
     *(
         State(
