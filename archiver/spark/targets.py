@@ -29,6 +29,7 @@ from archiver.spark.purge import (
     Offsets,
     Purge,
     Reading,
+    choice_doubts,
     damage_problems,
     grown_problems,
     purge_problems,
@@ -282,6 +283,8 @@ class Targets:
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
                 look.problems += purge_problems(plan, described, offsets[name], self._request)
+                if self._request.is_chosen and not plan.is_chosen:
+                    look.doubts += choice_doubts(plan)
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
