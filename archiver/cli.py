@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from archiver.arguments import build_parser
 from archiver.errors import ArchiverError, StoppedError
-from archiver.interrupt import leave
+from archiver.interrupt import ENDING, leave, told_before
 from archiver.memory import settle_memory
 from archiver.output import cannot_be_written, complain, complain_of
 
@@ -48,15 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C be a KeyboardInterrupt while a command runs, so that what was begun is put away."""
-    if signal.getsignal(signal.SIGINT) is not leave:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Let Ctrl-C and SIGTERM be a KeyboardInterrupt while a command runs, so that what was begun is put away."""
+    ours = [number for number in ENDING if signal.getsignal(number) is leave]
+    for number in ours:
+        signal.signal(number, ENDING[number])
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, leave)
+        for number in ours:
+            if signal.getsignal(number) is not told_before:
+                signal.signal(number, leave)
 
 
 def run() -> NoReturn:

@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
@@ -11,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from archiver.errors import ArchiverError, NotWholeError, PredicateError, StoppedError, UsageError
+from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
 from archiver.output import complain, complain_of, print_json, print_line, print_lines, write
 from archiver.printable import printable_json
 from archiver.spelling import spell_count
@@ -19,6 +20,7 @@ from archiver.spelling import spell_count
 if TYPE_CHECKING:
     from archiver.config import ArchiverConfig
     from archiver.feed import Feed, PartitionReport
+    from archiver.job import RestoreResult
     from archiver.restore_request import RestoreRequest
     from archiver.selection import Selection
 
@@ -238,15 +240,17 @@ def verify(options: argparse.Namespace) -> int:
 
 def restore(options: argparse.Namespace) -> int:
     from archiver.config import failpoint, load_target
+    from archiver.defects import as_ours
     from archiver.failpoints import arm
-    from archiver.job import run_restore_job
+    from archiver.job import RestoreResult, run_restore_job
     from archiver.observe import Progress
-    from archiver.printing import restore_lines, topic_row
+    from archiver.printing import restore_row
 
     if options.dry_run:
         return _preview_restore(options)
     arm(failpoint())
     begun: list[str] = []
+    started_s = time.monotonic()
     with closing(Progress("restore", quiet=options.quiet)) as progress:
 
         def begin(restore_id: str) -> None:
@@ -262,27 +266,24 @@ def restore(options: argparse.Namespace) -> int:
                 notice=progress.tell,
                 begin=begin,
             )
-        except (ArchiverError, KeyboardInterrupt) as error:
-            if begun and not isinstance(error, PredicateError):
-                complain_of(error)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - also a defect: a script waits for the JSON
+            failure = StoppedError() if isinstance(error, KeyboardInterrupt) else as_ours(error)
+            progress.close()  # it may tell once more how far it came, and the last line is the way on
+            complain_of(failure)
+            if begun and not isinstance(failure, PredicateError):
                 complain(_way_on(options, begun[0]))
-                return StoppedError.exit_code if isinstance(error, KeyboardInterrupt) else error.exit_code
-            raise
+            if options.format == "json":
+                seconds = round(time.monotonic() - started_s, 3)
+                print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
+            return failure.exit_code
+    return _tell_restored(options, result)
+
+
+def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
+    from archiver.printing import restore_lines, restore_row
+
     if options.format == "json":
-        print_json(
-            {
-                "id": result.restore_id,
-                "seconds": result.seconds,
-                "filling_seconds": result.filling_seconds,
-                "records": result.records,
-                "filled": result.filled,
-                "records_a_second": result.records_a_second,
-                "bytes": result.bytes,
-                "failure": None if result.failure is None else str(result.failure),
-                "not_begun": result.not_begun,
-                "topics": [topic_row(one) for one in result.topics],
-            }
-        )
+        print_json(restore_row(result))
     else:
         print_lines(restore_lines(result))
     incomplete = [partition for topic in result.topics for partition in topic.partitions if partition.missing]

@@ -17,6 +17,7 @@ from archiver.errors import (
 )
 from archiver.layout import Layout
 from archiver.store import ObjectStore
+from archiver.workers import workers
 
 FORMAT = 1
 _DIGEST = "sha256"
@@ -84,7 +85,7 @@ def read_fact(store: ObjectStore, layout: Layout, stream: str, number: int) -> F
 def read_facts(store: ObjectStore, layout: Layout, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
     keys = [layout.fact_key(stream, number) for stream, number in numbers.items()]
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="fact") as pool:
+    with workers(_READS_AT_ONCE, "fact") as pool:
         return dict(zip(numbers, pool.map(lambda key: _read(store, key), keys), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C where no command runs yet, or any more: one line and exit code 4.
+"""Ctrl-C and SIGTERM, which end a command alike. Where none runs yet, or any more: one line and exit code 4.
 
 This stands before all other imports, and is there before anybody can press it: so it has next to none of its own.
 """
@@ -11,12 +11,26 @@ EXIT_CODE = 4
 
 
 def leave(_number: int, _frame: object) -> None:
-    """Handle SIGINT."""
+    """Handle either signal where there is nothing to put away."""
     os.write(2, f"archiver: {INTERRUPTED}\n".encode())
     os._exit(EXIT_CODE)
 
 
 def leave_when_interrupted() -> None:
-    """For a program, at its very beginning. Who ignores Ctrl-C (nohup) goes on doing so."""
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, leave)
+    """For a program, at its very beginning. Who ignores one of them (as shells have it for what runs with `&`) goes on doing so."""
+    for number in ENDING:
+        if _signal.getsignal(number) in {_signal.SIG_DFL, _signal.default_int_handler}:
+            _signal.signal(number, leave)
+
+
+def terminate(_number: int, _frame: object) -> None:
+    """Handle SIGTERM as Ctrl-C is handled, once: `timeout` and service managers send it to the group as well."""
+    _signal.signal(_signal.SIGTERM, told_before)
+    raise KeyboardInterrupt
+
+
+def told_before(_number: int, _frame: object) -> None:
+    """Handle each further SIGTERM: what is being put away, and told, comes to its end."""
+
+
+ENDING = {_signal.SIGINT: _signal.default_int_handler, _signal.SIGTERM: terminate}  # and how, while a command runs

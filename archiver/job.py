@@ -240,12 +240,17 @@ def _limits(config: ArchiverConfig) -> SegmentLimits:
 class RestoreResult:
     """What a restore did."""
 
-    restore_id: str
+    restore_id: str  # empty: it ended before it was known
     seconds: float
     filling_seconds: float  # without Spark's start
     topics: "Sequence[TopicReport]"
     failure: ArchiverError | None = None  # what kept it from going on with the others
     not_begun: Sequence[str] = ()  # those, by their targets
+
+    @classmethod
+    def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":
+        """Return that of a restore that has ended before it could tell of any topic."""
+        return cls(restore_id=restore_id, seconds=seconds, filling_seconds=0.0, topics=(), failure=failure)
 
     @property
     def records(self) -> int:

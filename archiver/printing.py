@@ -285,6 +285,21 @@ def _state(preview: "RestorePreview", target: str) -> str:
     return _THERE[preview.policy] if target in preview.existing else "new"
 
 
+def restore_row(result: "RestoreResult") -> dict[str, Any]:
+    return {
+        "id": result.restore_id or None,
+        "seconds": result.seconds,
+        "filling_seconds": result.filling_seconds,
+        "records": result.records,
+        "filled": result.filled,
+        "records_a_second": result.records_a_second,
+        "bytes": result.bytes,
+        "failure": None if result.failure is None else str(result.failure),
+        "not_begun": result.not_begun,
+        "topics": [topic_row(one) for one in result.topics],
+    }
+
+
 def topic_row(topic: "TopicReport") -> dict[str, Any]:
     return {
         "source": topic.source,

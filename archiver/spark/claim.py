@@ -1,7 +1,6 @@
 """The control facts of a restore's targets: what was planned, one producer id a partition for all its runs, and which topics are finished (docs/format.md §8)."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from
 from archiver.spark.noted_plan import plan_from_fact, plan_to_fact
 from archiver.spark.noted_target import is_here, is_of
 from archiver.store import ObjectStore
+from archiver.workers import workers
 
 FORMAT = 1
 _FINISHED = "finished"  # the streams beside those of a topic's partitions
@@ -212,7 +212,7 @@ class RestoreNotes:
             reach("plan.noted")
             return holds
 
-        with ThreadPoolExecutor(max_workers=_NOTES_AT_ONCE, thread_name_prefix="plans") as pool:
+        with workers(_NOTES_AT_ONCE, "plans") as pool:
             return {plan.target: plan for plan in pool.map(note, plans)}
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
@@ -245,7 +245,7 @@ class RestoreNotes:
             )
             reach(f"{name}.noted")
 
-        with ThreadPoolExecutor(max_workers=_NOTES_AT_ONCE, thread_name_prefix=name) as pool:
+        with workers(_NOTES_AT_ONCE, name) as pool:
             list(pool.map(note, targets.items()))
 
     def _place(self, topic_id: str) -> dict[str, object]:

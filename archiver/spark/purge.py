@@ -67,6 +67,15 @@ def purge_problems(
         )
 
 
+def choice_doubts(topic: TopicPlan, request: RestoreRequest) -> Iterator[str]:
+    """Tell what is found out about a purge only when records are chosen: by then a dry run has ended."""
+    if request.is_chosen and not topic.is_chosen and topic.records:
+        yield (
+            f"target topic {topic.target} is purged only if a record of {topic.source} is chosen; where none is, nothing would"
+            " be in its place, and the restore is refused"
+        )
+
+
 async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offsets) -> list[str]:
     """Tell what would be lost of topics that are themselves in the archive, but not all of them. No option changes that."""
     counts = {name: await one.count_unarchived(client, offsets[name]) for name, one in sorted(purge.archived.items())}

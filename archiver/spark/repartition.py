@@ -14,7 +14,7 @@ from archiver.spark.dealing import Dealt, DealTask, run_deal, stream_of
 from archiver.spark.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
 from archiver.spark.joint_claim import JointClaim, Outcome, Share
 from archiver.spark.standing import still_stands
-from archiver.spark.stores import store_of
+from archiver.spark.stores import patient_store_of
 from archiver.spark.task import RestoreTask, TaskReport, anew, failed, left_out, patiently
 from archiver.spark.tasks import run_on_spark
 from archiver.spelling import spell_count
@@ -125,7 +125,7 @@ async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, don
 
 async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: int) -> _Topic:
     task = tasks[0]
-    stream = stream_of(store_of(task.storage)[0], task)
+    stream = stream_of(patient_store_of(task.storage), task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
         found = await _taken_up(client, tasks, claim)
@@ -191,7 +191,7 @@ async def _identities(client: KafkaClient, numbers: Sequence[int]) -> dict[int, 
     return dict(zip(numbers, await asyncio.gather(*(ask() for _ in numbers)), strict=True))
 
 
-def _failed_all(tasks: Iterable[RestoreTask], error: ArchiverError) -> list[TaskReport]:
+def _failed_all(tasks: Iterable[RestoreTask], error: Exception) -> list[TaskReport]:
     return [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]
 
 
@@ -317,7 +317,7 @@ def _records_of(task: LogTask) -> int:
 async def _finished_by_others(topic: _Topic) -> _Topic | None:
     """Return a topic as another run of this restore may have noted it meanwhile."""
     task = topic.tasks[0]
-    claim = stream_of(store_of(task.storage)[0], task).latest(task.target_topic_id)
+    claim = stream_of(patient_store_of(task.storage), task).latest(task.target_topic_id)
     if claim is None:
         return None
     async with KafkaClient(task.kafka) as client:
@@ -326,19 +326,27 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
 
 
 def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[TaskReport], done: Repartitioned) -> None:
-    stream = stream_of(store_of(topic.tasks[0].storage)[0], topic.tasks[0])
-    topic_id = topic.claim.target_topic_id
+    """Note what is whole, and report all of it. What goes wrong here is told of this topic, and the others go on."""
     sources = [dealt[number].report for number in sorted(dealt)]
-    if any(report.error for report in (*sources, *read_back)):
-        # Another run of this restore may have finished meanwhile, and the target gone on living.
-        others = asyncio.run(_finished_by_others(topic))
-        if others is not None and _tell_verified(others, done):
-            return
-    else:
-        outcome = Outcome(
-            sources={one.partition: Share(one.records, one.digest, one.bytes) for one in sources},
-            targets=tuple(Share(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
-        )
-        stream.note_verified(topic_id, outcome)
+    try:
+        if any(report.error for report in (*sources, *read_back)):
+            # Another run of this restore may have finished meanwhile, and the target gone on living.
+            others = asyncio.run(_finished_by_others(topic))
+            if others is not None and _tell_verified(others, done):
+                return
+        else:
+            _note_verified(topic, sources, read_back)
+    except Exception as error:  # noqa: BLE001 - also a defect
+        unknown = {one.partition: one for one in _failed_all(topic.tasks, error)}
+        sources = [one if one.error else unknown[one.partition] for one in sources]
     done.sources.extend(sources)
     done.targets.extend(read_back)
+
+
+def _note_verified(topic: _Topic, sources: Sequence[TaskReport], read_back: Sequence[TaskReport]) -> None:
+    task = topic.tasks[0]
+    outcome = Outcome(
+        sources={one.partition: Share(one.records, one.digest, one.bytes) for one in sources},
+        targets=tuple(Share(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
+    )
+    stream_of(patient_store_of(task.storage), task).note_verified(topic.claim.target_topic_id, outcome)

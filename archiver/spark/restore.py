@@ -24,6 +24,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout
 from archiver.observe import Pace
+from archiver.patient_store import PatientStore
 from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
 from archiver.restore_request import RestoreRequest, Retention
 from archiver.spark.claim import RestoreNotes
@@ -139,8 +140,9 @@ class _Restore:
         self._notice = notice
         self._store, prefix = open_store(job.storage)
         self._layout = Layout(prefix)
-        notes = RestoreNotes(self._store, self._layout, job.restore_id, job.cluster_id)
-        archived = ArchivedLogs(self._store, self._layout, job.cluster_id)
+        store = PatientStore(self._store)  # what is deleted by then is not made anew until it is noted
+        notes = RestoreNotes(store, self._layout, job.restore_id, job.cluster_id)
+        archived = ArchivedLogs(store, self._layout, job.cluster_id)
         self._targets = Targets(job.kafka, notes, job.request, archived, existing=job.existing)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's

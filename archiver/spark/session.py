@@ -23,6 +23,7 @@ from pyspark.java_gateway import launch_gateway
 
 from archiver.config import is_submitted, prefer_loopback
 from archiver.errors import ArchiverError
+from archiver.interrupt import ENDING
 from archiver.spark.classes import options_of_spark
 from archiver.spark.failure import telling_of_the_jvm
 from archiver.spark.submitted import start_submitted
@@ -205,17 +206,19 @@ def _start_workers(context: SparkContext, is_wanted: threading.Event) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C be a KeyboardInterrupt, whatever Spark makes of it on its way."""
+    """Let what ends a command (archiver.interrupt) be a KeyboardInterrupt, whatever Spark makes of it on its way."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     seen = threading.Event()
+    before = {number: handler for number in ENDING if callable(handler := signal.getsignal(number))}
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         seen.set()
-        raise KeyboardInterrupt
+        before[number](number, frame)
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    for number in before:
+        signal.signal(number, interrupt)
     try:
         yield
     except Exception:
@@ -223,7 +226,9 @@ def _interruptible() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, handler)
 
 
 @contextmanager

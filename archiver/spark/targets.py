@@ -30,6 +30,7 @@ from archiver.spark.purge import (
     Offsets,
     Purge,
     Reading,
+    choice_doubts,
     damage_problems,
     grown_problems,
     late_problem,
@@ -323,6 +324,7 @@ class Targets:
                 look.purged[name] = described.topic_id
                 look.problems += purge_problems(plan, described, offsets[name], self._request)
                 look.problems += self._late_problems(name, is_successor=name in made and not is_made)
+                look.doubts += choice_doubts(plan, self._request)
                 continue
             else:
                 look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)

@@ -10,20 +10,23 @@ import archiver.spark.dealing
 import archiver.spark.task
 from archiver.config import StorageConfig
 from archiver.patient_store import PatientStore
+from archiver.restore_request import Existing
+from archiver.spark.joint_claim import JOINT_CLAIM
 from archiver.spark.stores import store_of
 from archiver.store import ObjectStore
 from tests.support.brokers import Broker, GivenS3
-from tests.support.faulty_s3 import FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite
-from tests.support.target_topics import on_target, records_of, restored, write
+from tests.support.target_topics import archived, on_target, records_of, restored, strangers, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
 OBJECTS = 200
 FAILURES = 6  # botocore gives up after 4
+LONG_FAILURES = 8
 every_way = pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])
 
 
@@ -91,3 +94,51 @@ def test_a_store_that_stays_away_is_what_the_restore_tells_of(
     assert "InternalError" in said[0]
     assert "another run" not in said[0]
     assert {proxy.gets[key] for key in objects[:120]} == {1}
+
+
+@pytest.mark.parametrize("note", ["replaced", "plan", "finished"])
+def test_a_purged_topic_is_made_anew_when_a_note_is_refused_for_a_while(
+    broker_41: Broker, topic: str, behind_proxy: ArchiveSite, proxy: FaultyS3, java_oracle: JavaOracle, note: str
+) -> None:
+    written = archived(broker_41, topic, behind_proxy, records_of(10))
+    strangers(broker_41, f"{topic}.back", 7)
+    with proxy.failing(Fault.SLOW_DOWN, "PUT", LONG_FAILURES, naming=f"/{note}/"):
+        report = restored(behind_proxy, broker_41, topic, existing=Existing.PURGE)
+        assert proxy.requests["PUT"] > LONG_FAILURES
+    assert (report.errors, report.is_finished) == ((), True)
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
+
+
+@pytest.mark.parametrize("number", ["000000", "000001"], ids=["claimed", "verified"])
+def test_the_claim_on_a_topic_that_is_dealt_out_is_noted_when_it_is_refused_for_a_while(
+    broker_41: Broker, topic: str, behind_proxy: ArchiveSite, proxy: FaultyS3, number: str
+) -> None:
+    archived(broker_41, topic, behind_proxy, records_of(10))
+    with proxy.failing(Fault.SLOW_DOWN, "PUT", LONG_FAILURES, naming=f"/{JOINT_CLAIM}/{number}"):
+        report = restored(behind_proxy, broker_41, topic, repartition=2)
+        assert proxy.requests["PUT"] > LONG_FAILURES
+    assert (report.errors, report.is_finished) == ((), True)
+
+
+def test_a_claim_that_cannot_be_noted_is_told_of_its_topic_and_the_others_are_finished(
+    broker_41: Broker, topic: str, behind_proxy: ArchiveSite, proxy: FaultyS3
+) -> None:
+    names = [f"{topic}.a", f"{topic}.z"]
+    for name in names:
+        archived(broker_41, name, behind_proxy, records_of(10), records_of(5))
+
+    def restore() -> list[tuple[bool, list[tuple[int, str]]]]:
+        renames = [f"{name}={name}.back" for name in names]
+        found = behind_proxy.restore(broker_41.bootstrap, topics=rf"{topic}\..*", rename=renames, repartition=3)
+        assert {sum(one.records for one in report.target_partitions) for report in found.topics} == {15}
+        return [
+            (report.is_finished, [(one.exit_code, one.error.partition("PutObject")[2]) for one in report.errors])
+            for report in found.topics
+        ]
+
+    with proxy.failing(Fault.DENIED, "PUT", naming=f"{names[0]}.back/{JOINT_CLAIM}/000001"):
+        (is_finished, errors), other = restore()
+    assert (is_finished, [code for code, _ in errors]) == (False, [1, 1])
+    assert all("was denied" in said for _, said in errors)
+    assert other == (True, [])
+    assert restore() == [(True, [])] * 2

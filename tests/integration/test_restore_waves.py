@@ -94,6 +94,23 @@ def test_what_was_filled_is_finished_and_told_when_the_others_are_refused(
         assert on_target(java_oracle, broker_41, f"{name}.back") == written
 
 
+def test_what_is_refused_before_anything_is_filled_is_told_in_json_too(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    names: dict[str, Partitions],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, *_ = names
+    strangers(broker_41, f"{first}.back", 3)
+    code, found, lines = restore(site, broker_41, topic, capsys, "--id", "mine")
+    assert (code, found["id"], found["topics"], found["records"]) == (2, "mine", [], 0)
+    assert f"target topic {first}.back is not empty" in found["failure"]
+    assert lines[0] == found["failure"]
+    assert lines[1].startswith("restore mine is not done; ")
+    assert len(lines) == 2
+
+
 def test_spark_that_dies_with_the_second_wave_hides_nothing(
     broker_41: Broker,
     topic: str,
@@ -162,7 +179,7 @@ def test_a_control_fact_of_the_second_wave_is_read_before_anything_is_created(
     key = keys_in(site.bucket, f"control/topics/{last}/")[0]
     s3_client(site.bucket).put_object(Bucket=site.bucket.name, Key=key, Body=b'{"format": 1, "topic": ')
     code, found, lines = restore(site, broker_41, topic, capsys)
-    assert (code, found) == (3, None)
+    assert (code, found["failure"], found["topics"]) == (3, lines[0], [])
     assert key in lines[0]
     there = with_client(broker_41.bootstrap, lambda it: it.describe_topics([f"{name}.back" for name in names]))
     assert there == {}

@@ -29,6 +29,7 @@ from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site
 from tests.support.spark_bucket import lend_bucket
+from tests.support.target_topics import log_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -268,6 +269,27 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
         assert restored.errors == ()
         expected += [b"v%d" % at for at in keeps if at not in {3, 30}]
         assert [row.value for row in java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records[0]] == expected
+
+
+@pytest.mark.parametrize("chosen", [{"where": "offset < 0"}, {"where": "offset < 0", "is_latest_per_key": True}])
+def test_a_dry_run_says_that_a_purge_hangs_on_what_is_chosen(
+    broker_41: Broker, topic: str, site: ArchiveSite, seed: int, chosen: dict[str, Any]
+) -> None:
+    archived(broker_41, topic, site, seed)
+    there = Rec(0, NOW_MS, 0, b"k", b"there")
+    create_topic(broker_41.bootstrap, f"{topic}.back", 1, KEEP_ALL)
+    produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of([there]))], 0)
+    asked: dict[str, Any] = {"existing": Existing.PURGE, **chosen}
+    preview = previewed(site, broker_41, RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked))
+    assert (preview.refused, preview.damage) == ((), ())
+    (doubt,) = preview.doubts
+    assert doubt.startswith(
+        f"target topic {topic}.back is purged only if a record of {topic} is chosen; where none is, "
+    )
+    with pytest.raises(TargetError, match="is not purged") as caught:
+        site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked)
+    assert caught.value.exit_code == 2
+    assert log_of(broker_41, f"{topic}.back") == (0, 1)
 
 
 OF_RECORDS = "cast(cast(value as string) as int) > 5"  # what is wrong with it only they tell

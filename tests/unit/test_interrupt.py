@@ -1,4 +1,4 @@
-"""Ctrl-C at the very beginning, where the program is only being imported: no traceback."""
+"""Ctrl-C and SIGTERM at the very beginning, where the program is only being imported: no traceback."""
 
 import os
 import subprocess
@@ -11,25 +11,25 @@ from archiver.interrupt import EXIT_CODE, INTERRUPTED
 from tests.support.brokers import REPOSITORY
 
 SAID = f"archiver: {INTERRUPTED}\n"
-# Whatever is imported as the n-th module has Ctrl-C pressed meanwhile.
+# Whatever is imported as the n-th module meets the signal meanwhile.
 PRESSED = """
 import os, signal, sys
 class Presser:
-    left = int(sys.argv.pop(1))
+    number, left = signal.Signals[sys.argv.pop(1)], int(sys.argv.pop(1))
     def find_spec(self, name, path, target=None):
         if "archiver.interrupt" in sys.modules:
             Presser.left -= 1
             if Presser.left == 0:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), Presser.number)
 sys.meta_path.insert(0, Presser())
 from archiver.__main__ import run
 run()
 """
 
 
-def pressed(at: int, *arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def pressed(name: str, at: int, *arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PRESSED, str(at), *arguments],
+        [sys.executable, "-c", PRESSED, name, str(at), *arguments],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -39,15 +39,23 @@ def pressed(at: int, *arguments: str, folder: Path, **more: str) -> subprocess.C
     )
 
 
+signals = pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+
+
+@signals
 @pytest.mark.parametrize("at", [1, 2, 10, 30, 50, 300])
-def test_during_imports_it_is_one_line(at: int, tmp_path: Path) -> None:
-    done = pressed(at, "ls", "--url", "s3://bucket/prefix", folder=tmp_path, AWS_ENDPOINT_URL="http://127.0.0.1:9")
+def test_during_imports_it_is_one_line(name: str, at: int, tmp_path: Path) -> None:
+    done = pressed(
+        name, at, "ls", "--url", "s3://bucket/prefix", folder=tmp_path, AWS_ENDPOINT_URL="http://127.0.0.1:9"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_CODE, "", SAID)
 
 
-def test_who_ignores_it_goes_on(tmp_path: Path) -> None:
+@signals
+def test_who_ignores_it_goes_on(name: str, tmp_path: Path) -> None:
+    script = f"""trap '' {name.removeprefix("SIG")}; exec "$0" -c "$1" {name} 10 --version"""
     done = subprocess.run(
-        ["sh", "-c", """trap '' INT; exec "$0" -c "$1" 10 --version""", sys.executable, PRESSED],
+        ["sh", "-c", script, sys.executable, PRESSED],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -1,12 +1,16 @@
 """What the command says and returns for each outcome of a restore."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import archiver.job
 from archiver.cli import main
-from archiver.errors import KafkaError
+from archiver.errors import KafkaError, TargetError, UsageError
+from archiver.interrupt import INTERRUPTED
 from archiver.job import RestoreResult
 from archiver.spark.restore import TopicReport
 from archiver.spark.task import TaskReport, failed
@@ -75,3 +79,67 @@ def test_each_failure_is_told_and_counts(
 )
 def test_a_partition_is_named_once(said: str, told: str) -> None:
     assert failed("t", 1, KafkaError(said), "t-1").error == told
+
+
+WAY_ON = "restore r is not done; when that is mended, go on with: archiver "
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+@pytest.mark.parametrize(
+    ("error", "exit_code", "told"),
+    [
+        (UsageError("target.yaml: is not there"), 2, ["target.yaml: is not there"]),
+        (TargetError("t is not empty\nu is not empty"), 2, ["t is not empty", "u is not empty"]),
+        (KeyboardInterrupt(), 4, [INTERRUPTED]),
+    ],
+)
+def test_what_ends_a_restore_at_once_is_told_in_json_too(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    exit_code: int,
+    told: list[str],
+    *,
+    is_begun: bool,
+) -> None:
+    code, found, lines = ended_by(error, tmp_path, monkeypatch, capsys, is_begun=is_begun)
+    assert code == exit_code
+    assert (found["id"], found["failure"]) == ("r" if is_begun else None, "\n".join(told))
+    assert (found["topics"], found["not_begun"], found["records"]) == ([], [], 0)
+    assert lines[: len(told)] == told
+    assert [line.startswith(WAY_ON) for line in lines[len(told) :]] == [True] * is_begun
+
+
+def test_a_defect_that_ends_a_restore_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, found, lines = ended_by(ZeroDivisionError("a thing"), tmp_path, monkeypatch, capsys, is_begun=True)
+    assert (code, found["id"], found["failure"]) == (1, "r", lines[0])
+    assert lines[0].startswith("unexpected ZeroDivisionError: a thing; this is a defect of the archiver")
+    assert lines[1].startswith(WAY_ON)
+
+
+def ended_by(
+    error: BaseException,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    is_begun: bool,
+) -> tuple[int, Any, list[str]]:
+    """Exit code, JSON and complaints of a restore that this ends, before or after it has told its id."""
+
+    def end(*_: object, begin: Callable[[str], None], **__: object) -> None:
+        if is_begun:
+            begin("r")
+        raise error
+
+    monkeypatch.setattr(archiver.job, "run_restore_job", end)
+    target = folder / "target.yaml"
+    target.write_text("kafka.bootstrap.servers: a:1\n")
+    options = ["--quiet", "--url", "s3://bucket/p", "--target", str(target), "--format", "json"]
+    code = main(["restore", *options])
+    out, err = capsys.readouterr()
+    return code, json.loads(out), [line.removeprefix("archiver: ") for line in err.splitlines()]
