@@ -271,7 +271,7 @@ def restore(options: argparse.Namespace) -> int:
             progress.close()  # it may tell once more how far it came, and the last line is the way on
             complain_of(failure)
             if begun and not isinstance(failure, PredicateError):
-                complain(_way_on(options, begun[0]))
+                complain(_way_on(options, begun[0], is_stopped=isinstance(failure, StoppedError)))
             if options.format == "json":
                 seconds = round(time.monotonic() - started_s, 3)
                 print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
@@ -301,14 +301,14 @@ def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
     return max([*codes, *([NotWholeError.exit_code] if incomplete else [])], default=0)
 
 
-def _way_on(options: argparse.Namespace, restore_id: str) -> str:
+def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:
     """Tell what to type to go on with a restore, whatever its options become meanwhile."""
     from archiver.config import is_submitted
 
     named = [] if options.id is not None else ["--id", restore_id]
     command = shlex.join(["archiver", *options.typed, *named])
     way = f"submit it again with --id {restore_id}" if is_submitted() else f"go on with: {command}"
-    return f"restore {restore_id} is not done; when that is mended, {way}"
+    return f"restore {restore_id} is not done; {'' if is_stopped else 'when that is mended, '}{way}"
 
 
 def _preview_restore(options: argparse.Namespace) -> int:

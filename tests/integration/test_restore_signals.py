@@ -48,7 +48,7 @@ def assert_ended(run: subprocess.Popen[str], below: Sequence[int]) -> str:
     assert run.returncode == 4, err
     found, (*_, said, way_on) = json.loads(out), err.splitlines()
     assert (found["failure"], found["topics"], said) == (INTERRUPTED, [], f"archiver: {INTERRUPTED}")
-    assert way_on.startswith(f"archiver: restore {found['id']} is not done; when that is mended, go on with: archiver ")
+    assert way_on.startswith(f"archiver: restore {found['id']} is not done; go on with: archiver ")
     assert way_on.endswith(f" --id {found['id']}")
     until(lambda: all(state_of(pid) in {"", "Z"} for pid in below), END_S)
     return str(found["id"])
