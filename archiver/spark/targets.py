@@ -20,7 +20,6 @@ from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
-from archiver.spark.fill_terms import by_configs
 from archiver.spark.fitness import has_shape, internal_problem, misfits, open_ends
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
@@ -32,10 +31,12 @@ from archiver.spark.purge import (
     damage_problems,
     grown_problems,
     purge_problems,
+    replica_problems,
     unarchived_problems,
     unknown_problems,
     unread_problems,
 )
+from archiver.spark.purge_notes import purge_notes
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spark.target_rights import rights_problems
@@ -69,6 +70,7 @@ class Verdict:
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()  # what goes with topics that are purged
     notes: tuple[str, ...] = ()  # what the cluster refuses, and nothing needs
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
     purge: Purge = field(default_factory=Purge)
@@ -88,6 +90,7 @@ class _Look:
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
     unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
+    replicas: dict[str, int] = field(default_factory=dict)  # of topics that are purged, or were by an earlier run
     doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
 
     @property
@@ -145,6 +148,7 @@ class Targets:
         self._archived = archived
         self._clock_ms = clock_ms
         self._unfinished: set[str] = set()  # whatever was noted of them
+        self._losses: tuple[str, ...] = ()
         self.purge = Purge()  # what is to be purged, as it was seen last
         self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
@@ -177,10 +181,12 @@ class Targets:
         look = await self._look(client, found, plans)
         await self._agree(client, look, plans)
         ours = {name: plan for name, plan in plans.items() if name not in look.plans or look.fills(name)}
-        await self._agreement.on_end(ours, ours.keys() - found.keys())
+        await self._agreement.on_end(client, ours, found)
+        purging = {} if look.problems else {name: self._agreement.replicas(name) for name in look.purged}
         return Verdict(
             problems=tuple(look.problems),
             doubts=tuple(look.doubts),
+            losses=await purge_notes(client, look.offsets, purging),
             notes=tuple(self._agreement.notes(plans)),
             limits=self._agreement.limits(plans, look.configs),
             purge=look.purge,
@@ -192,6 +198,11 @@ class Targets:
         verdict = await self.judge(client, topics)
         for note in verdict.notes:
             log.info("%s", note)
+        for loss in (
+            verdict.losses if verdict.losses != self._losses else ()
+        ):  # once, also where records are chosen between
+            log.warning("%s", loss)
+        self._losses = verdict.losses
         _Look(problems=list(verdict.problems)).refuse()
         self.purge = verdict.purge
         if self._request.purges_unread:
@@ -272,6 +283,8 @@ class Targets:
         noted = self._notes.plans(ids, self._request.terms)
         # What came after a topic that this restore has replaced, and is empty, may be what it has made.
         replaced = self._notes.replaced(ids) if self._request.existing is not Existing.EMPTY else {}
+        if self._request.existing is Existing.PURGE and (gone := plans.keys() - found.keys()):
+            look.replicas |= self._notes.replicas_before(gone)
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
@@ -281,6 +294,7 @@ class Targets:
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
+                look.replicas[name] = max(described.replicas)
                 look.problems += purge_problems(plan, described, offsets[name], self._request)
                 continue
             else:
@@ -331,7 +345,7 @@ class Targets:
         """Find out with which configs topics can be filled, and what is wrong with those."""
         new = {name: plan for name, plan in plans.items() if name not in look.plans}
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
-        look.problems[:0] = await self._creation_problems(client, new, look.purged)
+        look.problems[:0] = await self._creation_problems(client, new, look)
         look.problems += await self._agreement.on_standing(client, standing)
         written = [name for name in plans.keys() - look.unfit if name in new or not look.is_verified(name)]
         look.problems += await rights_problems(client, written, look.purged)
@@ -352,21 +366,22 @@ class Targets:
         """Before records are chosen only bounds are known, of all that there is to choose from."""
         return look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
 
-    async def _creation_problems(
-        self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
-    ) -> list[str]:
+    async def _creation_problems(self, client: KafkaClient, plans: Mapping[str, TopicPlan], look: _Look) -> list[str]:
         """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
         own = [
             internal_problem(plan.source, name)
             for name, plan in plans.items()
-            if name in INTERNAL_TOPICS and name not in purged
+            if name in INTERNAL_TOPICS and name not in look.purged
         ]
         wanted = self._request.replication_factor or 0
         brokers = len(await client.brokers()) if plans and wanted > 0 else wanted
         if wanted > brokers:
             up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
             return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        return [*own, *await self._agreement.on_new(client, plans, purged)]
+        replicas = {} if wanted else {name: count for name, count in look.replicas.items() if name in plans}
+        short = await replica_problems(client, replicas, look.purged)
+        others = {name: plan for name, plan in plans.items() if name not in short}
+        return [*own, *short.values(), *await self._agreement.on_new(client, others, look.purged, replicas)]
 
     # --- what is made
 
@@ -413,7 +428,7 @@ class Targets:
         purged = {name: look.purged[name] for name in names if name in look.purged}
         # 1. Where nothing is purged nobody needs it: then one shows that this user may put notes, before there is anything.
         noted = names[:1] if self._request.existing is Existing.EMPTY else names
-        self._notes.note_replaced({name: purged.get(name, "") for name in noted})
+        self._notes.note_replaced({name: purged.get(name, "") for name in noted}, look.replicas)
         if purged:
             await self._delete(client, found, look, purged)  # 2.
         return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
@@ -434,6 +449,9 @@ class Targets:
         archived = {name: one for name, one in look.archived.items() if name in purged}
         look.problems += await unarchived_problems(client, Purge(purged, now, archived), now)
         look.problems += grown_problems(self.purge.offsets, now)
+        if self._request.replication_factor is None:
+            replicas = {name: look.replicas[name] for name in purged}
+            look.problems += (await replica_problems(client, replicas, purged)).values()
         look.refuse()
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
@@ -443,12 +461,9 @@ class Targets:
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
             refused = {}
-            for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
-                refused |= await self._admin.create_topics(
-                    {name: self._topics[name].target_partitions for name in some},
-                    replication_factor=self._request.replication_factor or BROKER_DEFAULT,
-                    configs=configs,
-                )
+            refused = await self._admin.create_topics(
+                {name: self._agreement.to_create(self._topics[name]) for name in left}
+            )
             created.update(name for name in left if name not in refused)
             reach("target.created")
             found = await client.describe_topics(left)
