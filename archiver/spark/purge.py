@@ -39,18 +39,6 @@ class Purge:
     archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
 
 
-async def replica_problems(client: KafkaClient, replicas: Mapping[str, int], purged: Collection[str]) -> dict[str, str]:
-    """Tell which topics cannot get as many replicas as they had: those that are purged, and others that already were."""
-    brokers = len(await client.brokers()) if replicas else 0
-    up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
-    return {
-        name: f"target topic {name} is {'not purged: it has' if name in purged else 'not created again: it had'} {count}"
-        f" replicas, and only {up} up; bring the others back, or give --replication-factor {brokers}"
-        for name, count in sorted(replicas.items())
-        if count > brokers
-    }
-
-
 def purge_problems(
     topic: TopicPlan, described: TopicDescription, offsets: Mapping[int, PartitionOffsets], request: RestoreRequest
 ) -> Iterator[str]:

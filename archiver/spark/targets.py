@@ -31,16 +31,15 @@ from archiver.spark.purge import (
     damage_problems,
     grown_problems,
     purge_problems,
-    replica_problems,
     unarchived_problems,
     unknown_problems,
     unread_problems,
 )
 from archiver.spark.purge_notes import purge_notes
+from archiver.spark.replicas import asked_problems, kept_problems
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spark.target_rights import rights_problems
-from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, limit_problems
 from archiver.unarchived import ArchivedLog, ArchivedLogs
 
@@ -90,7 +89,7 @@ class _Look:
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
     unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
-    replicas: dict[str, int] = field(default_factory=dict)  # of topics that are purged, or were by an earlier run
+    replicas: dict[str, int] = field(default_factory=dict)  # of topics that keep them, purged now or by an earlier run
     doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
 
     @property
@@ -198,10 +197,9 @@ class Targets:
         verdict = await self.judge(client, topics)
         for note in verdict.notes:
             log.info("%s", note)
-        for loss in (
-            verdict.losses if verdict.losses != self._losses else ()
-        ):  # once, also where records are chosen between
-            log.warning("%s", loss)
+        if verdict.losses != self._losses:  # they are looked at again when records were chosen
+            for loss in verdict.losses:
+                log.warning("%s", loss)
         self._losses = verdict.losses
         _Look(problems=list(verdict.problems)).refuse()
         self.purge = verdict.purge
@@ -283,8 +281,9 @@ class Targets:
         noted = self._notes.plans(ids, self._request.terms)
         # What came after a topic that this restore has replaced, and is empty, may be what it has made.
         replaced = self._notes.replaced(ids) if self._request.existing is not Existing.EMPTY else {}
-        if self._request.existing is Existing.PURGE and (gone := plans.keys() - found.keys()):
-            look.replicas |= self._notes.replicas_before(gone)
+        keeps_replicas = self._request.existing is Existing.PURGE and self._request.replication_factor is None
+        if keeps_replicas and (absent := plans.keys() - found.keys()):
+            look.replicas = self._notes.replicas_before(absent)
         for name, described in found.items():
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             is_begun = name in noted or look.is_claimed(name)
@@ -294,7 +293,7 @@ class Targets:
                 look.plans[name] = plan
             elif self._request.existing is Existing.PURGE:
                 look.purged[name] = described.topic_id
-                look.replicas[name] = max(described.replicas)
+                look.replicas |= {name: max(described.replicas)} if keeps_replicas else {}
                 look.problems += purge_problems(plan, described, offsets[name], self._request)
                 continue
             else:
@@ -373,15 +372,12 @@ class Targets:
             for name, plan in plans.items()
             if name in INTERNAL_TOPICS and name not in look.purged
         ]
-        wanted = self._request.replication_factor or 0
-        brokers = len(await client.brokers()) if plans and wanted > 0 else wanted
-        if wanted > brokers:
-            up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
-            return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        replicas = {} if wanted else {name: count for name, count in look.replicas.items() if name in plans}
-        short = await replica_problems(client, replicas, look.purged)
+        if asked := await asked_problems(client, self._request.replication_factor if plans else None):
+            return [*own, *asked]
+        kept = {name: count for name, count in look.replicas.items() if name in plans}
+        short = await kept_problems(client, kept, look.purged)
         others = {name: plan for name, plan in plans.items() if name not in short}
-        return [*own, *short.values(), *await self._agreement.on_new(client, others, look.purged, replicas)]
+        return [*own, *short.values(), *await self._agreement.on_new(client, others, look.purged, kept)]
 
     # --- what is made
 
@@ -449,9 +445,8 @@ class Targets:
         archived = {name: one for name, one in look.archived.items() if name in purged}
         look.problems += await unarchived_problems(client, Purge(purged, now, archived), now)
         look.problems += grown_problems(self.purge.offsets, now)
-        if self._request.replication_factor is None:
-            replicas = {name: look.replicas[name] for name in purged}
-            look.problems += (await replica_problems(client, replicas, purged)).values()
+        kept = {name: count for name, count in look.replicas.items() if name in purged}
+        look.problems += (await kept_problems(client, kept, purged)).values()
         look.refuse()
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
@@ -460,7 +455,6 @@ class Targets:
         created: set[str] = set()
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
-            refused = {}
             refused = await self._admin.create_topics(
                 {name: self._agreement.to_create(self._topics[name]) for name in left}
             )
