@@ -21,10 +21,10 @@ async def purge_notes(client: KafkaClient, offsets: Offsets, replicas: Mapping[s
     notes = []
     for name, count in sorted(replicas.items()):
         records = sum(one.high_watermark - one.log_start for one in offsets[name].values())
-        had = f"with all its records, at most {records:,}" if records else "and has no record"
+        had = f"with all its records, at most {records:,}," if records else "without a record,"
         anew = f", with {spell_count(count, 'replica')}" if count else ""
         notes.append(
-            f"target topic {name} is deleted {had}, and created anew{anew}; {_groups(sorted(groups.get(name, ())), untold)}"
+            f"target topic {name} goes, {had} and is created anew{anew}; {_groups(sorted(groups.get(name, ())), untold)}"
         )
     return tuple(notes)
 

@@ -116,7 +116,7 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
     """As a dry run has foretold it."""
     foretold = preview(site, broker, topic, **asked)
     assert [*foretold.refused, *foretold.problems] == []
-    notes = [told for told in foretold.notes if f"target topic {topic}.back is deleted with" not in told]
+    notes = [told for told in foretold.notes if f"target topic {topic}.back goes, with" not in told]
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
     assert report.errors == ()
     assert report.is_finished

@@ -390,7 +390,7 @@ def test_a_purge_tells_of_the_groups_that_this_user_may_see(
     caplog.set_level(logging.INFO)
     (back,) = restored(site, secure, filled, Existing.PURGE).topics
     assert (back.records, back.errors) == (2, ())
-    (note,) = [one for one in caplog.messages if one.startswith(f"target topic {target} is deleted and has no record")]
+    (note,) = [one for one in caplog.messages if one.startswith(f"target topic {target} goes, without a record,")]
     assert told in note
 
 
