@@ -515,6 +515,7 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_TRIED] if request.where else []),
+                    *verdict.losses,
                     *verdict.notes,
                 ],
                 doubts=verdict.doubts,

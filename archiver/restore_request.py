@@ -95,6 +95,7 @@ class RestoreRequest:
         doubled = sorted(name for name, count in Counter(targets.values()).items() if count > 1)
         if doubled:
             raise UsageError(f"two topics would be restored into {', '.join(doubled)}; rename one of them")
+        _check_collisions(targets)
         return targets
 
     def _target_of(self, name: str) -> str:
@@ -130,6 +131,11 @@ class RestoreRequest:
     def is_chosen(self) -> bool:
         """Whether records have to be looked at before it is known which are wanted."""
         return bool(self.where) or self.is_latest_per_key
+
+    @property
+    def keeps_replicas(self) -> bool:
+        """Whether what takes the place of a topic has as many replicas."""
+        return self.existing is Existing.PURGE and self.replication_factor is None
 
     @property
     def is_partial(self) -> bool:
@@ -198,6 +204,18 @@ def _plain(value: object) -> object:
         offsets = None if value.offsets is None else sorted([nr, *ends] for nr, ends in value.offsets.items())
         return [partitions, offsets, value.from_ms, value.until_ms]
     return value
+
+
+def _check_collisions(targets: Mapping[str, str]) -> None:
+    """Refuse targets that a cluster does not have side by side: in names of its metrics a dot becomes an underscore."""
+    taken: dict[str, str] = {}
+    for source, target in targets.items():
+        other = taken.setdefault(target.replace(".", "_"), target)
+        if other != target:
+            raise UsageError(
+                f"targets {other} and {target} are one name to Kafka, for which . and _ are the same in the names of metrics:"
+                f" it does not create both; restore one under another name, such as with --rename {source}=NEW"
+            )
 
 
 def _check_pattern(option: str, pattern: str | None) -> None:

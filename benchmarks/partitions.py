@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Producer
 
-from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.admin import KafkaAdmin, ToCreate
 from benchmarks.limits import MOST_MEMORY, Limits
 from benchmarks.measure import cpu_seconds, pss_bytes, watching
 from benchmarks.servers import own_broker, own_minio
@@ -59,7 +59,8 @@ class Scenes:
     def create_topics(self) -> None:
         configs = {"max.message.bytes": "2000000", "retention.ms": "-1"}
         admin = KafkaAdmin(settings_of(self._bootstrap))
-        for error in asyncio.run(admin.create_topics(self._topics, replication_factor=1, configs=configs)).values():
+        wanted = {name: ToCreate(count, 1, configs) for name, count in self._topics.items()}
+        for error in asyncio.run(admin.create_topics(wanted)).values():
             raise error
 
     def produce(self, each: int, size: int = RECORD_BYTES, partitions: int | None = None) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
@@ -26,6 +27,16 @@ from archiver.kafka.settings import KafkaSettings
 _POLL_S = 0.1  # between looks at a topic that comes or goes
 _MOST_CHANGES = 5_000  # in one request: topics, partitions and configs. A KRaft controller refuses 10,000
 BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
+
+
+@dataclass(frozen=True, slots=True)
+class ToCreate:
+    """A topic that is not there yet."""
+
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -57,42 +68,29 @@ class KafkaAdmin:
         configs: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic, and return when every partition is served. One that exists is an error."""
-        refused = await self.create_topics({name: partitions}, replication_factor=replication_factor, configs=configs)
+        refused = await self.create_topics({name: ToCreate(partitions, replication_factor, configs or {})})
         for error in refused.values():
             raise error
 
-    async def create_topics(
-        self,
-        partitions: Mapping[str, int],
-        *,
-        replication_factor: int = BROKER_DEFAULT,
-        configs: Mapping[str, str] | None = None,
-    ) -> dict[str, Refusal]:
-        """Create topics of so many partitions each, and return when every partition is served.
+    async def create_topics(self, wanted: Mapping[str, ToCreate]) -> dict[str, Refusal]:
+        """Create topics, and return when every partition is served.
 
         Returns the topics that were refused, and why; one that exists is.
         """
         refused: dict[str, Refusal] = {}
-        for topics in _new_topics(partitions, replication_factor, configs or {}):
+        for topics in _new_topics(wanted):
             refused |= await self._refused_to_create(topics)
             await self._until_served({topic.topic for topic in topics} - refused.keys())
         return refused
 
-    async def refused_topics(
-        self,
-        partitions: Mapping[str, int],
-        *,
-        replication_factor: int = BROKER_DEFAULT,
-        configs: Mapping[str, str] | None = None,
-        only: Code | None = None,
-    ) -> dict[str, Refusal]:
+    async def refused_topics(self, wanted: Mapping[str, ToCreate], *, only: Code | None = None) -> dict[str, Refusal]:
         """Return which topics could not be created, and why, and create none. One that exists is not refused for that.
 
         `only`: what else would be a reason is none.
         """
         counts = Code.TOPIC_ALREADY_EXISTS.__ne__ if only is None else only.__eq__
         refused: dict[str, Refusal] = {}
-        for topics in _new_topics(partitions, replication_factor, configs or {}):
+        for topics in _new_topics(wanted):
             refused |= await self._refused_to_create(topics, validate_only=True, counts=counts)
         return refused
 
@@ -221,12 +219,14 @@ async def _gather(futures: "Mapping[Key, Future[Value]]") -> dict[Key, Value | K
     return found
 
 
-def _new_topics(
-    partitions: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
-) -> Iterator[list[NewTopic]]:
+def _new_topics(wanted: Mapping[str, ToCreate]) -> Iterator[list[NewTopic]]:
     """Spell requests."""
-    for names in _portions({name: count + len(configs) + 1 for name, count in partitions.items()}):
-        yield [NewTopic(name, partitions[name], replication_factor, config=dict(configs)) for name in names]
+    for names in _portions({name: topic.partitions + len(topic.configs) + 1 for name, topic in wanted.items()}):
+        topics = {name: wanted[name] for name in names}
+        yield [
+            NewTopic(name, topic.partitions, topic.replication_factor, config=dict(topic.configs))
+            for name, topic in topics.items()
+        ]
 
 
 def _resource(name: str, changes: Mapping[str, str | None]) -> ConfigResource:

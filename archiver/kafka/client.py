@@ -196,6 +196,7 @@ class KafkaClient:
                     (Replicas(row.in_sync, row.replicas, row.partition) for row in topic.partitions),
                     default=Replicas(0, 0, 0),
                 ),
+                replicas=tuple(row.replicas for row in sorted(topic.partitions, key=lambda row: row.partition)),
             )
         return found, refused
 

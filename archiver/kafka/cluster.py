@@ -31,6 +31,7 @@ class TopicDescription:
     leaders: Mapping[int, int]
     is_internal: bool
     fewest: Replicas  # of the partition that has the fewest in sync
+    replicas: tuple[int, ...]  # that partitions have, in their order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

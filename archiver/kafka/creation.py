@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from archiver.kafka import calls
+from archiver.kafka.admin import ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import TEMPORARY, broker_error
 from archiver.kafka.settings import KafkaSettings
@@ -19,10 +20,8 @@ class IfCreated(NamedTuple):
     replicas: int
 
 
-async def if_created(
-    settings: KafkaSettings, topics: Mapping[str, tuple[int, Configs]], replication_factor: int
-) -> dict[str, IfCreated]:
-    """Return what topics of so many partitions, and with these configs of their own, would have.
+async def if_created(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> dict[str, IfCreated]:
+    """Return what topics would have.
 
     Those that could not be created, or of which this user may not know it, are left out.
     """
@@ -30,7 +29,7 @@ async def if_created(
     if not topics:
         return found
     async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
-        call = _TryCreationCall(topics, replication_factor, settings.request_timeout_ms)
+        call = _TryCreationCall(topics, settings.request_timeout_ms)
 
         async def once() -> None:
             controller = (await client.send_any(calls.MetadataCall([]))).controller
@@ -51,20 +50,19 @@ class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
     lowest = highest = 5
     flexible_from = 5
 
-    def __init__(self, topics: Mapping[str, tuple[int, Configs]], replication_factor: int, timeout_ms: int) -> None:
+    def __init__(self, topics: Mapping[str, ToCreate], timeout_ms: int) -> None:
         self._topics = topics
-        self._replication_factor = replication_factor
         self._timeout_ms = timeout_ms
 
     def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._topics))
-        for name, (partitions, configs) in self._topics.items():
+        for name, topic in self._topics.items():
             out.text(name)
-            out.int32(partitions)
-            out.int16(self._replication_factor)
+            out.int32(topic.partitions)
+            out.int16(topic.replication_factor)
             out.count(0)  # replicas are the brokers' to assign
-            out.count(len(configs))
-            for key, value in configs.items():
+            out.count(len(topic.configs))
+            for key, value in topic.configs.items():
                 out.text(key)
                 out.text(value)
                 out.tags()

@@ -1,10 +1,11 @@
-"""What this user may do with topics, as the brokers tell: also with those that are not there yet."""
+"""What this user may do with topics, also with those that are not there yet, and with the cluster, as the brokers tell."""
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.wire import Call, Reader, Writer
 
 _UNTOLD = -(2**31)
 
@@ -15,6 +16,7 @@ class Operation(IntEnum):
     READ = 3
     WRITE = 4
     DELETE = 6
+    DESCRIBE = 8
 
     @property
     def right(self) -> str:
@@ -36,3 +38,38 @@ async def missing_rights(
 def missing_among(wanted: Collection[Operation], told: int) -> list[Operation]:
     """Return the operations whose bits were not told."""
     return [] if told == _UNTOLD else [one for one in sorted(wanted) if not told >> one & 1]
+
+
+async def may_list_groups(client: KafkaClient) -> bool:
+    """Tell whether this user may see all groups. Who may not gets a list of some, and no error."""
+    return not missing_among([Operation.DESCRIBE], await client.send_any(_ClusterOperationsCall()))
+
+
+class _ClusterOperationsCall(Call[int]):
+    """What this user may do with the cluster, a bit each: all that is taken of an answer to DescribeCluster."""
+
+    api_key = 60
+    lowest = highest = 0
+
+    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+        out.int8(1)  # tell operations
+        out.tags()
+
+    def read(self, answer: Reader, version: int) -> int:  # noqa: ARG002 one version
+        self.throttle_ms = answer.int32()
+        code = answer.int16()
+        answer.text_or_none()  # the broker's message
+        answer.text()  # the cluster's id
+        answer.int32()  # the controller
+        answer.array(lambda: _read_broker(answer))
+        operations = answer.int32()
+        answer.tags()
+        return _UNTOLD if code else operations
+
+
+def _read_broker(answer: Reader) -> None:
+    answer.int32()  # its id
+    answer.text()  # host
+    answer.int32()  # port
+    answer.text_or_none()  # rack
+    answer.tags()

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
+from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import Replicas, TopicDescription
+from archiver.kafka.cluster import Refusal, Replicas, TopicDescription
+from archiver.kafka.codes import Code
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore import BatchLimits, TopicPlan
-from archiver.restore_request import RestoreRequest, Retention
+from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.bargain import Configs
 from archiver.spark.broker_terms import BrokerTerms, broker_terms
 from archiver.spark.fill_terms import FillTerms, FillTermsOf
-from archiver.spark.final_terms import FinalTerms, ToCreate
-from archiver.spark.in_sync import Copies
-from archiver.spark.target_configs import final_changes
+from archiver.spark.final_terms import FinalTerms
+from archiver.spark.in_sync import Copies, unmet_in_the_end
+from archiver.spark.target_configs import final_changes, without_unmet
 from archiver.spelling import spell_count
 from archiver.target_limits import batch_limits, fill_problems, is_small, limit_problems
 
@@ -33,12 +34,28 @@ class Agreement:
         self._clock_ms = clock_ms
         self._terms: dict[str, FillTerms] = {}
         self._brokers: BrokerTerms | None = None  # once they were asked
-        self._final = FinalTerms(KafkaAdmin(kafka), request.replication_factor or BROKER_DEFAULT)
+        self._final = FinalTerms(KafkaAdmin(kafka))
+        self._replication_factor = request.replication_factor
+        self._replication_factors: dict[str, int] = {}  # of topics that are not created with that, or the cluster's
         self._retention = request.retention
+        self._purges = request.existing is Existing.PURGE
         self._refused_in_the_end: dict[str, list[str]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._terms
+
+    def to_create(self, plan: TopicPlan) -> ToCreate:
+        """Return as what a target is created."""
+        terms = self._terms.get(plan.target)
+        return ToCreate(
+            plan.target_partitions,
+            self._replication_factor or self._replication_factors.get(plan.target, BROKER_DEFAULT),
+            {} if terms is None else terms.configs,
+        )
+
+    def replicas(self, name: str) -> int:
+        """Return how many a target would have if it were created; 0: that is not known."""
+        return self._terms[name].replicas if name in self._terms else 0
 
     def configs(self, name: str) -> Configs:
         """Return what a target is given."""
@@ -68,14 +85,19 @@ class Agreement:
         limited = {name: one.holding for name, one in self._terms.items() if one.refused or is_small(most)} | dict(kept)
         return {name: batch_limits(limited[name], self._batch_bytes, most) for name in names if name in limited}
 
-    async def on_end(self, plans: Plans, absent: Collection[str]) -> None:
-        """Ask for the configs that targets are to have in the end; some of them are `absent`."""
+    async def on_end(self, client: KafkaClient, plans: Plans, found: Mapping[str, TopicDescription]) -> None:
+        """Ask for the configs that targets are to have in the end; some of them were found, and some of those go first."""
         agreed = {name: self._terms[name] for name in plans if name in self._terms}
         changes = {name: final_changes(plans[name], one.holding, self._retention) for name, one in agreed.items()}
-        to_create = {
-            name: ToCreate(plans[name].target_partitions, agreed[name].configs) for name in absent if name in agreed
+        replicas = {name: one.replicas for name, one in agreed.items() if one.replicas} | {
+            name: min(found[name].replicas) for name, one in agreed.items() if not one.replicas and name in found
         }
-        self._refused_in_the_end |= await self._final.told(changes, to_create)
+        unmet = await unmet_in_the_end(client, changes, replicas)
+        changes |= {name: without_unmet(changes[name]) for name in unmet}
+        absent = agreed.keys() - found.keys()
+        told = await self._final.told(changes, {name: self.to_create(plans[name]) for name in absent})
+        told |= {name: [*told.get(name, ()), one] for name, one in unmet.items()}
+        self._refused_in_the_end |= told
 
     async def on_brokers(self, client: KafkaClient) -> BrokerTerms:
         """Ask what brokers allow, whatever the configs of a topic are; once."""
@@ -95,18 +117,43 @@ class Agreement:
 
     async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
         """Tell whether topics of these names would be filled as is wanted, and why some cannot be created."""
-        terms, refused = await self._asked.of_new(client, counts)
+        factor = self._replication_factor or BROKER_DEFAULT
+        wanted = {name: ToCreate(count, factor) for name, count in counts.items()}
+        terms, refused = await self._asked.of_new(client, wanted)
         is_as_wanted = not is_small((await self.on_brokers(client)).request_bytes)
-        is_as_wanted = is_as_wanted and not any(one.is_doubtful for one in terms.values())
-        return is_as_wanted, [str(error) for _, error in sorted(refused.items())]
+        return is_as_wanted and not any(one.is_doubtful for one in terms.values()), self._refusals(refused, ())
 
-    async def on_new(self, client: KafkaClient, plans: Plans, purged: Collection[str]) -> list[str]:
-        """Agree on topics that are to be created; returns why some cannot be."""
-        counts = {name: plan.target_partitions for name, plan in plans.items()}
-        terms, refused = await self._asked.of_new(client, counts, purged)
+    async def on_new(
+        self, client: KafkaClient, plans: Plans, purged: Collection[str], replicas: Mapping[str, int]
+    ) -> list[str]:
+        """Agree on topics that are to be created; returns why some cannot be. `replicas`: of those that had others before."""
+        self._replication_factors |= replicas
+        terms, refused = await self._asked.of_new(
+            client, {name: self.to_create(plan) for name, plan in plans.items()}, purged
+        )
         self._terms |= terms
-        unpurged = {name: f"target topic {name} is not purged: " for name in purged}
-        return [f"{unpurged.get(name, '')}{error}" for name, error in sorted(refused.items())]
+        return self._refusals(refused, purged)
+
+    def _refusals(self, refused: Mapping[str, Refusal], purged: Collection[str]) -> list[str]:
+        told = []
+        for name, error in sorted(refused.items()):
+            unpurged = f"target topic {name} is not purged: " if name in purged else ""
+            told.append(f"{unpurged}{error}{self._way_past(error)}")
+        return told
+
+    def _way_past(self, error: Refusal) -> str:
+        """Tell what to do about a policy that no configs of a filling satisfy."""
+        if getattr(error, "code", 0) != Code.POLICY_VIOLATION:
+            return ""
+        if self._purges:
+            return (
+                "; create a topic yourself with what the policy demands, and restore into it with --rename SOURCE=NEW,"
+                " without --purge-target: an empty topic is filled"
+            )
+        return (
+            "; create it yourself with what the policy demands, and run the same command again: an empty topic is filled"
+            " (with --into-existing its configs stay as they are)"
+        )
 
     async def on_standing(self, client: KafkaClient, names: frozenset[str]) -> list[str]:
         """Agree on topics that are there; returns why some cannot be changed."""

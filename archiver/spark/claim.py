@@ -20,6 +20,8 @@ FORMAT = 1
 _FINISHED = "finished"  # the streams beside those of a topic's partitions
 _PLAN = "plan"
 _REPLACED = "replaced"
+_REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
+_NOTHING: Mapping[str, Mapping[str, object]] = {}
 _NOTES_AT_ONCE = 16
 
 Terms = Mapping[str, object]
@@ -223,20 +225,30 @@ class RestoreNotes:
             if is_here(fact, self._cluster_id)
         }
 
-    def note_replaced(self, targets: Mapping[str, str]) -> None:
-        """Write down, before anything is deleted or created, which topics will be made anew, and the ids that they have.
+    def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
+        """Return of topics that this restore has begun to make anew how many replicas they had, where that was noted."""
+        return {
+            topic: int(fact[_REPLICATION_FACTOR])
+            for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+            if is_here(fact, self._cluster_id) and _REPLICATION_FACTOR in fact
+        }
+
+    def note_replaced(self, targets: Mapping[str, str], replicas: Mapping[str, int]) -> None:
+        """Write down, before anything is deleted or created, which topics will be made anew, their ids, and how many replicas they have.
 
         Whatever else has the name afterwards is not what was there before.
         """
-        self._note_each(_REPLACED, targets)
+        self._note_each(_REPLACED, targets, {name: {_REPLICATION_FACTOR: count} for name, count in replicas.items()})
 
     def note_finished(self, targets: Mapping[str, str]) -> None:
         """Write down that these topics were finished, once each. From then on a rerun leaves them alone."""
         self._note_each(_FINISHED, targets)
 
-    def _note_each(self, name: str, targets: Mapping[str, str]) -> None:
+    def _note_each(
+        self, name: str, targets: Mapping[str, str], further: Mapping[str, Mapping[str, object]] = _NOTHING
+    ) -> None:
         def note(target: tuple[str, str]) -> None:
-            ours = self._place(target[1])
+            ours = {**self._place(target[1]), **further.get(target[0], {})}
             append_fact(
                 self._store,
                 self._layout,

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
+from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import DENIED
@@ -56,55 +56,64 @@ class FillTermsOf:
     def __init__(self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str) -> None:
         self._kafka = kafka
         self._admin = KafkaAdmin(kafka)
-        self._replication_factor = request.replication_factor or BROKER_DEFAULT
         self._mark = f"-archiver-{restore_id}"
         # Who takes a limit in the end can be given the largest one meanwhile.
         sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
         self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
         self._defaults: Configs = {}  # of a new topic, once they are known
-        self._replicas = request.replication_factor or 0  # as well
+        self._replicas = 0  # by default, as well
 
     async def of_new(
-        self, client: KafkaClient, partitions: Mapping[str, int], taken: Collection[str] = ()
+        self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str] = ()
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
-        """Return the terms of topics that are to be created, and why others cannot be.
+        """Return the terms of topics that are to be created, and why others cannot be. Their configs are what they are given.
 
         The names of `taken` are to be free by then: until they are, others stand in for them that begin like them.
         """
-        asked_as = {
-            name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(partitions)
-        }
-        counts = {asked_as[name]: count for name, count in partitions.items()}
+        asked_as = {name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(topics)}
+        asked = {asked_as[name]: topic for name, topic in topics.items()}
 
         async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
-            return await self._refused_creations(counts, wanted)
+            return _final(
+                await self._admin.refused_topics(
+                    {name: replace(asked[name], configs=configs) for name, configs in wanted.items()}
+                )
+            )
 
-        known = await self._known_of_new(client, counts, taken)
-        agreed, refused = await Bargain(ask, known, self._sought, lambda _: self._defaults).settle(counts)
+        known = await self._known_of_new(client, asked, taken)
+        agreed, refused = await Bargain(ask, known, self._sought, lambda _: self._defaults).settle(asked)
         untold = {
-            name: (counts[name], one.configs) for name, one in agreed.items() if one.refused and not self._defaults
+            name: replace(asked[name], configs=one.configs)
+            for name, one in agreed.items()
+            if one.refused and not self._defaults
         }
-        told = await if_created(self._kafka, untold, self._replication_factor)
+        told = await if_created(self._kafka, untold)
         refused |= {name: _untold(name) for name in untold.keys() - told}
         terms = {
             name: _terms(
                 agreed[other],
                 told[other].configs if other in told else {**self._defaults, **agreed[other].configs},
-                self._replicas,
+                max(topics[name].replication_factor, 0) or self._replicas,
             )
             for name, other in asked_as.items()
             if other not in refused
         }
         why = {name: _explained(refused[other], name, other) for name, other in asked_as.items() if other in refused}
-        return terms, why | await self._denied(partitions)
+        return terms, why | await self._denied(topics)
 
-    async def _known_of_new(self, client: KafkaClient, counts: Mapping[str, int], taken: Collection[str]) -> Configs:
-        """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of."""
-        if not self._defaults and counts:
-            name = min(counts)
-            tried = await if_created(self._kafka, {name: (counts[name], {})}, self._replication_factor)
-            if name in tried:
-                self._defaults, self._replicas = tried[name]
+    async def _known_of_new(
+        self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str]
+    ) -> Configs:
+        """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of.
+
+        One with as many replicas as the cluster gives is asked about first: that number is known then, too.
+        """
+        of_default = [name for name, topic in topics.items() if topic.replication_factor < 0]
+        if topics and (not self._defaults or (of_default and not self._replicas)):
+            name = min(of_default or topics)
+            tried = (await if_created(self._kafka, {name: topics[name]})).get(name)
+            self._defaults = tried.configs if tried else self._defaults
+            self._replicas = tried.replicas if tried and of_default else self._replicas
         if self._defaults or not taken:
             return _known(self._defaults)
         described, _ = await topic_configs_known(client, list(taken)[:1])
@@ -135,15 +144,6 @@ class FillTermsOf:
         }
         return terms, refused
 
-    async def _refused_creations(self, counts: Mapping[str, int], wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
-        refused: dict[str, Refusal] = {}
-        for configs, names in by_configs(wanted):
-            some = {name: counts[name] for name in names}
-            refused |= await self._admin.refused_topics(
-                some, replication_factor=self._replication_factor, configs=configs
-            )
-        return _final(refused)
-
     def _stand_in(self, name: str, number: int) -> str:
         """Return a name that begins with all of this one, as a prefixed right may ask for, unless that is as long as names may be."""
         end, room = f"{self._mark}-{number}", _LARGEST_NAME - len(name)
@@ -156,15 +156,6 @@ class FillTermsOf:
 def is_of_filling(own: Configs) -> bool:
     """Tell whether a topic has none of its own, or such as only a restore gives it."""
     return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
-
-
-def by_configs(wanted: Mapping[str, Configs]) -> Iterator[tuple[Configs, list[str]]]:
-    """Put topics together that have the same configs."""
-    names: dict[frozenset[tuple[str, str]], list[str]] = {}
-    for name, configs in wanted.items():
-        names.setdefault(frozenset(configs.items()), []).append(name)
-    for some in names.values():
-        yield wanted[some[0]], some
 
 
 def _known(among: Configs) -> Configs:

@@ -1,24 +1,15 @@
 """Which of the archived configs a cluster will refuse targets in the end: asked for before anything is changed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archiver.errors import KafkaTemporaryError
-from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.cluster import Refusal
 from archiver.spark.bargain import is_of_configs
-from archiver.spark.fill_terms import by_configs
 from archiver.spark.target_configs import Changes
 
 _LEFT_OUT = "it is left out in the end"
-
-
-@dataclass(frozen=True, slots=True)
-class ToCreate:
-    """A topic that is not there: of so many partitions, with which configs it is filled."""
-
-    partitions: int
-    filling: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +17,9 @@ class FinalTerms:
     """Asks with a few requests for all topics together. Brokers ask policies of changes also of a topic that is created (KRaft)."""
 
     admin: KafkaAdmin
-    replication_factor: int
 
     async def told(self, wanted: Mapping[str, Changes], to_create: Mapping[str, ToCreate]) -> dict[str, list[str]]:
-        """Tell by target which of the wanted configs will be refused."""
+        """Tell by target which of the wanted configs will be refused. Those that are to be created have what they are filled with."""
         refused = await self._ask(wanted, to_create)
         names = sorted(name for name, error in refused.items() if is_of_configs(error))
         told: dict[str, list[str]] = {name: [] for name in names}
@@ -45,20 +35,19 @@ class FinalTerms:
     async def _ask(self, wanted: Mapping[str, Changes], to_create: Mapping[str, ToCreate]) -> dict[str, Refusal]:
         there = {name: changes for name, changes in wanted.items() if name not in to_create}
         refused = await self.admin.alter_configs_of_topics(there, validate_only=True)
-        absent = {name: dict(_created(to_create[name], wanted[name])) for name in wanted.keys() & to_create.keys()}
-        for configs, names in by_configs(absent):
-            refused |= await self.admin.refused_topics(
-                {name: to_create[name].partitions for name in names},
-                replication_factor=self.replication_factor,
-                configs=configs,
-            )
+        refused |= await self.admin.refused_topics(
+            {
+                name: replace(to_create[name], configs=dict(_changed(to_create[name].configs, wanted[name])))
+                for name in wanted.keys() & to_create.keys()
+            }
+        )
         for error in refused.values():
             if isinstance(error, KafkaTemporaryError):
                 raise error
         return refused
 
 
-def _created(topic: ToCreate, changes: Changes) -> Iterator[tuple[str, str]]:
-    for name, value in {**topic.filling, **changes}.items():
+def _changed(configs: Mapping[str, str], changes: Changes) -> Iterator[tuple[str, str]]:
+    for name, value in {**configs, **changes}.items():
         if value is not None:
             yield name, value

@@ -28,6 +28,27 @@ class Copies(NamedTuple):
         return int(self.configs.get(KEY, 1))
 
 
+async def unmet_in_the_end(
+    client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]], replicas: Mapping[str, int]
+) -> dict[str, str]:
+    """Tell which topics would take no record with acks=all with what they are to have in the end, and so many replicas."""
+    unmet = {name: wanted_in_the_end(changes[name]) for name, count in replicas.items()}
+    unmet = {name: wanted for name, wanted in unmet.items() if wanted > replicas[name]}
+    if not unmet or await _wants_no_more_than_there_are(client):
+        return {}
+    return {
+        name: f"{KEY}={wanted}, as archived, is more than the {spell_count(replicas[name], 'replica')} of a partition: these"
+        " brokers would take no record with acks=all; it is left out in the end"
+        for name, wanted in sorted(unmet.items())
+    }
+
+
+def wanted_in_the_end(changes: Mapping[str, str | None]) -> int:
+    """Return how many replicas are to be in sync with these changes; 1, which every topic has, where they tell nothing."""
+    value = changes.get(KEY) or ""
+    return int(value) if value.isdecimal() else 1
+
+
 async def in_sync_problems(
     client: KafkaClient, plans: Mapping[str, TopicPlan], found: Mapping[str, Copies], cluster: str
 ) -> list[str]:

@@ -37,6 +37,7 @@ class Purge:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)  # of those, when they were looked at
     archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
+    replicas: Mapping[str, int] = field(default_factory=dict)  # of those that are to have as many again
 
 
 def purge_problems(

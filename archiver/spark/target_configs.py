@@ -11,6 +11,7 @@ from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore_request import Retention
+from archiver.spark.in_sync import KEY, unmet_in_the_end, wanted_in_the_end
 from archiver.target_limits import Count, expiring_records, oversized_partitions
 
 Configs = Mapping[str, str]
@@ -69,7 +70,14 @@ class TargetConfigs:
         """Set what was archived, and take back what only the filling needed."""
         known = await _known_configs(client, topics)
         changes = {name: final_changes(topic, known, retention) for name, topic in topics.items()}
-        refused = await self._set(changes)
+        wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
+        found = await client.describe_topics(wanted) if wanted else {}
+        unmet = await unmet_in_the_end(client, changes, {name: min(one.replicas) for name, one in found.items()})
+        refused = await self._set(
+            {name: without_unmet(some) if name in unmet else some for name, some in changes.items()}
+        )
+        for name, told in unmet.items():
+            refused.setdefault(name, {})[KEY] = KafkaError(f"topic {name}: {told}")
         return {name: _finish(topic, changes[name], refused.get(name, {}), known) for name, topic in topics.items()}
 
     async def with_retention(
@@ -159,6 +167,11 @@ async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collec
 
 def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
     return {name: set(described.leaders.values()) for name, described in found.items()}
+
+
+def without_unmet(changes: Changes) -> Changes:
+    """Leave out how many replicas are to be in sync: they are more than there are."""
+    return {name: value for name, value in changes.items() if name != KEY}
 
 
 def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:

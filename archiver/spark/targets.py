@@ -21,8 +21,8 @@ from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
 from archiver.spark.claim import Claim, RestoreNotes
-from archiver.spark.fill_terms import by_configs, is_of_filling
-from archiver.spark.fitness import begun_problem, has_shape, internal_problem, misfits, open_ends
+from archiver.spark.fill_terms import is_of_filling
+from archiver.spark.fitness import begun_problem, internal_problem, misfits, open_ends
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
@@ -39,10 +39,11 @@ from archiver.spark.purge import (
     unknown_problems,
     unread_problems,
 )
+from archiver.spark.purge_notes import purge_notes
+from archiver.spark.replicas import asked_problems, kept_problems
 from archiver.spark.standing import cut_short, lost_problems, stranger_problems
 from archiver.spark.target_configs import Configs, Finish, TargetConfigs
 from archiver.spark.target_rights import rights_problems
-from archiver.spelling import spell_count
 from archiver.target_limits import NOTHING_HELD, limit_problems
 from archiver.unarchived import ArchivedLog, ArchivedLogs
 
@@ -72,6 +73,7 @@ class Verdict:
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()  # what goes with topics that are purged
     notes: tuple[str, ...] = ()  # what the cluster refuses, and nothing needs
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
     purge: Purge = field(default_factory=Purge)
@@ -92,11 +94,13 @@ class _Look:
     problems: list[str] = field(default_factory=list)
     short: dict[str, int] = field(default_factory=dict)  # topics that lack partitions, and how many they are to have
     unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
+    replicas: dict[str, int] = field(default_factory=dict)  # of topics that keep them, purged now or by an earlier run
     doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
 
     @property
     def purge(self) -> Purge:
-        return Purge(self.purged, {name: self.offsets[name] for name in self.purged}, self.archived)
+        offsets = {name: self.offsets[name] for name in self.purged}
+        return Purge(self.purged, offsets, self.archived, self.replicas)
 
     def ends(self, name: str) -> dict[int, int]:
         """Tell where the partitions of a topic end."""
@@ -152,6 +156,7 @@ class Targets:
         self._archived = archived
         self._clock_ms = clock_ms
         self._unfinished: set[str] = set()  # whatever was noted of them
+        self._losses: tuple[str, ...] = ()
         self.purge = Purge()  # what is to be purged, as it was seen last
         self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
@@ -184,11 +189,14 @@ class Targets:
         look = await self._look(client, found, plans)
         await self._agree(client, look, plans)
         ours = {name: plan for name, plan in plans.items() if name not in look.plans or look.fills(name)}
-        await self._agreement.on_end(ours, ours.keys() - found.keys())
+        await self._agreement.on_end(client, ours, found)
+        purging = {} if look.problems else {name: self._agreement.replicas(name) for name in look.purged}
+        brokers = await self._agreement.on_brokers(client)
         return Verdict(
             problems=tuple(look.problems),
             doubts=tuple(look.doubts),
-            notes=(*self._agreement.notes(plans), *(await self._agreement.on_brokers(client)).warnings(look.purged)),
+            losses=(*await purge_notes(client, look.offsets, purging), *brokers.warnings(purging)),
+            notes=tuple(self._agreement.notes(plans)),
             limits=self._agreement.limits(plans, look.configs),
             purge=look.purge,
         )
@@ -199,6 +207,10 @@ class Targets:
         verdict = await self.judge(client, topics)
         for note in verdict.notes:
             log.info("%s", note)
+        if verdict.losses != self._losses:  # they are looked at again when records were chosen
+            for loss in verdict.losses:
+                log.warning("%s", loss)
+        self._losses = verdict.losses
         _Look(problems=list(verdict.problems)).refuse()
         self.purge = verdict.purge
         if self._request.purges_unread:
@@ -221,7 +233,7 @@ class Targets:
             yield list(topics)
             return
         # Who may not note that learns it before the first is gone.
-        self._notes.note_replaced({topic.target: self.purge.topic_ids[topic.target] for topic in purged})
+        self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
         if others:
             yield others
         for begin in range(0, len(purged), _PURGED_AT_ONCE):
@@ -306,45 +318,17 @@ class Targets:
         # In this order: who writes records has put its claim before, and its plan before that.
         look.claims, look.joint_claims = self._notes.claims(ids), self._notes.joint_claims(ids)
         noted = self._notes.plans(ids, self._request.terms)
-        # What came after a topic that this restore has replaced, and is empty, may be what it has made.
+        if self._request.keeps_replicas and (absent := plans.keys() - found.keys()):
+            look.replicas = self._notes.replicas_before(absent)
         made = await self._made(client, ids)
-        for name, described in found.items():
+        for name in found:
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
-            is_begun = name in noted or look.is_claimed(name)
-            is_made = name in made and not any(
-                look.ends(name).values()
-            )  # or a broker has, for a client that asked for it
-            if is_begun or (is_made and has_shape(plan, described)):
-                look.plans[name] = plan
-            elif is_made and len(described.partitions) < plan.target_partitions:
-                look.plans[name] = plan
-                look.short[name] = plan.target_partitions
-                continue
-            elif self._request.existing is Existing.PURGE:
-                look.purged[name] = described.topic_id
-                look.problems += purge_problems(plan, described, offsets[name], self._request)
-                look.problems += self._late_problems(name, is_successor=name in made and not is_made)
-                look.doubts += choice_doubts(plan, self._request)
-                continue
-            else:
-                look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
-            wrong = list(
-                misfits(
-                    look.plans[name],
-                    described,
-                    look.ends(name),
-                    is_claimed=look.is_claimed(name),
-                    is_verified=look.is_verified(name),
-                )
-            )
-            look.problems += wrong
-            if wrong:
-                look.unfit.add(name)
+            self._look_at(look, plan, is_begun=name in noted or look.is_claimed(name), is_successor=name in made)
         look.problems += self._begun_problems(look, noted.keys())
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
-        short = {name: cut for name in look.plans if ids[name] and (cut := look.cut_short(name))}
-        look.problems += lost_problems(short, self._notes.finished(ids) if short else ())
+        cut = {name: some for name in look.plans if ids[name] and (some := look.cut_short(name))}
+        look.problems += lost_problems(cut, self._notes.finished(ids) if cut else ())
         # One that is verified is read back, and nothing is done to it.
         nameless = [name for name in look.plans if not ids[name] and not look.is_verified(name)]
         look.problems += await stranger_problems(client, nameless, look.claims, look.joint_claims, offsets)
@@ -353,8 +337,36 @@ class Targets:
             look.archived = kinship.themselves
             look.problems += unknown_problems(kinship.unknown)
             look.problems += await unarchived_problems(client, look.purge, offsets)
+        await self._look_at_appended(client, look)
+        return look
+
+    def _look_at(self, look: _Look, plan: TopicPlan, *, is_begun: bool, is_successor: bool) -> None:
+        """Tell what becomes of one topic. A successor came after one that this restore has deleted, or when there was none."""
+        name, described = plan.target, look.found[plan.target]
+        is_made = is_successor and not any(look.ends(name).values())  # by it, or a broker for a client that asked
+        if is_begun or (is_made and len(described.partitions) <= plan.target_partitions):
+            look.plans[name] = plan
+        elif self._request.existing is Existing.PURGE:
+            look.purged[name] = described.topic_id
+            look.replicas |= {name: max(described.replicas)} if self._request.keeps_replicas else {}
+            look.problems += purge_problems(plan, described, look.offsets[name], self._request)
+            look.problems += self._late_problems(name, is_successor=is_successor and not is_made)
+            look.doubts += choice_doubts(plan, self._request)
+            return
+        else:
+            look.plans[name] = replace(plan, appends=self._request.existing is Existing.APPEND)
+        if is_made and not is_begun and len(described.partitions) < plan.target_partitions:
+            look.short[name] = plan.target_partitions
+            return
+        claims = {"is_claimed": look.is_claimed(name), "is_verified": look.is_verified(name)}
+        if wrong := list(misfits(look.plans[name], described, look.ends(name), **claims)):
+            look.problems += wrong
+            look.unfit.add(name)
+
+    async def _look_at_appended(self, client: KafkaClient, look: _Look) -> None:
+        """Tell what configs of topics that keep them would do to what comes behind their records."""
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
-        look.problems += [problem for name in appended for problem in open_ends(name, offsets[name])]
+        look.problems += [problem for name in appended for problem in open_ends(name, look.offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
         for error in refused.values():
             raise error
@@ -363,13 +375,12 @@ class Targets:
         }
         # Of what is begun, a part is ours by now, and was judged before its first record.
         unbegun = {name: effective for name, effective in look.configs.items() if not look.is_claimed(name)}
-        held = await held_bytes(client, found, unbegun, offsets)
+        held = await held_bytes(client, look.found, unbegun, look.offsets)
         now_ms = self._clock_ms()
         for name, effective in look.configs.items():
             plan = look.plans[name]
             problems = limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
             self._told(look, plan).extend(problems)
-        return look
 
     async def _made(self, client: KafkaClient, ids: Mapping[str, str]) -> set[str]:
         """Tell which topics came after this restore had noted that it would make them: by it, or by brokers for a client that asked.
@@ -403,7 +414,7 @@ class Targets:
         """Find out with which configs topics can be filled, and what is wrong with those."""
         new = {name: plan for name, plan in plans.items() if name not in look.plans}
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
-        look.problems[:0] = await self._creation_problems(client, new, look.purged)
+        look.problems[:0] = await self._creation_problems(client, new, look)
         look.problems += await self._agreement.on_standing(client, standing)
         written = [name for name in plans.keys() - look.unfit if name in new or not look.is_verified(name)]
         look.problems += await rights_problems(client, written, look.purged)
@@ -424,21 +435,19 @@ class Targets:
         """Before records are chosen only bounds are known, of all that there is to choose from."""
         return look.doubts if self._request.is_chosen and not plan.is_chosen else look.problems
 
-    async def _creation_problems(
-        self, client: KafkaClient, plans: Mapping[str, TopicPlan], purged: Collection[str]
-    ) -> list[str]:
+    async def _creation_problems(self, client: KafkaClient, plans: Mapping[str, TopicPlan], look: _Look) -> list[str]:
         """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
         own = [
             internal_problem(plan.source, name)
             for name, plan in plans.items()
-            if name in INTERNAL_TOPICS and name not in purged
+            if name in INTERNAL_TOPICS and name not in look.purged
         ]
-        wanted = self._request.replication_factor or 0
-        brokers = len(await client.brokers()) if plans and wanted > 0 else wanted
-        if wanted > brokers:
-            up = spell_count(brokers, "broker of the target cluster is", "brokers of the target cluster are")
-            return [*own, f"--replication-factor {wanted}: only {up} up; give a lower one"]
-        return [*own, *await self._agreement.on_new(client, plans, purged)]
+        if asked := await asked_problems(client, self._request.replication_factor if plans else None):
+            return [*own, *asked]
+        kept = {name: count for name, count in look.replicas.items() if name in plans}
+        short = await kept_problems(client, kept, look.purged)
+        others = {name: plan for name, plan in plans.items() if name not in short}
+        return [*own, *short.values(), *await self._agreement.on_new(client, others, look.purged, kept)]
 
     # --- what is made
 
@@ -492,7 +501,7 @@ class Targets:
         purged = {name: look.purged[name] for name in names if name in look.purged}
         # 1. Where nothing is purged nobody needs it: then one shows that this user may put notes, before there is anything.
         noted = names[:1] if self._request.existing is Existing.EMPTY else names
-        self._notes.note_replaced({name: purged.get(name, "") for name in noted})
+        self._notes.note_replaced({name: purged.get(name, "") for name in noted}, look.replicas)
         if purged:
             await self._delete(client, found, look, purged)  # 2.
         return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
@@ -525,6 +534,8 @@ class Targets:
         archived = {name: one for name, one in look.archived.items() if name in purged}
         look.problems += await unarchived_problems(client, Purge(purged, now, archived), now)
         look.problems += grown_problems(self.purge.offsets, now)
+        kept = {name: count for name, count in look.replicas.items() if name in purged}
+        look.problems += (await kept_problems(client, kept, purged)).values()
         look.refuse()
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
@@ -533,13 +544,9 @@ class Targets:
         created: set[str] = set()
         refused: dict[str, Refusal] = {}
         for _ in range(_LOOKS):
-            refused = {}
-            for configs, some in by_configs({name: self._agreement.configs(name) for name in left}):
-                refused |= await self._admin.create_topics(
-                    {name: self._topics[name].target_partitions for name in some},
-                    replication_factor=self._request.replication_factor or BROKER_DEFAULT,
-                    configs=configs,
-                )
+            refused = await self._admin.create_topics(
+                {name: self._agreement.to_create(self._topics[name]) for name in left}
+            )
             created.update(name for name in left if name not in refused)
             reach("target.created")
             found = await client.describe_topics(left)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.kafka.deletion import delete_topics_by_id
@@ -49,7 +49,7 @@ def test_a_quota_of_changes_holds_up_nothing_else(new_broker: StartBroker, topic
     subprocess.run([*java, "--entity-default"], capture_output=True, timeout=45, check=True)
     admin = KafkaAdmin(settings_of(broker.bootstrap, socket_timeout_ms=5000))
     for portion in range(2):
-        topics = {f"{topic}.{portion}.{number}": 4 for number in range(20)}
+        topics = {f"{topic}.{portion}.{number}": ToCreate(4) for number in range(20)}
         assert asyncio.run(admin.refused_topics(topics)) == {}
         assert asyncio.run(admin.create_topics(topics)) == {}
         assert asyncio.run(admin.alter_configs_of_topics({name: {"retention.ms": "-1"} for name in topics})) == {}

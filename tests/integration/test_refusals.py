@@ -20,10 +20,10 @@ from archiver.sandbox import fetch_kafka
 from archiver.selection import TopicSelection
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
-from tests.support.kafka_topics import create_topic, with_client
+from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import ArchiveSite
-from tests.support.target_topics import archived, log_of, records_of, restored, set_configs, write
+from tests.support.target_topics import archived, configs_of, log_of, records_of, restored, set_configs, write
 from tests.support.zookeeper import StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -107,6 +107,32 @@ def test_newer_brokers_want_no_more_in_sync_than_there_are(
     target = new_broker(**{"min.insync.replicas": "2"})
     stand(target, f"{topic}.back", way)
     assert restored(site, target, topic, **WAYS[way]).records == 20
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("way", ["new", "purged", "empty", pytest.param("dealt", marks=pytest.mark.long)])
+def test_more_in_sync_than_there_are_is_not_wanted_in_the_end(
+    broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    """Of what is archived, it is left out, and told before; the topic takes records. A newer broker takes it as it is."""
+    archived(broker_41, topic, site, records_of(20), min_insync_replicas="2", delete_retention_ms="12345678")
+    target = new_zookeeper_broker()
+    stand(target, f"{topic}.back", way)
+    told = (
+        "min.insync.replicas=2, as archived, is more than the 1 replica of a partition: these brokers would take no record"
+        " with acks=all; it is left out in the end"
+    )
+    assert preview(site, target, topic, **WAYS[way]).notes[-1] == f"{topic}.back: {told}"
+    report = restored(site, target, topic, **WAYS[way])
+    assert (report.records, report.is_finished, str(report.refusal)) == (20, True, f"topic {topic}.back: {told}")
+    own = configs_of(target, f"{topic}.back")
+    assert (own.get("min.insync.replicas"), own["delete.retention.ms"]) == (None, "12345678")
+    produce_values(target.bootstrap, f"{topic}.back", [b"one more"], acks="all", message_timeout_ms=20_000)
+    stand(broker_41, f"{topic}.back", way)
+    assert not any("min.insync" in note for note in preview(site, broker_41, topic, **WAYS[way]).notes)
+    report = restored(site, broker_41, topic, **WAYS[way])
+    assert (report.records, report.refusal) == (20, None)
+    assert configs_of(broker_41, f"{topic}.back")["min.insync.replicas"] == "2"
 
 
 @pytest.mark.timeout(240)

@@ -22,7 +22,7 @@ from archiver.config import StorageConfig
 from archiver.control import settle_topic
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.job import RestoreResult
-from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
@@ -225,7 +225,8 @@ def test_many_topics_at_once_and_again(
     """Most of them are created, two are there already, and one of those was restored before."""
     monkeypatch.setattr(archiver.kafka.admin, "_MOST_CHANGES", 100)  # several requests for all
     names = [f"{topic}.{number:02}" for number in range(30)]
-    asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).create_topics(dict.fromkeys(names, 2), configs=KEEP_ALL))
+    created = dict.fromkeys(names, ToCreate(2, configs=KEEP_ALL))
+    assert asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).create_topics(created)) == {}
     for name in names:
         produce_values(broker.bootstrap, name, [name.encode(), b"more"], 1)
     site.back_up(broker.bootstrap, f"{topic}[.].*")

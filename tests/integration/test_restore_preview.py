@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from archiver.restore_request import Existing, RestoreRequest
 from archiver.selection import EVERYTHING
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.target_topics import archived, log_of, records_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -217,3 +219,24 @@ def test_an_estimate_grows_with_partitions_that_have_little_in_them() -> None:
         return effort_of([topic], RestoreRequest(), 2, {}).seconds
 
     assert seconds(2_000) > 5 * seconds(2)
+
+
+def test_names_that_are_one_to_kafka_are_refused_together(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """They were archived one after the other; a cluster does not have both."""
+    dotted, other = f"{topic}.a.b", f"{topic}.a_b"
+    archived(broker_41, dotted, site, records_of(60))
+    delete_topic(broker_41.bootstrap, dotted)
+    archived(broker_41, other, site, records_of(5))
+    site.write_config(broker_41.bootstrap, f"{topic}.*")
+    site.write_target(broker_41.bootstrap)
+    renamed = ["--rename-regex", r"(.*)=back-\1"]
+    command = ["restore", "--target", "target.yaml", "--topics", f"{re.escape(topic)}.*", *renamed]
+    for more in (["--dry-run"], []):
+        done = site.run(*command, *more)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert f"targets back-{dotted} and back-{other} are one name to Kafka" in done.stderr
+        assert f"--rename {other}=NEW" in done.stderr
+    assert keys_in(site.bucket, "control/restores/") == []
+    done = site.run(*command, "--rename", f"{other}={topic}-other")
+    assert done.returncode == 0, done.stderr
+    assert (log_of(broker_41, f"back-{dotted}"), log_of(broker_41, f"{topic}-other")) == ((0, 60), (0, 5))

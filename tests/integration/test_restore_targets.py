@@ -537,18 +537,18 @@ def test_what_cannot_be_created_is_known_before_anything_is_purged(
     assert keys_in(site.bucket, "control/restores/") == []
 
 
-def test_nothing_is_purged_while_too_few_brokers_are_up_to_make_it_anew(
+def test_a_default_that_cannot_be_had_stops_new_topics_alone(
     new_broker: StartBroker, topic: str, site: ArchiveSite
 ) -> None:
+    """A topic that is purged gets as many replicas as it had."""
     broker = new_broker(**{"default.replication.factor": "3"})
     archived(broker, topic, site, records_of(10))
-    strangers(broker, f"{topic}.back", 5)
-    (line,) = refused(site, broker, topic, existing=Existing.PURGE)
-    assert line.startswith(f"target topic {topic}.back is not purged: topic {topic}.back-archiver-")
-    assert ", asked for in its place, could not be created: INVALID_REPLICATION_FACTOR (38)" in line
+    (line,) = refused(site, broker, topic)
+    assert line.startswith(f"topic {topic}.back could not be created: INVALID_REPLICATION_FACTOR (38)")
     assert line.endswith("fewer brokers are up than it needs; bring them back, or give --replication-factor")
-    assert log_of(broker, f"{topic}.back") == (0, 5)
-    assert restored(site, broker, topic, existing=Existing.PURGE, replication_factor=1).records == 10
+    strangers(broker, f"{topic}.back", 5)
+    assert restored(site, broker, topic, existing=Existing.PURGE).records == 10
+    assert log_of(broker, f"{topic}.back") == (0, 10)
 
 
 def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import shlex
 import subprocess
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
@@ -345,6 +347,51 @@ def test_nothing_is_purged_that_could_then_not_be_configured(
     secure.grant(*rights, (Kind.TOPIC, f"{target}-", Op.CREATE))
     (back,) = restored(site, secure, filled, Existing.PURGE).topics
     assert (back.records, back.errors, back.is_finished) == (2, (), True)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("rights", "told"),
+    [
+        ([], "which go with it, is not known: this user may not list all groups; grant Describe on the cluster"),
+        (
+            [(Kind.GROUP, "some", Op.DESCRIBE)],
+            "offsets that 1 consumer group has committed for it: some; of others that is not known: this user may not list",
+        ),
+        (
+            [(Kind.BROKER, "kafka-cluster", Op.DESCRIBE), (Kind.GROUP, "some", Op.DESCRIBE)],
+            "for it: some; of others that is not known: the positions of group hidden could not be read",
+        ),
+        (
+            [(Kind.BROKER, "kafka-cluster", Op.DESCRIBE), (Kind.GROUP, "*", Op.DESCRIBE)],
+            "offsets that 2 consumer groups have committed for it: hidden, some",
+        ),
+    ],
+)
+def test_a_purge_tells_of_the_groups_that_this_user_may_see(
+    filled: str,
+    secure: SecureBroker,
+    site: ArchiveSite,
+    caplog: pytest.LogCaptureFixture,
+    rights: list[Right],
+    told: str,
+) -> None:
+    """And goes on."""
+    target = f"{filled}.back"
+    secure.grant(*reading(filled))
+    assert errors_of_backup(site, secure, filled) == []
+    create_topic(secure.bootstrap, target)
+    for group in ("hidden", "some"):
+        consumer = Consumer({"bootstrap.servers": secure.bootstrap, "group.id": group, "enable.auto.commit": False})
+        consumer.commit(offsets=[TopicPartition(target, 0, 0)], asynchronous=False)
+        consumer.close()
+    own = (*ALL_BUT_CONFIGS, Op.ALTER_CONFIGS)
+    secure.grant(*((Kind.TOPIC, target, one) for one in own), (Kind.TOPIC, f"{target}-", Op.CREATE), *rights)
+    caplog.set_level(logging.INFO)
+    (back,) = restored(site, secure, filled, Existing.PURGE).topics
+    assert (back.records, back.errors) == (2, ())
+    (note,) = [one for one in caplog.messages if one.startswith(f"target topic {target} goes, without a record,")]
+    assert told in note
 
 
 @pytest.mark.s3

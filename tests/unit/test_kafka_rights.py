@@ -4,16 +4,16 @@ import pytest
 
 from archiver.kafka.rights import Operation, missing_among
 
-READ, WRITE, DELETE = Operation
+READ, WRITE, DELETE, DESCRIBE = Operation
 
 
 @pytest.mark.parametrize(
     ("told", "missing"),
     [
-        (1 << 3 | 1 << 4 | 1 << 6, []),
+        (1 << 3 | 1 << 4 | 1 << 6 | 1 << 8, []),
         (1 << 3 | 1 << 4 | 1 << 8, [DELETE]),
-        (1 << 6, [READ, WRITE]),
-        (0, [READ, WRITE, DELETE]),
+        (1 << 6, [READ, WRITE, DESCRIBE]),
+        (0, [READ, WRITE, DELETE, DESCRIBE]),
         (-(2**31), []),
     ],
 )

@@ -27,6 +27,8 @@ def test_topics_are_chosen_by_full_match_and_renamed() -> None:
         ("", [], "--topics: is empty; give a regular expression, or leave it out"),
         ("orders", ["payments=p"], "--rename of payments: not among"),
         (None, ["orders=payments"], "two topics would be restored into payments"),
+        (None, ["orders=orders_dead"], "orders_dead and orders.dead are one name to Kafka"),
+        (None, ["orders=a.b", "payments=a_b"], "such as with --rename payments=NEW"),
         (None, ["orders"], "must be OLD=NEW"),
         (None, ["orders=a", "orders=b"], "each OLD once"),
         (None, ["orders=a/b"], "cannot be a topic's name"),

@@ -10,12 +10,13 @@ import org.apache.kafka.server.policy.CreateTopicPolicy;
 
 /**
  * Policies that properties of the broker spell: `limits.create.most.NAME=N` refuses larger values of a config, and those below 0, when
- * a topic is created; `limits.create.never=NAME,NAME` refuses any value. So does `limits.alter...`, when configs are changed.
- * `limits.partitions=N` refuses topics of more.
+ * a topic is created; `limits.create.never=NAME,NAME` refuses any value, and `limits.create.must=NAME,NAME` wants one. So does
+ * `limits.alter...`, when configs are changed. `limits.partitions=N` refuses topics of more.
  */
 public final class Limits {
     private final Map<String, Long> most = new HashMap<>();
     private final Set<String> never = new HashSet<>();
+    private final Set<String> must = new HashSet<>();
 
     private Limits(String kind, Map<String, ?> properties) {
         String prefix = "limits." + kind + ".most.";
@@ -24,13 +25,22 @@ public final class Limits {
                 most.put(name.substring(prefix.length()), Long.parseLong(value.toString()));
             }
         });
-        Object names = properties.get("limits." + kind + ".never");
+        addNames(properties.get("limits." + kind + ".never"), never);
+        addNames(properties.get("limits." + kind + ".must"), must);
+    }
+
+    private static void addNames(Object names, Set<String> to) {
         if (names != null) {
-            never.addAll(Arrays.asList(names.toString().split(",")));
+            to.addAll(Arrays.asList(names.toString().split(",")));
         }
     }
 
     private void check(Map<String, String> configs) {
+        for (String name : must) {
+            if (configs.get(name) == null) {
+                throw new PolicyViolationException(name + " must be given");
+            }
+        }
         for (Map.Entry<String, String> config : configs.entrySet()) {
             String name = config.getKey();
             if (config.getValue() == null) {
@@ -63,9 +73,7 @@ public final class Limits {
             if (asked.numPartitions() != null && asked.numPartitions() > partitions) {
                 throw new PolicyViolationException(asked.numPartitions() + " partitions, and not " + partitions + " at most");
             }
-            if (asked.configs() != null) {
-                limits.check(asked.configs());
-            }
+            limits.check(asked.configs() == null ? Map.of() : asked.configs());
         }
 
         @Override
