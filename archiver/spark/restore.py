@@ -275,7 +275,8 @@ class _Restore:
         left = {one for one in running if not one.done()}
         while len(left) > most:
             left = wait(left, _TOLD_EVERY_S, FIRST_COMPLETED).not_done
-            self._tell()
+            if len(left) > most:
+                self._tell()
 
     def _stop_after_failure(self, running: Iterable[Future[list[TaskReport]]]) -> None:
         """Raise when something was not filled: what keeps it from that would keep the next topics, and those are still there."""
