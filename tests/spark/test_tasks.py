@@ -24,7 +24,7 @@ Error from python worker:
   Traceback (most recent call last):
     File "/opt/archiver/codec/batch.py", line 8, in <module>
       import numpy as np
-    File "/work/numpy.py", line 1, in <module>
+    File "/home/me/numpy.py", line 1, in <module>
   RuntimeError: this numpy is none
 PYTHONPATH was:
   /opt/pyspark.zip
