@@ -159,7 +159,8 @@ class RestoreRequest:
 
         What may be refused is in the first one, before anything is changed: targets that exist already, and all of
         them when a life or partitions were asked for that they may not have, or when any target is purged: a topic must
-        not be gone before all is known that may end the restore. Records are chosen in one go. Of the others go those of `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
+        not be gone before all is known that may end the restore. Records are chosen in one go. Of the others go those of
+        `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
         """
         new = [source for source, target in targets.items() if target not in existing]
         later: Sequence[str] = ()

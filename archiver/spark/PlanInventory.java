@@ -19,7 +19,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 
 /**
  * Lists what a plan or an expression consists of, a line for each kind: "class NAME", "function NAME", "table NAME", "option NAME",
- * "alias NAME" of those that hide a mistake.
+ * "clause NAME" of one that is read as the name of a table.
  *
  * Options of functions tell what Spark loads and opens. They are known before analysis only where their names are literals of a map(...).
  *
@@ -81,9 +81,9 @@ public final class PlanInventory implements Function {
 
   /** Before an offset, a limit and the like Spark's grammar may take the word of a clause for the name of what stands before it. */
   private void nameAlias(String alias) {
-    String name = alias.toLowerCase(Locale.ROOT);
-    if (name.equals("where") || name.equals("having") || name.equals("qualify")) {
-      found.add("alias " + name);
+    String name = alias.toUpperCase(Locale.ROOT);
+    if (name.equals("WHERE") || name.equals("HAVING") || name.equals("QUALIFY")) {
+      found.add("clause " + name);
     }
   }
 

@@ -159,13 +159,11 @@ class RestoreNotes:
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
         """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
         begun: dict[str, str] = {}
-        others = self._store.list_directories(self._layout.control_prefix(RESTORES)) if targets else ()
-        for restore_id in others:
+        ids = self._store.list_directories(self._layout.control_prefix(RESTORES)) if targets else ()
+        for restore_id in (one for one in ids if one != self.restore_id):
             other = RestoreNotes(self._store, self._layout, restore_id, self._cluster_id)
             named = set(self._store.list_directories(self._layout.control_prefix(other._parent)))
-            if restore_id != self.restore_id and (
-                mine := {name: one for name, one in targets.items() if name in named}
-            ):
+            if mine := {name: one for name, one in targets.items() if name in named}:
                 begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
         return begun
 

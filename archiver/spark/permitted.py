@@ -17,7 +17,6 @@ _OF_PLANS: Final = (
     "class catalyst.analysis.UnresolvedInlineTable",
     "class catalyst.analysis.UnresolvedTableValuedFunction",
 )
-_CLAUSES: Final = ("WHERE", "HAVING", "QUALIFY")
 _ADVICE: Final = (
     'docs/spark.md, "What SQL may say", tells what is; for more, use the data source in a Spark session of your own'
 )
@@ -74,12 +73,11 @@ class _Permission:
 
     def require(self, plan: Any) -> None:  # noqa: ANN401 - of the JVM
         found = str(self._inventory.apply(plan)).splitlines()
-        for clause in _CLAUSES:
-            if f"alias {clause.lower()}" in found:
-                raise UsageError(
-                    f"Spark reads a column named like a clause, such as offset, behind {clause} as that clause, and {clause}"
-                    f" as the name of a table; write {clause} (offset) IN (1, 2), with the column in parentheses"
-                )
+        for clause in (line.removeprefix("clause ") for line in found if line.startswith("clause ")):
+            raise UsageError(
+                f"Spark reads a column named like a clause, such as offset, behind {clause} as that clause, and {clause}"
+                f" as the name of a table; write {clause} (offset) IN (1, 2), with the column in parentheses"
+            )
         if unknown := [_spelled(line) for line in found if line not in self._permitted]:
             refusal = "is not allowed, for it" if len(unknown) == 1 else "are not allowed, for they"
             raise UsageError(f"{', '.join(unknown)} {refusal} may do more than read records; {_ADVICE}")

@@ -220,7 +220,7 @@ class _Restore:
 
     def _prove(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> None:
         """Read whole what is to be in the place of topics that are purged."""
-        wanted = self._targets.to_prove(topics)
+        wanted = self._targets.purged_among(topics)
         if not wanted or self._job.request.purges_unread:
             return
         spark = start_spark()
@@ -252,7 +252,7 @@ class _Restore:
             try:
                 for topics in waves:
                     self._wait_for(running, _WAVES_AT_ONCE - 1)
-                    if self._targets.purges(topics):
+                    if self._targets.purged_among(topics):
                         self._stop_after_failure(running)
                     self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
                     at_once, senders = self._senders(spark)

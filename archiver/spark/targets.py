@@ -227,23 +227,18 @@ class Targets:
 
     def portions(self, topics: Sequence[TopicPlan]) -> Iterator[list[TopicPlan]]:
         """Put few of those together that are purged: what stops a restore finds no more of them gone."""
-        purged = [topic for topic in topics if topic.target in self.purge.topic_ids]
-        others = [topic for topic in topics if topic.target not in self.purge.topic_ids]
+        purged = self.purged_among(topics)
         if len(purged) <= _PURGED_AT_ONCE:
             yield list(topics)
             return
         # Who may not note that learns it before the first is gone.
         self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
-        if others:
+        if others := [topic for topic in topics if topic.target not in self.purge.topic_ids]:
             yield others
         for begin in range(0, len(purged), _PURGED_AT_ONCE):
             yield purged[begin : begin + _PURGED_AT_ONCE]
 
-    def purges(self, topics: Iterable[TopicPlan]) -> bool:
-        """Tell whether any of these replaces a topic that is purged."""
-        return any(topic.target in self.purge.topic_ids for topic in topics)
-
-    def to_prove(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
+    def purged_among(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return those that replace what is purged: all of it must be readable before that."""
         return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
@@ -309,9 +304,16 @@ class Targets:
     # --- what is there already
 
     async def _look(
-        self, client: KafkaClient, found: Mapping[str, TopicDescription], plans: Mapping[str, TopicPlan]
+        self,
+        client: KafkaClient,
+        found: Mapping[str, TopicDescription],
+        plans: Mapping[str, TopicPlan],
+        created: AbstractSet[str] = frozenset(),
     ) -> _Look:
-        """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged."""
+        """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged.
+
+        `created`: by this run, so that no other restore can have begun them.
+        """
         look = _Look(found=found)
         ids = _ids(found)
         look.offsets = offsets = await _offsets(client, found)
@@ -324,7 +326,7 @@ class Targets:
         for name in found:
             plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
             self._look_at(look, plan, is_begun=name in noted or look.is_claimed(name), is_successor=name in made)
-        look.problems += self._begun_problems(look, noted.keys())
+        look.problems += self._begun_problems(look, noted.keys() | created)
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
         cut = {name: some for name in look.plans if ids[name] and (some := look.cut_short(name))}
@@ -394,9 +396,9 @@ class Targets:
         configs, _ = await topic_configs_known(client, came)
         return {name for name in came if name not in configs or is_of_filling(configs[name].own)}
 
-    def _begun_problems(self, look: _Look, noted: AbstractSet[str]) -> list[str]:
+    def _begun_problems(self, look: _Look, ours: AbstractSet[str]) -> list[str]:
         """Tell of topics that are not ours and that another restore fills, or will go on to."""
-        unbegun = look.plans.keys() - noted - {name for name in look.plans if look.is_claimed(name)}
+        unbegun = look.plans.keys() - ours - {name for name in look.plans if look.is_claimed(name)}
         ids = {name: topic_id for name in unbegun if (topic_id := look.found[name].topic_id)}
         return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
 
@@ -463,7 +465,7 @@ class Targets:
         for _ in range(_ROUNDS):
             found = await client.describe_topics(names)
             try:
-                look = await self._look(client, found, self._topics)
+                look = await self._look(client, found, self._topics, created)
             except TopicGoneError:  # another run of this restore has just purged it
                 continue
             look.problems += self._unread(look)

@@ -24,6 +24,7 @@ from archiver.layout import Layout
 from archiver.restore_request import Existing
 from archiver.spark import proof
 from archiver.spark.claim import RestoreNotes
+from archiver.spark.targets import Targets
 from archiver.store import ObjectStore
 from tests.integration.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
@@ -86,6 +87,15 @@ def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> N
         return found
 
     patch.setattr(archiver.spark.restore, "read_whole", read_and_then)
+
+
+@contextmanager
+def dying_in(owner: type, step: str, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A restore in here comes to an end before this step."""
+    with patch.context() as here:
+        here.setattr(owner, step, lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            yield
 
 
 # --- some after the other
@@ -154,10 +164,8 @@ def test_what_is_written_in_the_place_of_a_purged_topic_is_not_purged(
     """A restore ended between a purge and the first record, and producers that nobody had stopped went on."""
     archived(broker_41, topic, site, records_of(10))
     strangers(broker_41, f"{topic}.back", 7)
-    with monkeypatch.context() as patch:
-        patch.setattr(RestoreNotes, "note_plans", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            restored(site, broker_41, topic, existing=Existing.PURGE)
+    with dying_in(RestoreNotes, "note_plans", monkeypatch):
+        restored(site, broker_41, topic, existing=Existing.PURGE)
     assert log_of(broker_41, f"{topic}.back") == (0, 0)
     write(broker_41, f"{topic}.back", records_of(5, mark=b"live again"))
     with pytest.raises(TargetError, match="stands in the place of one that this restore has deleted, and has records"):
@@ -239,10 +247,8 @@ def test_what_another_restore_has_begun_is_not_filled_a_second_time(
 ) -> None:
     """An option more is another restore, with another id: its records would come behind the same ones."""
     archived(broker_41, topic, site, records_of(60))
-    with monkeypatch.context() as patch:
-        patch.setattr(archiver.spark.targets.Targets, "finish", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            restored(site, broker_41, topic)
+    with dying_in(Targets, "finish", monkeypatch):
+        restored(site, broker_41, topic)
     for existing in (Existing.APPEND, Existing.EMPTY):
         with pytest.raises(
             TargetError, match=rf"{topic}.back was begun by restore \w+, which is not done: go on with that"
@@ -346,10 +352,8 @@ def test_a_topic_that_somebody_has_created_keeps_its_configs(
 ) -> None:
     """A restore was killed when it had noted that it would create a topic; then a user did."""
     archived(broker_41, topic, site, records_of(10))
-    with monkeypatch.context() as patch:
-        patch.setattr(archiver.spark.targets.Targets, "_create", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            restored(site, broker_41, topic, existing=Existing.APPEND)
+    with dying_in(Targets, "_create", monkeypatch):
+        restored(site, broker_41, topic, existing=Existing.APPEND)
     own = {"cleanup.policy": "compact", "retention.ms": "60000", "max.message.bytes": "5000"}
     create_topic(broker_41.bootstrap, f"{topic}.back", 1, own)
     with pytest.raises(TargetError, match=r"cleanup.policy=compact"):
