@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,9 @@ TABLE = types.Array(types.int64, 2, "C")
 LONG = types.int64
 
 _SETTINGS: Any = numba.config  # its attributes are set at run time
+# numba takes settings from a file of this name in the current folder, which may be anybody's: the environment alone counts.
+_SETTINGS._config_fname = os.devnull  # noqa: SLF001 - there is no other door
+_SETTINGS.reload_config()
 _raw_memcpy: Callable[..., Any] = cgutils.raw_memcpy
 _HERE = Path(__file__).parent
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config import is_submitted, prefer_loopback
+from archiver.config import is_submitted, prefer_loopback, start_spark_of
 from archiver.errors import ArchiverError
 from archiver.interrupt import ENDING
 from archiver.spark.classes import options_of_spark
@@ -105,6 +106,7 @@ def open_context(
     """
     if not is_submitted():
         prefer_loopback()
+        start_spark_of(Path(pyspark.__file__).resolve().parent)
     # PySpark 4.3 says at each start that it does not know pandas 3, which it imports itself; nothing of ours uses it.
     warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
     # py4j logs what it raises as well: by a logger of its own how connections end, to the root logger the rest.
@@ -155,7 +157,7 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
     conf = SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
     try:
         with _without_noise(is_wanted) as stderr:
-            launch = _Launch(stderr=stderr)
+            launch = _Launch(stderr=stderr, stdout=stderr)  # it warns on stdout, of a file in the current folder for one
             gateway = launch_gateway(conf, launch)  # type: ignore[no-untyped-call]
         if not is_wanted.is_set():
             gateway.shutdown()
