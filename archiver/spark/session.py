@@ -157,7 +157,9 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
     conf = SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
     try:
         with _without_noise(is_wanted) as stderr:
-            launch = _Launch(stderr=stderr, stdout=stderr)  # it warns on stdout, of a file in the current folder for one
+            launch = _Launch(
+                stderr=stderr, stdout=stderr
+            )  # it warns on stdout, of a file in the current folder for one
             gateway = launch_gateway(conf, launch)  # type: ignore[no-untyped-call]
         if not is_wanted.is_set():
             gateway.shutdown()

@@ -141,6 +141,7 @@ MACHINE: Final[dict[str, Answer]] = {
     "a batch that expands to gigabytes": Answer(3, "offset 1: ZSTD payload: not readable within 268435456 bytes: it expands to more"),
     "a spool disk that is full": Answer(4, "make room, or name another directory in backup.spool.dir"),
     "no writable place for compiled kernels": Answer(0, "no writable place for compiled kernels"),
+    "compiled kernels that somebody else could have changed": Answer(0, "are not used: "),
     "an output that cannot be written": Answer(1, "the output could not be written: No space left on device"),
 }  # fmt: skip
 
