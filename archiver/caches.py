@@ -45,10 +45,8 @@ class CachePlace:
     @contextmanager
     def making_files(self) -> Iterator[None]:
         """Have others do no more with files that are made within the block than with the folder. Other threads' are, too."""
-        kept_from_others = 0o777 & ~self.mode
-        before = os.umask(kept_from_others)
+        before = os.umask(0o777 & ~self.mode)
         try:
-            os.umask(before | kept_from_others)
             yield
         finally:
             os.umask(before)
