@@ -6,9 +6,9 @@ segment, inventory, control (what the archive is made of); kafka (the wire); bac
 
 import sys
 
-if sys.argv[:1] == [
-    "-m"
-]:  # `python -m archiver...` is looking for what to run: no other line of ours comes before this
+# `python -m archiver...` is looking for what to run: no other line of ours comes before this. Spark's daemon is started as
+# if with -P, on a cluster in a folder of Spark's own, to which a PYTHONPATH of the job may be relative.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     from archiver.import_path import leave_out_current_folder
 
     leave_out_current_folder()

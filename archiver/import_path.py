@@ -12,7 +12,7 @@ def leave_out_current_folder() -> None:
     where the variable was unset.
     """
     here = _current_folder()
-    if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] == here:
+    if sys.argv[:1] == ["-m"] and sys.path[0] == here:
         del sys.path[0]
     told = os.environ.get("PYTHONPATH")  # noqa: TID251 - before archiver.config can be imported
     if not told:
