@@ -29,7 +29,7 @@ from archiver.control import (
 )
 from archiver.entries import Entry
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import PREFIX_IN_HEADER, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.facts import PREFIX_IN_HEADER, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.holdings import look, problems_in
 from archiver.index import SHA256, Index, check_index_file, read_index
 from archiver.inventory import Inventory
@@ -46,6 +46,9 @@ from archiver.tally import Tally
 log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
+_NOT_HELD = dict.fromkeys(HoleCause, "were not there to be read") | {
+    HoleCause.UNREADABLE: "are lost to this archive: Kafka had a batch there that nobody can read"
+}
 _MEND_INDEX = (
     "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
 )
@@ -259,7 +262,7 @@ def _notes(inventory: Inventory) -> Iterator[str]:
         for number, found in numbered.items():
             blocks = segment_blocks(found.segments)
             for hole in (hole for some in blocks for facts in some.facts_with_holes() for hole in facts.holes):
-                yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} were not there to be read ({hole.cause})"
+                yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} {_NOT_HELD[hole.cause]} ({hole.cause})"
             bare = [one.numbers("base") for some in blocks if len(one := some.of_v1)]
             if bare:
                 yield (

@@ -349,4 +349,5 @@ def test_batches_that_go_back_are_damage_in_whatever_steps(
     writer = Process(world, None).writer
     with pytest.raises(CorruptBatchError, match=r"offset 5: .* behind one that ends at 10"):
         take_all(writer, Fetch(position=0, records=memoryview(first + second)))
+    writer.flush()
     assert writer.durable_position == 11
