@@ -384,8 +384,14 @@ class Fetching:
 
     def look_into_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
         """Find out whether the batch at the writer's position is broken for good."""
-        feed.broken = None  # what comes of this decides; a later fetch may meet it again
-        self._look_into(feed, lambda: judge_broken(self._client, feed, broken))
+
+        async def judging() -> Verdict:
+            try:
+                return await judge_broken(self._client, feed, broken)
+            finally:
+                feed.broken = None  # a later fetch may meet it again
+
+        self._look_into(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
         """Go on behind what cannot be had. What a feed before this one has told of, and no segment holds yet, is no news."""

@@ -337,6 +337,31 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
     assert f"{begin}-{begin + 1}:before-start;{begin + 2}-{middle - 1}:expired" in holes
 
 
+@pytest.mark.parametrize("both_skip", [True, False])
+def test_a_batch_that_two_writers_pass_is_one_hole(world: World, both_skip: bool) -> None:
+    """The first put decides: a hole, or records where the other one could read them."""
+    world.store.is_calm = True
+    for _ in range(40):
+        world.grow()
+    first, second = (world.writer(None).writer for _ in range(2))
+    begin, after = world.batches[0][0], world.batches[1][0]
+    for writer, skips in ((first, True), (second, both_skip)):
+        if skips:
+            writer.pass_over(begin)
+            writer.skip(after, HoleCause.UNREADABLE)
+        fetch = world.fetch(writer.position)
+        assert fetch is not None
+        take_all(writer, fetch)
+        writer.flush()
+    while (fetch := world.fetch(second.position)) is not None:
+        take_all(second, fetch)
+    second.flush()
+    told = [one.metadata for one in world.store.objects.values() if one.metadata["archiver-holes"]]
+    assert [one["archiver-holes"] for one in told] == [f"{begin}-{after - 1}:unreadable"]
+    assert [one["archiver-format"] for one in told] == ["2"]
+    assert read_archive(world.store)[0] == [row for row in world.truth if row.offset >= after]
+
+
 @pytest.mark.parametrize("step_bytes", [1, 1 << 20])
 def test_batches_that_go_back_are_damage_in_whatever_steps(
     step_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
