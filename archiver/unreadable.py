@@ -59,9 +59,10 @@ class Copy:
 
 
 async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
-    """Ask every replica in sync for the batch at the writer's position: bytes are damaged on the way, and on disks.
+    """Ask the leader once more for the batch at the writer's position, and then every replica in sync.
 
-    Only what all of them have is for good. A replica that does not tell ends the partition as it is, which skips nothing.
+    Bytes are damaged on the way, and on disks: only what a producer wrote so, by its checksum, or what no replica has whole
+    is for good. A replica that does not tell ends the partition as it is, which skips nothing.
     """
     try:
         return await client.persist(lambda: _judge(client, feed, broken))
@@ -85,6 +86,9 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
             log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
             return Take(answer)
         copies.append(Copy(node, answer, fault))
+        head = _head_of(answer.records)
+        if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
+            break  # no other replica has other bytes
     return await _judge_for_good(client, feed, copies)
 
 
@@ -157,14 +161,14 @@ def _head_of(records: memoryview) -> Head | None:
 
 
 def _whose(head: Head | None, copies: Sequence[Copy]) -> str:
-    nodes = "all replicas in sync (brokers {})" if len(copies) > 1 else "the only replica in sync (broker {})"
-    where = nodes.format(", ".join(str(copy.node) for copy in copies))
     if head is not None and head.is_as_written:
         return (
-            f"offsets {head.base_offset}-{head.last_offset} are as a producer wrote them, on {where}: whoever may write to the"
-            " topic can write such a batch"
+            f"offsets {head.base_offset}-{head.last_offset} are as a producer wrote them, by their checksum: whoever may write to"
+            " the topic can write such a batch"
         )
-    return f"its bytes do not have the checksum of a batch, on {where}"
+    nodes = ", ".join(str(copy.node) for copy in copies)
+    which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
+    return f"its bytes do not have the checksum of a batch, on {which} {nodes})"
 
 
 def _choices(feed: Feed, fault: CorruptBatchError) -> str:
