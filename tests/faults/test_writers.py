@@ -16,7 +16,7 @@ import pytest
 
 import archiver.codec.batch
 import archiver.writer
-from archiver.errors import CorruptBatchError, StoreTemporaryError
+from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
 from archiver.facts import HoleCause
 from archiver.inventory import position_of
 from archiver.layout import Layout
@@ -25,7 +25,7 @@ from archiver.segment import PartitionSource, SegmentLimits
 from archiver.spool import Spool
 from archiver.store import Body
 from archiver.vigil import Vigil
-from archiver.writer import Archive, Fetch, PartitionWriter, PutLaterError
+from archiver.writer import Archive, Fetch, PartitionWriter, PutLaterError, fault_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
@@ -335,6 +335,15 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
     writer.flush()
     holes = [body.metadata["archiver-holes"] for body in world.store.objects.values()]
     assert f"{begin}-{begin + 1}:before-start;{begin + 2}-{middle - 1}:expired" in holes
+
+
+def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archiver.writer, "MOST_BLOCK_BYTES", 900)
+    with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
+    for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
+        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20)
+        assert (fault is None) == is_fine
+        assert is_fine or isinstance(fault, LargeBatchError)
 
 
 @pytest.mark.parametrize("both_skip", [True, False])

@@ -1,5 +1,6 @@
 """Batches that nobody can read: asked for again, skipped where the configuration says so, and told by everything that reads the archive."""
 
+import asyncio
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,14 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import archiver.fetching
-import archiver.unreadable
 from archiver.errors import TargetError
 from archiver.feed import PartitionReport
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.restore_request import Existing
 from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.unreadable import judge_broken
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, corrupt_log, log_folder
 from tests.support.foreign_reader import read_partitions, read_segments
@@ -192,6 +195,45 @@ def test_an_answer_that_is_damaged_on_the_way(
     assert back_up(site, filled, topic, **SKIP).error is None
     assert "asked for once more, of broker 1, it came whole" in caplog.text
     assert read_partitions(site.bucket, topic) == java_oracle.consume(filled.bootstrap, topic).records
+
+
+def test_a_broken_marker_of_a_transaction(filled: KafkaBroker, topic: str, site: ArchiveSite) -> None:
+    """Its offset is the hole; the transaction's records are there, and an aborted one's are not."""
+    for ends_well in (True, False):
+        producer = Producer({"bootstrap.servers": filled.bootstrap, "transactional.id": topic})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(topic, b"of a transaction", partition=0)
+        producer.flush(20)
+        (producer.commit_transaction if ends_well else producer.abort_transaction)(20)
+    produce_raw(filled.bootstrap, topic, [SMALL])
+    for marker in (31, 33):
+        corrupt_log(filled, topic, 0, marker)
+    report = back_up(site, filled, topic, **SKIP)
+    assert (report.error, report.position) == (None, 44)
+    archived = [one.offset for one in read_partitions(site.bucket, topic)[0]]
+    assert archived == [*range(31), *range(34, 44)]
+    assert read_segments(site.bucket, topic)[-1].holes == "31-31:unreadable;33-33:unreadable"
+
+
+def test_what_expires_while_it_is_looked_into(
+    filled: KafkaBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corrupt_log(filled, topic, 0, 10)
+
+    async def late(*asked: Any) -> object:  # noqa: ANN401 - as they are
+        admin = AdminClient({"bootstrap.servers": filled.bootstrap})
+        await asyncio.to_thread(lambda: delete_below(admin, topic, 20))
+        return await judge_broken(*asked)
+
+    monkeypatch.setattr(archiver.fetching, "judge_broken", late)
+    assert back_up(site, filled, topic, **SKIP).error is None
+    assert read_segments(site.bucket, topic)[-1].holes == "10-19:expired"
+
+
+def delete_below(admin: AdminClient, topic: str, offset: int) -> None:
+    for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        done.result(20)
 
 
 def damaging(topic: str, times: int) -> Callable[..., Any]:
