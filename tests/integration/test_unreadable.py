@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.fetching
@@ -22,11 +22,11 @@ from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, corrupt_log, log_folder
 from tests.support.foreign_reader import read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic
+from tests.support.kafka_topics import create_topic, with_client
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.round_trip import ALL_OF_LONG, KEEP_ALL, ArchiveSite
 from tests.support.service import eventually, running, service_config
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -56,8 +56,8 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker
 
 @pytest.fixture
 def filled(own_broker: KafkaBroker, topic: str) -> KafkaBroker:
-    """With a topic of three batches of ten records."""
-    create_topic(own_broker.bootstrap, topic, configs=KEEP_ALL)
+    """With a topic of three batches of ten records. Its log is one file, whatever the times of what follows."""
+    create_topic(own_broker.bootstrap, topic, configs={**KEEP_ALL, "segment.ms": ALL_OF_LONG})
     produce_raw(own_broker.bootstrap, topic, [SMALL] * 3)
     return own_broker
 
@@ -197,15 +197,20 @@ def test_an_answer_that_is_damaged_on_the_way(
     assert read_partitions(site.bucket, topic) == java_oracle.consume(filled.bootstrap, topic).records
 
 
-def test_a_broken_marker_of_a_transaction(filled: KafkaBroker, topic: str, site: ArchiveSite) -> None:
+def end_of(broker: KafkaBroker, topic: str) -> int:
+    offsets = with_client(broker.bootstrap, lambda client: client.offsets([(topic, 0)]))
+    return offsets[topic, 0].last_stable
+
+
+def test_a_broken_marker_of_a_transaction(
+    filled: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
     """Its offset is the hole; the transaction's records are there, and an aborted one's are not."""
-    for ends_well in (True, False):
-        producer = Producer({"bootstrap.servers": filled.bootstrap, "transactional.id": topic})
-        producer.init_transactions(20)
-        producer.begin_transaction()
-        producer.produce(topic, b"of a transaction", partition=0)
-        producer.flush(20)
-        (producer.commit_transaction if ends_well else producer.abort_transaction)(20)
+    for commit in (True, False):
+        java_oracle.produce(filled.bootstrap, topic, {0: ten()[:1]}, transactional_id=topic)
+        java_oracle.end_transaction(topic, commit=commit)
+        end = 32 if commit else 34
+        eventually(lambda end=end: end_of(filled, topic) == end)  # type: ignore[misc]
     produce_raw(filled.bootstrap, topic, [SMALL])
     for marker in (31, 33):
         corrupt_log(filled, topic, 0, marker)
