@@ -3,7 +3,6 @@
 from collections.abc import Collection
 
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.creation import never_created
 from archiver.kafka.rights import Operation, missing_rights
 
 _TO_FILL = (Operation.READ, Operation.WRITE)
@@ -13,15 +12,11 @@ _TO_PURGE = (*_TO_FILL, Operation.DELETE)
 async def rights_problems(client: KafkaClient, filled: Collection[str], purged: Collection[str]) -> list[str]:
     """Tell which rights are missing on topics that are to be filled, some of them purged before, a line for each topic.
 
-    Create, where nothing is purged, and AlterConfigs are not among them: those are asked for with what is to be created and
-    changed. Of a topic that is purged, that is asked under another name, on which there may be other rights.
+    Create and AlterConfigs are not among them: those are asked for with what is to be created and changed.
     """
     missing = await missing_rights(client, {name: _TO_PURGE if name in purged else _TO_FILL for name in filled})
-    rights = {name: [one.right for one in some] for name, some in missing.items()}
-    for name in await never_created(client.settings, purged):
-        rights.setdefault(name, []).append("Create")
     return [
         f"target topic {name} {'is not purged' if name in purged else 'cannot be filled'}: grant this user"
-        f" {' and '.join(some)} on topic {name}"
-        for name, some in sorted(rights.items())
+        f" {' and '.join(one.right for one in some)} on topic {name}"
+        for name, some in sorted(missing.items())
     ]

@@ -5,15 +5,26 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not marked so
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, S3, Bucket
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.rights_stage import RightsStage, says
 from tests.support.rights_table import CASES, Case, Kind
-from tests.support.round_trip import archive_site
+from tests.support.round_trip import ArchiveSite, archive_site
 from tests.support.secure_broker import Certificates, SecureBroker
+from tests.support.service import eventually
+from tests.support.zookeeper import StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -54,3 +65,38 @@ def test_a_command_has_the_rights_of_the_table_and_needs_each(stage: RightsStage
         stage.assert_whole(case, done)
     else:
         stage.assert_nothing_begun(case, before)
+
+
+@pytest.mark.long
+def test_who_may_write_to_a_topic_needs_no_right_to_be_idempotent(
+    new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite
+) -> None:
+    """With the oldest brokers that are supported, too: those before asked for it."""
+    broker = new_zookeeper_broker(
+        **{
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        }
+    )
+    create_topic(broker.bootstrap, topic)
+    produce_values(broker.bootstrap, topic, [b"one", b"two"])
+    site.back_up(broker.bootstrap, topic)
+    anybody = ("User:ANONYMOUS", "*")
+    of_cluster = (ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, *anybody)
+    of_topics = (ResourceType.TOPIC, "*", ResourcePatternType.LITERAL, *anybody)
+    rules = [
+        AclBinding(*of_cluster, AclOperation.ALL, AclPermissionType.ALLOW),
+        AclBinding(*of_cluster, AclOperation.IDEMPOTENT_WRITE, AclPermissionType.DENY),
+        AclBinding(*of_topics, AclOperation.ALL, AclPermissionType.ALLOW),
+    ]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.create_acls(rules).values():
+        done.result(30)
+
+    def may_be_idempotent() -> bool:
+        told = admin.describe_cluster(include_authorized_operations=True).result(30).authorized_operations
+        return AclOperation.IDEMPOTENT_WRITE in told
+
+    eventually(lambda: not may_be_idempotent())
+    (back,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert (back.records, back.errors) == (2, ())

@@ -155,6 +155,7 @@ PURGING: Final = {
     **BROKERS,
     **NOTES,
 }
+AGAIN: Final = r"could not be created again; grant this user Create on topic {target}, or on the cluster"
 UNTIL_END: Final = ("backup", "--until-end")
 
 COMMANDS: Final = (
@@ -280,7 +281,7 @@ COMMANDS: Final = (
         kind=Kind.RESTORE,
         standing={},
         needs={
-            Right.CREATE: on_target("Create"),
+            Right.CREATE: Loss(AGAIN, 2),
             Right.CREATE_LIKE: Loss(r"grant this user Create on topics with the prefix {target},", 2),
             **PURGING,
         },
@@ -291,7 +292,7 @@ COMMANDS: Final = (
         typed=("restore", "--purge-target"),
         kind=Kind.RESTORE,
         standing={},
-        needs={Right.CREATE_ANY: on_target("Create"), **PURGING},
+        needs={Right.CREATE_ANY: Loss(r"grant this user Create on topics with the prefix {target},", 2), **PURGING},
     ),
 )  # fmt: skip
 
