@@ -336,29 +336,43 @@ def table(commands: Sequence[Command] = COMMANDS) -> str:
 
 
 def _lines(commands: Sequence[Command]) -> Iterator[str]:
-    yield "| command | in Kafka | in S3, on the prefix | may be missing, and then |"
+    yield "| command | in Kafka | in S3, on the prefix | may be missing: what it does then |"
     yield "| --- | --- | --- | --- |"
-    groups: dict[tuple[str, ...], list[str]] = {}
+    above: _Cells = ((), (), ())
+    rows: dict[tuple[str, ...], list[str]] = {}
     for command in commands:
-        groups.setdefault(_cells(command), []).append(command.name)
-    for cells, names in groups.items():
-        yield f"| {', '.join(names)} | {' | '.join(cells)} |"
+        cells = _cells(command)
+        is_variant = command.name.startswith("…")
+        spelled = [_spelled(*both) for both in zip(cells, above if is_variant else ((), (), ()), strict=True)]
+        rows.setdefault(tuple(spelled), []).append(command.name)
+        above = above if is_variant else cells
+    for texts, names in rows.items():
+        yield f"| {', '.join(names)} | {' | '.join(texts)} |"
 
 
-def _cells(command: Command) -> tuple[str, str, str]:
+_Cells = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+
+def _cells(command: Command) -> _Cells:
     must = [right for right, loss in command.needs.items() if not loss.is_borne]
     kafka, store = ([one.value for one in must if one.is_of_store is of_store] for of_store in (False, True))
-    may = [f"{right.value}: {loss.instead}" for right, loss in command.needs.items() if loss.is_borne]
-    return ", ".join(_merged(kafka)) or "none", ", ".join(store), "; ".join(may)
+    return kafka, store, [f"{right.value}: {loss.instead}" for right, loss in command.needs.items() if loss.is_borne]
+
+
+def _spelled(rights: Sequence[str], above: Sequence[str]) -> str:
+    """By what comes to those of the row that a variant belongs to, if all of them are needed."""
+    if not above or not set(above) <= set(rights):
+        return "; ".join(_merged(rights)) or "none"
+    return "; ".join(["the same", *_merged([right for right in rights if right not in above])])
 
 
 def _merged(rights: Sequence[str]) -> Iterator[str]:
     """`Read on the targets`, `Write on the targets` are `Read, Write on the targets`."""
     found: dict[str, list[str]] = {}
     for right in rights:
-        operation, _, what = right.partition(" on ")
-        found.setdefault(what, []).append(operation)
-    return (f"{' and '.join(filter(None, [', '.join(some[:-1]), some[-1]]))} on {what}" for what, some in found.items())
+        operation, on, what = right.partition(" on ")
+        found.setdefault(on + what, []).append(operation)
+    return (f"{', '.join(some)}{what}" for what, some in found.items())
 
 
 def main() -> None:
