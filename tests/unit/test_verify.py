@@ -33,7 +33,7 @@ from archiver.layout import Layout, OffsetMapKey, SegmentKey
 from archiver.listing import list_beside
 from archiver.printing import inspection_lines
 from archiver.probe import probe_key, probe_store
-from archiver.store import ListedObject
+from archiver.store import MOST_PUT_BYTES, ListedObject
 from archiver.verify import Level, check_content, check_control, check_listing, check_object, control_problem
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -180,9 +180,9 @@ def test_what_is_put_while_we_look_is_no_loss(
 def test_the_index_is_read_once_and_before_the_listing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def get(key: str) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         asked.append(key)
-        return MemoryStore.get(store, key)
+        return MemoryStore.get(store, key, most_bytes)
 
     def listed(prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         asked.append(prefix)
