@@ -1,6 +1,7 @@
 """What lies beside the records: how much of it there is, and what of it is gone."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from archiver.store import ObjectStore
 log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
+_PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # facts that are gone: told in one line
 
 
@@ -150,10 +152,10 @@ def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterato
         except NotWholeError:  # which level `records` tells
             return [], []
         pieces = _pieces_in(stream, plan)
-        chosen = set(_choices_in(plan))
+        chosen = set(_choices_in(layout, plan))
         for piece in pieces:
             with suppress(NotWholeError):
-                chosen |= set(_choices_in(read_fact(store, layout, piece, 0)))
+                chosen |= set(_choices_in(layout, read_fact(store, layout, piece, 0)))
         # They may have been put while we listed.
         lost = [piece for piece in pieces if piece not in there.numbers]
         lost = [piece for piece in lost if store.head(layout.fact_key(piece, 0)) is None]
@@ -169,8 +171,12 @@ def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterato
                 yield Gone(stream, 1, text)
 
 
-def _choices_in(plan: Fact) -> Iterator[str]:
+def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:
     """Tell the keys of the lists that a plan, or a piece of one, names; of one that is not spelled as ours are, none."""
+    return (key for key in _named_choices(plan) if layout.is_chosen(key))
+
+
+def _named_choices(plan: Fact) -> Iterator[str]:
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         if "chosen" in plan:
             yield from (
@@ -186,5 +192,6 @@ def _choices_in(plan: Fact) -> Iterator[str]:
 def _pieces_in(stream: str, plan: Fact) -> list[str]:
     """The same of the streams of its pieces."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
-        return [f"{stream}/{name}" for partition in plan["partitions"] for name in partition.get("pieces", ())]
+        names = [name for partition in plan["partitions"] for name in partition.get("pieces", ())]
+        return [f"{stream}/{name}" for name in names if _PIECE_NAME.fullmatch(name)]
     return []

@@ -16,7 +16,8 @@ _TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]{{0,9
 _PARTITION_DIRECTORY = re.compile(rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})", re.ASCII)
 _OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data", re.ASCII)
 _SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*", re.ASCII)
-_CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets$", re.ASCII)
+_CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
+_MOST_KEY = 1024  # bytes that S3 takes
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # that a user gives, and that stands in keys
 _TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
@@ -34,7 +35,7 @@ def is_topic_name(text: str) -> bool:
     return re.fullmatch(_TOPIC, text, re.ASCII) is not None and text not in {".", ".."}
 
 
-def is_partition(text: str) -> bool:
+def is_partition_number(text: str) -> bool:
     """Tell whether this is the number of a partition, as we spell it."""
     return re.fullmatch(_NUMBER, text, re.ASCII) is not None and int(text) <= MOST_PARTITION
 
@@ -242,7 +243,8 @@ class Layout:
         return f"{self.chosen_stem(restore_id, topic, partition)}{chosen_name(digest)}"
 
     def is_chosen(self, key: str) -> bool:
-        return key.startswith(self.control_prefix("restores")) and _CHOSEN.search(key) is not None
+        is_ours = key.startswith(self.control_prefix("restores")) and _CHOSEN.search(key) is not None
+        return is_ours and len(key.encode()) <= _MOST_KEY
 
     # --- offset maps
 

@@ -177,9 +177,6 @@ def test_the_spelling_of_a_copy_is_the_one_of_the_format() -> None:
         ("/blue/", "/green/"),
         ("orders@2/", "orders/"),
         ("partition=10", "partition=11"),
-        ("partition=10/orders+10", "partition=2147483648/orders+2147483648"),  # no 32-bit number
-        ("partition=10/orders+10", f"partition={10**300}/orders+{10**300}"),
-        ("orders@2/", "orders@2147483648/"),
         ("generation=3", "generation=30"),
         ("generation=3/", "generation=3/x/"),
         ("generation=3/", "generation=3//"),
