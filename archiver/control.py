@@ -30,7 +30,7 @@ _LAST_NUMBER = 10**FACT_DIGITS - 1
 # partitions, or a piece of one, up to 14 MB. All others name one thing.
 _MOST_BYTES: Final[Mapping[str, int]] = {
     TOPICS: 16 << 20,
-    "starts": 64 << 20,
+    "present": 64 << 20,
     "group-positions": 64 << 20,
     RESTORES: 64 << 20,
 }

@@ -164,7 +164,7 @@ def _checked_present(fact: Fact) -> Fact:
                     _first(*as_list(end))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptSegmentError(
-            f"control/starts/{_PRESENT}: does not tell what was there first: {error!r}; bring its older version back"
+            f"control/{_PRESENT}: does not tell what was there first: {error!r}; bring its older version back"
         ) from error
     return fact
 

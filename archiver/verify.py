@@ -213,7 +213,7 @@ def _lost_facts(
     for topic in sorted(topics | with_facts | remembered.keys()):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
-        yield from (one.text for one in gone_facts(layout, topic_stream(topic), set(range(newest + 1)) - set(found)))
+        yield from (one.text for one in gone_facts(layout, topic_stream(topic), found, newest + 1))
 
 
 def _lost_ends(

@@ -152,7 +152,10 @@ def _read_pieces(store: ObjectStore, layout: Layout, stream: str, fact: Fact) ->
 def _piece(fact: Fact) -> _Piece:
     if "parts" in fact:
         facts = FactsOfParts.of(tuple(_part_facts(*as_list(one)) for one in as_list(fact["facts"])))
-        return tuple(_part(*as_list(part)) for part in as_list(fact["parts"])), facts
+        rows = tuple(_part(*as_list(part)) for part in as_list(fact["parts"]))
+        if len(rows) != len(facts):
+            raise ValueError(f"facts of {len(facts)} objects, and {len(rows)} objects")
+        return rows, facts
     count = int(fact["objects"])
     if not 0 < count <= _PIECE:  # one number may stand for all
         raise ValueError(f"{count} objects in a piece")

@@ -638,7 +638,7 @@ def test_the_largest_facts_are_within_their_bounds() -> None:
         "at_ms": 2**41,
         "topics": {"t": {"topic_id": "", "ends": {str(nr): [2**40, 99] for nr in range(10_000)}}},
     }
-    assert 100 * len(encode_fact(ends)) < most_fact_bytes("starts/present")
+    assert 100 * len(encode_fact(ends)) < most_fact_bytes("present")
     with pytest.raises(ArchiverError, match=r"p/control/cluster/000000.json: would have .* bytes, and readers take"):
         settle_first(MemoryStore(), LAYOUT, "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
 
