@@ -38,8 +38,8 @@ SHA256: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its met
 _RUNS_A_BLOCK: Final = 16 * 1024
 _LEVEL: Final = 1
 _SMALLEST_RUN: Final = 2  # bytes: two numbers
-# Uncompressed, of what is read: ours have a tenth of it at most, and what is made of a run is eight times as large.
-_MOST_BLOCK_BYTES: Final = 4 * 1024 * 1024
+# Uncompressed, of what is read: ours have 320 KB at most, and what is made of a run is eight times as large.
+_MOST_BLOCK_BYTES: Final = 512 * 1024
 # Ten million runs take 14 MB, and of those that are alike none.
 MOST_MAP_BYTES: Final = 256 * 1024 * 1024
 MOST_RUNS: Final = 1 << 27  # that are held at once: two GiB
