@@ -178,7 +178,7 @@ def _part(
     next_offset: object = None,
     chosen_key: object = None,
 ) -> ObjectPart:
-    """Take what `astuple` made of a part."""
+    """Take what `_row_of` made of a part."""
     return ObjectPart(
         as_text(object_key),
         as_number(from_offset),
