@@ -39,7 +39,8 @@ def _bend_once(rng: random.Random, value: Any) -> Any:  # noqa: ANN401
     elif kind < 0.75:
         del container[place]
     elif kind < 0.85 and isinstance(container, list):
-        container[place:place] = [container[place]] * rng.choice((1, 1, 3, 1000))
+        times = rng.choice((1, 1, 3, 1000))
+        container[place:place] = [container[place]] * (times if len(json.dumps(container[place])) < 1000 else 1)
     elif kind < 0.9 and isinstance(container, dict):
         container[str(rng.choice(ODD))[:2000]] = container.pop(place)
     else:
