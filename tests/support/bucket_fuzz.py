@@ -397,6 +397,27 @@ def _verify_doors(key: str) -> Sequence["Door"]:
     return look, lambda store: lost_beside(store, LAYOUT, Index())
 
 
+def damage_of_copy(wrong: Mapping[str, object]) -> Mapping[int, Sequence[str]]:
+    """Return what is told of the partitions of a copy whose newest fact has other values."""
+    store = WatchedStore(_facts())
+    append_fact(store, LAYOUT, "copies/blue/t/0/0", lambda latest: {**(latest or {}), **wrong})
+    damaged = find_copy(store, LAYOUT, "blue", "t").damaged
+    return {partition: problems for partition, problems in damaged.items() if partition == 0}
+
+
+def problems_with(stream: str, wrong: Mapping[str, object]) -> list[ArchiverError]:
+    """Return what each door of a stream says whose newest fact has other values."""
+    found: list[ArchiverError] = []
+    for door in _DOORS[stream]:
+        store = WatchedStore(_facts())
+        append_fact(store, LAYOUT, stream, lambda latest: {**(latest or {}), **wrong})
+        try:
+            door(store)
+        except ArchiverError as error:
+            found.append(error)
+    return found
+
+
 def _through(door: Door, store: MemoryStore) -> str:
     try:
         door(store)
