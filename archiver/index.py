@@ -110,6 +110,7 @@ class KnownDirectory:
         order = np.argsort(numbers, kind="stable").astype(np.int32)
         found, starts = np.unique(numbers[order], return_index=True)
         self._rows = dict(zip(found.tolist(), np.split(order, starts[1:]), strict=False))
+        self._false: set[int] = set()
 
     @property
     def partitions(self) -> Collection[int]:
@@ -129,6 +130,16 @@ class KnownDirectory:
     def ends(self) -> dict[int, int]:
         """Tell up to which offset objects of each partition are known to have been put, there or gone."""
         return {partition: int(self.entries.numbers("next")[rows].max()) for partition, rows in self._rows.items()}
+
+    def disbelieve(self, row: int) -> None:
+        """Note that an object, as it is, has other facts than this entry."""
+        self._false.add(row)
+
+    def end(self, partition: int) -> int:
+        """The same of one partition, by entries that no later one takes the place of, and that no object contradicts."""
+        rows = self.latest(partition)
+        rows = rows[~np.isin(rows, list(self._false))] if self._false else rows
+        return int(self.entries.numbers("next")[rows].max()) if len(rows) else 0
 
     def latest(self, partition: int) -> Numbers:
         """Return the entries of a partition but those that a later one takes the place of."""
@@ -223,13 +234,17 @@ class Index:
         for some in (self._waiting, self._added, self._known):
             some.pop(directory, None)
 
-    def reach(self) -> dict[Partition, int]:
-        """Tell up to which offset objects of each topic, life and partition are known to have been put, there or gone."""
-        return {
-            (*directory, partition): end
-            for directory in self.directories
-            for partition, end in self.of(directory).ends().items()
-        }
+    def reach_beyond(self, there: Callable[[Partition], int]) -> dict[Partition, int]:
+        """Tell up to which offset objects of partitions are known to have been put, where that is beyond what is there."""
+        found: dict[Partition, int] = {}
+        for directory in self.directories:
+            known = self.of(directory)
+            for number, most in known.ends().items():
+                place = (*directory, number)
+                end = known.end(number) if most > there(place) else 0
+                if end > there(place):
+                    found[place] = end
+        return found
 
     def sizes(self) -> dict[str, int]:
         """Tell how many bytes the objects of each topic have together."""
@@ -385,9 +400,7 @@ def _append(store: ObjectStore, layout: Layout, content: bytes, most_files: int 
     generation, files = _newest_generation(store, layout)
     number = _next_number(layout, generation, files)
     if number + _ATTEMPTS > _LAST_NUMBER:
-        raise CorruptSegmentError(
-            f"{files[-1].key}: no file can be put behind it; delete {layout.index_prefix}, which is made again"
-        )
+        raise _nothing_follows(layout, files[-1].key)
     # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
     # so nobody loses for long, however many write.
     for lost in range(_ATTEMPTS):
@@ -396,6 +409,12 @@ def _append(store: ObjectStore, layout: Layout, content: bytes, most_files: int 
         if store.put_if_absent(layout.index_key(generation, number + lost), content, _metadata(content)) is not None:
             return len(files) + lost + 1
     raise TemporaryError(f"{layout.index_prefix}: {_ATTEMPTS} other writers were faster")
+
+
+def _nothing_follows(layout: Layout, last: str) -> ArchiverError:
+    return CorruptSegmentError(
+        f"{last}: has the last number, and nothing can be put behind it; delete {layout.index_prefix}, which is made again"
+    )
 
 
 def _metadata(content: bytes) -> dict[str, str]:
@@ -449,10 +468,7 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
     for problem in packed.unreadable.values():
         log.warning("a part of the index of facts is left behind, as it cannot be read: %s", problem)
     if packed.generation == _LAST_NUMBER:
-        raise CorruptSegmentError(
-            f"{layout.index_generation_prefix(_LAST_NUMBER)}: is the last generation that there can be; delete"
-            f" {layout.index_prefix}, which is made again"
-        )
+        raise _nothing_follows(layout, layout.index_generation_prefix(_LAST_NUMBER))
     if members:
         content = join_members(members, packed.beside)
         store.put_if_absent(layout.index_key(packed.generation + 1, 0), content, _metadata(content))

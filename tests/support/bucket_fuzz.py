@@ -140,7 +140,7 @@ def _look_into(store: WatchedStore, _: Inventory) -> str:
     problem = control_problem(LAYOUT, _FILE, stored.body, stored.metadata)
     index = read_index(store, LAYOUT)
     index.sizes()
-    index.reach()
+    index.reach_beyond(lambda _: 5)
     for partition in (0, 1):
         index.not_whole(("t", 0), {partition: 30})
         index.remembered(SegmentKey(topic="t", partition=partition, base=10))

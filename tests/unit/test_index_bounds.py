@@ -147,11 +147,11 @@ def test_the_last_number_of_a_file_is_told() -> None:
     fill(store, "t")
     store.objects[LAYOUT.index_key(0, 999_999)] = store.objects[FIRST]
     with pytest.raises(
-        CorruptSegmentError, match=r"999999.jsonl.gz: no file can be put behind it; delete p/control/index/"
+        CorruptSegmentError, match=r"999999.jsonl.gz: has the last number, and nothing can be put behind it"
     ):
         append_to_index(store, LAYOUT, [])
     store.objects[LAYOUT.index_key(999_999, 0)] = store.objects[FIRST]
-    with pytest.raises(CorruptSegmentError, match=r"p/control/index/999999/: is the last generation"):
+    with pytest.raises(CorruptSegmentError, match=r"p/control/index/999999/: has the last number"):
         merge_index(store, LAYOUT)
 
 
