@@ -15,7 +15,7 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
-from archiver.layout import Layout
+from archiver.layout import Layout, is_topic_name
 from archiver.store import ObjectStore
 from archiver.workers import workers
 
@@ -351,7 +351,7 @@ def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
 
 def topics_known(store: ObjectStore, layout: Layout) -> frozenset[str]:
     """Return the topics that were archived, or were to be: by their names alone."""
-    return frozenset(store.list_directories(layout.control_prefix(TOPICS)))
+    return frozenset(filter(is_topic_name, store.list_directories(layout.control_prefix(TOPICS))))
 
 
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
@@ -365,7 +365,7 @@ def list_topic_facts(store: ObjectStore, layout: Layout) -> dict[str, list[int]]
     found: dict[str, list[int]] = {}
     for item in store.list(prefix):
         topic, slash, _ = item.key.removeprefix(prefix).partition("/")
-        if slash:
+        if slash and is_topic_name(topic):
             number = layout.parse_fact(topic_stream(topic), item.key)
             found.setdefault(topic, []).extend([] if number is None else [number])
     return found

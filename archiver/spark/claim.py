@@ -8,7 +8,7 @@ from archiver.control import RESTORES, Fact, append_fact, latest_fact, newest_nu
 from archiver.errors import NotWholeError, UsageError
 from archiver.failpoints import reach
 from archiver.kafka.produce import ProducerIdentity
-from archiver.layout import Layout
+from archiver.layout import Layout, is_restore_id
 from archiver.restore import TopicPlan
 from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from_fact
 from archiver.spark.noted_plan import plan_from_fact, plan_to_fact
@@ -160,7 +160,7 @@ class RestoreNotes:
         """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
         begun: dict[str, str] = {}
         ids = self._store.list_directories(self._layout.control_prefix(RESTORES)) if targets else ()
-        for restore_id in (one for one in ids if one != self.restore_id):
+        for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
             other = RestoreNotes(self._store, self._layout, restore_id, self._cluster_id)
             named = set(self._store.list_directories(self._layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:

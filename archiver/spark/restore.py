@@ -1,6 +1,7 @@
 """The restore as a Spark job: create, fill one partition a task, verify, finish."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -45,6 +46,7 @@ from archiver.workers import workers
 Value = TypeVar("Value")
 Wave = Mapping[str, str]  # source -> target
 
+_A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _WAVES_AT_ONCE = 2
 _TOLD_EVERY_S = 2.0
 
@@ -76,12 +78,13 @@ class TopicReport:
     life: int
     target: str
     partitions: tuple[TaskReport, ...]
-    retention_command: str  # empty when nothing is left to set
+    retention_command: str  # empty when nothing is left to set, or not to be set by a command
     is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
     refusal: ArchiverError | None = None  # of configs that it was to have in the end: of all, unless it is finished
     appends: bool = False  # behind records that were there; its configs are its own
     retention: str = ""  # that was set as archived, if that was asked for
+    strange_retention: tuple[str, ...] = ()  # what was archived and can be no topic's retention
     expiring: Count | None = None  # records that the brokers delete for it
     inherits_retention: bool = False  # it is the cluster's own: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records
@@ -398,6 +401,7 @@ class _Restore:
                 target=topic.target,
                 partitions=tuple(by_target[topic.target]),
                 retention_command=self._retention_command(topic) if topic.target in whole & finished else "",
+                strange_retention=strange_retention(topic),
                 is_finished=topic.target in finished,
                 refusal=finish.refusal,
                 left_out_configs=finish.left_out,
@@ -423,13 +427,16 @@ class _Restore:
         if topic.appends or self._job.request.retention is Retention.ARCHIVED:
             return ""
         archived = topic.archived_retention
-        added = ",".join(f"{name}={value}" for name, value in sorted(archived.items()))
-        taken_back = ",".join(name for name in RETENTION_KEYS if name not in archived)  # the cluster's own hold again
-        return (
-            alter_command(self._job.kafka.for_tools(), topic.target)
-            + (f" --add-config {added}" if added else "")
-            + (f" --delete-config {taken_back}" if taken_back else "")
-        )
+        if strange_retention(topic):
+            return ""
+        taken_back = [name for name in RETENTION_KEYS if name not in archived]  # the cluster's own hold again
+        return alter_command(self._job.kafka.for_tools(), topic.target, archived, taken_back)
+
+
+def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
+    """Tell what the archive has as a topic's retention and none can have: somebody else has written it."""
+    archived = topic.archived_retention
+    return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
 
 
 def remember_notes(store: ObjectStore, layout: Layout, restore_id: str) -> None:
