@@ -491,15 +491,18 @@ def preview_restore(
 
             check_predicate(start_spark(), request.where)
 
+    def plan(some: Mapping[str, str], life: int | None) -> RestorePlan:
+        return plan_restore(read_archive(store, layout, life=life, wanted=some.__contains__), some, request)
+
     async def look() -> "tuple[RestorePreview, Purge]":
         async with KafkaClient(kafka) as client:
             cluster_id = await client.cluster_id()
             name = restore_id or request.default_id(storage.url, cluster_id)
             notes = RestoreNotes(store, layout, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
-            begun, unplanned = await targets.planned(client, wave)
-            archived = read_archive(store, layout, life=request.life, wanted=unplanned.__contains__)
-            topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
+            noted, unplanned = await targets.planned(client, wave)
+            begun, later = targets.believed(noted, plan)
+            topics = with_mended(begun, plan(unplanned, request.life).topics)
             check_partitions(topics, request)
             verdict = await targets.judge(client, topics)
             preview = RestorePreview(
@@ -515,6 +518,7 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_TRIED] if request.where else []),
+                    *later,
                     *verdict.losses,
                     *verdict.notes,
                 ],
@@ -596,9 +600,12 @@ def run_restore_job(
     store, prefix = open_store(storage)
     layout = Layout(prefix)
 
-    def plan(wave: Mapping[str, str]) -> RestorePlan:
+    def plan(wave: Mapping[str, str], life: int | None) -> RestorePlan:
+        """Plan in a life; None: in that which was asked for."""
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
-        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__, known=known)
+        archived = read_archive(
+            store, layout, life=request.life if life is None else life, wanted=wave.__contains__, known=known
+        )
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them

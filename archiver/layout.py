@@ -38,6 +38,11 @@ def is_restore_id(text: str) -> bool:
     return re.fullmatch(_NAME, text, re.ASCII) is not None
 
 
+def is_partition_number(text: str) -> bool:
+    """Tell whether this is how the number of a partition is spelled in keys."""
+    return re.fullmatch(_NUMBER, text, re.ASCII) is not None
+
+
 def is_instance(text: str) -> bool:
     """Tell whether this can be the name of an instance that copies compacted topics."""
     return re.fullmatch(_NAME, text, re.ASCII) is not None

@@ -25,6 +25,24 @@ def begun_problem(name: str, restore_id: str) -> str:
     )
 
 
+def unplanned_problem(name: str, restore_id: str) -> str:
+    """Tell why a topic is not taken for one that this restore fills: a plan is noted before anybody claims to write for it."""
+    return (
+        f"target topic {name} is claimed for restore {restore_id}, and no plan was noted for it: something else has written"
+        f" below control/restores/{restore_id}/{name}/, or deleted there; see who did, and take another --id and an empty target"
+    )
+
+
+def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str]) -> str:
+    """Tell why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
+    lacks = ", ".join(f"{name}={value}" for name, value in sorted(missing.items()))
+    return (
+        f"target topic {topic.target} has records, and not the configs that restore {restore_id} gives a topic before its first"
+        f" one ({lacks}), so that did not fill it, whatever was noted below control/restores/{restore_id}/{topic.target}/; restore"
+        f" under another name with --rename {topic.source}=NEW and another --id. If you have changed them since, set them again"
+    )
+
+
 def misfits(
     topic: TopicPlan, described: TopicDescription, ends: Mapping[int, int], *, is_claimed: bool, is_verified: bool
 ) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The plan of a topic's restore as control facts: one that names it whole, and for a large one pieces that it names (docs/format.md §8)."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, astuple
 from itertools import groupby
@@ -24,6 +25,8 @@ _MOST_WHOLE: Final = 5_000  # parts of a topic that its fact has itself: two meg
 _PIECE: Final = 20_000  # parts of one fact: two megabytes, too, as columns
 _READS_AT_ONCE: Final = 8
 _DIGITS: Final = 24
+_PIECE_NAME: Final = re.compile(rf"(0|[1-9][0-9]*)-[0-9a-f]{{{_DIGITS}}}", re.ASCII)
+PLAN: Final = "plan"  # the stream, of a target
 
 
 def plan_to_fact(store: ObjectStore, layout: Layout, stream: str, plan: TopicPlan) -> Fact:
@@ -100,7 +103,7 @@ def _spelled(column: Numbers) -> str:
 
 def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, piece: Fact) -> str:
     content = encode_fact({"format": FORMAT, **piece})
-    name = f"{partition}-{hashlib.sha256(content).hexdigest()[:_DIGITS]}"
+    name = f"{partition}-{_digest_of(content)}"
     store.put_if_absent(layout.fact_key(f"{stream}/{name}", 0), content, {})
     reach("piece.noted")
     return name
@@ -112,35 +115,52 @@ def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, 
 def plan_from_fact(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> TopicPlan:
     """Read a plan, with the pieces that its fact names. Raises NotWholeError."""
     try:
+        if stream.split("/")[-2:] != [fact["target"], PLAN]:
+            raise ValueError(f"of target {fact['target']!r:.300}")  # noqa: TRY301
         read = _read_pieces(store, layout, stream, fact)
         return TopicPlan(
             source=str(fact["source"]),
             life=int(fact["life"]),
-            target=str(fact["target"]),
+            target=fact["target"],
             final_configs=dict(fact["final_configs"]),
             archived_retention=dict(fact["archived_retention"]),
             appends=bool(fact["appends"]),
             repartition=None if fact.get("repartition") is None else int(fact["repartition"]),
             partitions=tuple(_partition(one, read) for one in fact["partitions"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r}); use another --id") from error
 
 
 _Piece = tuple[Sequence[ObjectPart], FactsOfParts]
 
 
-def _pieces_of(stream: str, fact: Fact) -> list[str]:
-    """Return the streams of the pieces that the fact of a plan names; each has one fact."""
-    return [f"{stream}/{name}" for partition in fact["partitions"] for name in partition.get("pieces", ())]
+def _pieces_of(fact: Fact) -> list[str]:
+    """Return the names of the pieces that the fact of a plan names. Raises ValueError for what is no name of one of its partition."""
+    names = [(partition["partition"], name) for partition in fact["partitions"] for name in partition.get("pieces", ())]
+    for number, name in names:
+        match = _PIECE_NAME.fullmatch(name)
+        if match is None or match[1] != str(number):
+            raise ValueError(f"{name!r:.300} is no piece of partition {number}")
+    return [name for _, name in names]
 
 
 def _read_pieces(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> Callable[[], _Piece]:
     """Read ahead; what is returned tells one piece after the other."""
-    found = run_ahead(
-        lambda one: _piece(read_fact(store, layout, one, 0)), _pieces_of(stream, fact), _READS_AT_ONCE, "pieces"
-    )
+
+    def read(name: str) -> _Piece:
+        piece = read_fact(store, layout, f"{stream}/{name}", 0)
+        if _digest_of(encode_fact(piece)) != name.rpartition("-")[2]:
+            raise ValueError(f"piece {name} is not what it is named after")
+        return _piece(piece)
+
+    found = run_ahead(read, _pieces_of(fact), _READS_AT_ONCE, "pieces")
     return lambda: next(found)
+
+
+def _digest_of(content: bytes) -> str:
+    """Return what a piece is named after."""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def _piece(fact: Fact) -> _Piece:
@@ -148,6 +168,8 @@ def _piece(fact: Fact) -> _Piece:
         facts = FactsOfParts.of(tuple(PartFacts(*one) for one in fact["facts"]))
         return tuple(ObjectPart(*part) for part in fact["parts"]), facts
     count = int(fact["objects"])
+    if not 0 < count <= _PIECE:  # one number may stand for all
+        raise ValueError(f"{count} objects in a piece")
     exact, *numbers = (_parsed(fact[name], count) for name in PartFacts._fields)
     columns = (_parsed(fact[name], count) for name in PART_COLUMNS)
     parts = ObjectParts(

@@ -1,6 +1,7 @@
 """The restore as a Spark job: create, fill one partition a task, verify, finish."""
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -45,6 +46,9 @@ from archiver.workers import workers
 
 Value = TypeVar("Value")
 Wave = Mapping[str, str]  # source -> target
+Plan = Callable[[Wave, int | None], RestorePlan]  # of a wave, in a life; None: that which was asked for
+
+log = logging.getLogger(__name__)
 
 _A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _WAVES_AT_ONCE = 2
@@ -116,7 +120,7 @@ def run_restore(
     job: RestoreJob,
     waves: Sequence[Wave],
     partitions: Mapping[str, int],
-    plan: Callable[[Wave], RestorePlan],
+    plan: Plan,
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
@@ -132,7 +136,7 @@ class _Restore:
     def __init__(
         self,
         job: RestoreJob,
-        plan: Callable[[Wave], RestorePlan],
+        plan: Plan,
         notice: Callable[[str], None],
         *,
         has_one_wave: bool,
@@ -214,7 +218,10 @@ class _Restore:
 
     def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
-        begun, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
+        noted, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
+        begun, later = self._targets.believed(noted, self._plan)
+        for told in later:
+            log.warning("%s", told)
         topics = with_mended(begun, self._new_plans(unplanned, start_spark) if unplanned else ())
         self._ask(lambda client: self._targets.check(client, topics))
         self._prove(topics, start_spark)
@@ -234,7 +241,7 @@ class _Restore:
         self._ask(lambda client: self._targets.check_again(client, topics))
 
     def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
-        job, topics = self._job, self._plan(wave).topics
+        job, topics = self._job, self._plan(wave, None).topics
         if not job.request.is_chosen:
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
