@@ -8,9 +8,11 @@ import zstandard
 from archiver.codec.compression import BlockCodec, decompress_block
 from archiver.errors import CorruptSegmentError
 from archiver.frame import Longs
+from archiver.layout import chosen_name
 from archiver.store import ObjectStore
 
 CHOSEN_DIGEST = "archiver-sha256"
+CHOSEN_DIGITS = 24  # of the name: of the digest of the content
 _MOST_BYTES = 1 << 31  # uncompressed: 268 million records, more than an object can have
 
 
@@ -22,7 +24,10 @@ def encode_chosen(offsets: Longs) -> bytes:
 
 def decode_chosen(content: bytes, digest: str | None, key: str) -> Longs:
     """Read them back. Raises CorruptSegmentError."""
-    if digest != hashlib.sha256(content).hexdigest():
+    actual = hashlib.sha256(content).hexdigest()
+    if digest != actual or key.rpartition("/")[2] != chosen_name(
+        actual[:CHOSEN_DIGITS]
+    ):  # whoever writes it, writes both
         raise CorruptSegmentError(f"{key}: is not as it was written; take another --id and an empty target")
     try:
         steps = decompress_block(BlockCodec.ZSTANDARD, memoryview(content), _MOST_BYTES).view("<i8")
@@ -31,6 +36,8 @@ def decode_chosen(content: bytes, digest: str | None, key: str) -> Longs:
             f"{key}: no list of offsets: {error}; take another --id and an empty target"
         ) from error
     found: Longs = np.cumsum(steps, dtype=np.int64)
+    if len(steps) == 0 or steps[0] < 0 or (steps[1:] < 1).any() or (found < 0).any():
+        raise CorruptSegmentError(f"{key}: its offsets do not rise; take another --id and an empty target")
     return found
 
 

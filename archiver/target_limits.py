@@ -11,9 +11,9 @@ from archiver.columns import Numbers, total
 from archiver.kafka.log_dirs import LogSizes
 from archiver.message_format import FORMAT_KEY, has_old_format
 from archiver.parts import FactsOfParts
-from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, PartitionPlan, TopicPlan
 from archiver.restore_request import SENT_BATCH_BYTES
-from archiver.selection import LAST_LONG, NO_TIMESTAMP, Selection
+from archiver.selection import FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
 from archiver.shell import spell_command, spell_configs
 from archiver.spelling import spell_count
 
@@ -50,6 +50,13 @@ class Count(NamedTuple):
 def records_before(topic: TopicPlan, moment_ms: int) -> Count:
     """Count the records that are older than a moment; one without a timestamp is not."""
     return _records_within(topic, 0, moment_ms - 1)
+
+
+def wanted_records(partition: PartitionPlan) -> Count:
+    """Count the records of a partition that are restored."""
+    if not partition.facts:
+        return Count(0, 0)
+    return _records_of(FactsOfParts.of(partition.facts), partition.selection, FIRST_LONG, LAST_LONG)
 
 
 def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Count:

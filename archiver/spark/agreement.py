@@ -173,7 +173,7 @@ class Agreement:
         for error in refused.values():
             raise error
         return [
-            unlike_problem(plans[name], self._restore_id, missing)
+            unlike_problem(plans[name], self._restore_id, missing, self._cluster)
             for name, one in configs.items()
             if (missing := lacking(self._terms[name].configs, one.own))
         ]

@@ -83,7 +83,16 @@ def run_read_back(task: LogTask) -> TaskReport:
 
 async def _count(task: LogTask) -> dict[int, int]:
     async with KafkaClient(task.kafka) as client:
-        return await count_records(client, task.up_to(await _end(client, task)))
+        end_offset = await _end(client, task)
+        counts = await count_records(client, task.up_to(end_offset))
+    others = sorted(counts.keys() - {writer.producer_id for writer in task.writers.values()})
+    if others:  # before anything goes behind what somebody else has written
+        where = f"offsets {task.start_offset}-{end_offset - 1}"
+        raise StrangerError(
+            f"someone else wrote to the target: {spell_count(counts[others[0]], 'record')} in {where} are of {_who(others[0])};"
+            f" {task.advice}"
+        )
+    return counts
 
 
 async def _end(client: KafkaClient, task: LogTask) -> int:
@@ -138,8 +147,11 @@ async def _read_back(task: LogTask) -> TaskReport:
 
 
 def _stranger(offset: int, producer_id: int, task: LogTask) -> str:
-    who = "a producer without an id" if producer_id < 0 else f"producer {producer_id}"
-    return f"someone else wrote to the target: the record at offset {offset} is of {who}; {task.advice}"
+    return f"someone else wrote to the target: the record at offset {offset} is of {_who(producer_id)}; {task.advice}"
+
+
+def _who(producer_id: int) -> str:
+    return "a producer without an id" if producer_id < 0 else f"producer {producer_id}"
 
 
 def _compare(found: Mapping[int, Tally], task: LogTask) -> None:

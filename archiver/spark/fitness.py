@@ -1,10 +1,11 @@
 """Whether a topic that is there can take what is planned for it, by its shape and its records."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.restore import TopicPlan
 from archiver.spelling import spell_count
+from archiver.target_limits import alter_command
 
 
 def has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
@@ -33,13 +34,13 @@ def unplanned_problem(name: str, restore_id: str) -> str:
     )
 
 
-def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str]) -> str:
+def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str], cluster: Sequence[str]) -> str:
     """Tell why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
-    lacks = ", ".join(f"{name}={value}" for name, value in sorted(missing.items()))
     return (
-        f"target topic {topic.target} has records, and not the configs that restore {restore_id} gives a topic before its first"
-        f" one ({lacks}), so that did not fill it, whatever was noted below control/restores/{restore_id}/{topic.target}/; restore"
-        f" under another name with --rename {topic.source}=NEW and another --id. If you have changed them since, set them again"
+        f"target topic {topic.target} has records, and not the configs that a restore gives a topic before its first one. So"
+        f" restore {restore_id} has not filled it, whatever was noted below control/restores/{restore_id}/{topic.target}/, or"
+        f" somebody has changed them since; restore under another name with --rename {topic.source}=NEW and another --id, or, if"
+        f" it is to be filled up, set them with `{alter_command(cluster, topic.target, missing)}`"
     )
 
 

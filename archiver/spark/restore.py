@@ -40,7 +40,7 @@ from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore, open_store
-from archiver.target_limits import Count, alter_command
+from archiver.target_limits import Count, alter_command, wanted_records
 from archiver.unarchived import ArchivedLogs
 from archiver.workers import workers
 
@@ -367,6 +367,7 @@ class _Restore:
                 parts=partition.parts,
                 selection=partition.selection,
                 selection_digest=partition.selection_digest,
+                wanted=wanted_records(partition),
                 skips_damage=request.skips_damage,
                 reads_again=request.reads_again,
                 appends=target.plan.appends,

@@ -140,7 +140,10 @@ def test_what_was_verified_on_another_cluster_is_not_on_this_one(
 def test_a_log_that_has_lost_what_was_verified(
     new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the restore has finished, it fills it up again; a topic that lives again it leaves alone, and says so."""
+    """Before the restore has finished, it fills it up again; a topic that lives again it leaves alone, and says so.
+
+    Where it had already set the configs of the end, nothing but facts of its own tells that, and it asks first.
+    """
     broker = new_broker()
     ours = archived(broker, topic, site, records_of(60))
 
@@ -154,6 +157,10 @@ def test_a_log_that_has_lost_what_was_verified(
     broker.stop()
     cut_log(broker, f"{topic}.back", 0, 30)
     broker.start()
+    with pytest.raises(TargetError, match=rf"{topic}.back has records, and not the configs") as caught:
+        restored(site, broker, topic, batch_bytes=300)
+    changes = str(caught.value).partition("--add-config ")[2].partition("`")[0]
+    set_configs(broker, f"{topic}.back", **dict(one.split("=") for one in changes.split(",")))
     report = restored(site, broker, topic, batch_bytes=300)
     assert (report.errors, 0 < report.partitions[0].already_there < 60) == ((), True)
     assert on_target(java_oracle, broker, f"{topic}.back") == ours

@@ -29,7 +29,7 @@ from archiver.index import FreshEntries, append_to_index, merge_index, share
 from archiver.index_file import IndexEntry, SeenBeside
 from archiver.indexing import Indexer
 from archiver.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
-from archiver.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.listing import list_beside
 from archiver.printing import inspection_lines
 from archiver.probe import probe_key, probe_store
@@ -574,8 +574,9 @@ def test_a_fact_without_its_digest_is_told(store: MemoryStore) -> None:
 def test_a_choice_of_a_restore_is_no_bomb(offsets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archiver.chosen._MOST_BYTES", 1 << 20)
     content = zstandard.compress(offsets) if offsets else b"garbage"
-    with pytest.raises(CorruptSegmentError, match=r"^k: no list of offsets: "):
-        decode_chosen(content, hashlib.sha256(content).hexdigest(), "k")
+    digest = hashlib.sha256(content).hexdigest()
+    with pytest.raises(CorruptSegmentError, match=r"^k/[0-9a-f]{24}.offsets: no list of offsets: "):
+        decode_chosen(content, digest, f"k/{chosen_name(digest[:24])}")
 
 
 def test_a_stranger_beside_the_facts_is_told(store: MemoryStore) -> None:
