@@ -8,7 +8,7 @@ from archiver.kafka.cluster import Refusal, Replicas, TopicDescription
 from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore import BatchLimits, TopicPlan
+from archiver.restore import RETENTION_KEYS, UNLIMITED, BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.bargain import Configs
 from archiver.spark.broker_terms import BrokerTerms, broker_terms
@@ -175,8 +175,15 @@ class Agreement:
         return [
             unlike_problem(plans[name], self._restore_id, missing, self._cluster)
             for name, one in configs.items()
-            if (missing := lacking(self._terms[name].configs, one.own))
+            if (missing := lacking(self._terms[name].configs, one.own)) and not self._is_ended(plans[name], one.own)
         ]
+
+    def _is_ended(self, plan: TopicPlan, own: Configs) -> bool:
+        """Tell whether a topic has just the configs of the end: who set them may have been killed before that was noted."""
+        changes = final_changes(plan, self._terms[plan.target].holding, self._retention)
+        kept = () if self._retention is Retention.ARCHIVED else RETENTION_KEYS
+        wanted = {name: value for name, value in changes.items() if value is not None} | dict.fromkeys(kept, UNLIMITED)
+        return dict(own) == wanted
 
     def harms(self, plans: Plans, standing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
         """Tell what targets would not leave as it was, with the configs that were agreed on."""

@@ -34,6 +34,15 @@ def unplanned_problem(name: str, restore_id: str) -> str:
     )
 
 
+def unverified_problem(name: str, restore_id: str) -> str:
+    """Tell why a topic is left alone: what was finished is its owner's, and was verified before."""
+    return (
+        f"target topic {name} was noted as finished by restore {restore_id}, and not all of it as verified, which comes first:"
+        f" something else has written below control/restores/{restore_id}/{name}/; see who did, and delete what is not this"
+        " restore's, or take another --id and an empty target"
+    )
+
+
 def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str], cluster: Sequence[str]) -> str:
     """Tell why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
     return (

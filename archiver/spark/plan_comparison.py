@@ -113,6 +113,8 @@ def _columns(parts: Sequence[ObjectPart], source: Source) -> Iterator[ObjectPart
             (base, following, part.from_offset, _until(part), _UNTOLD if part.next_offset is None else part.next_offset)
             for (_, base, following), part in named
         ]
+        if not all(type(number) is int for row in rows for number in row):
+            raise ValueError(f"offsets of objects below {stem!r:.300} are no numbers")
         columns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
         yield ObjectParts(stem, *columns, chosen=_chosen([part.chosen_key for _, part in named], source))
 

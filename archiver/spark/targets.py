@@ -23,7 +23,14 @@ from archiver.spark.agreement import Agreement
 from archiver.spark.belief import Belief, PlanIn
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import is_of_filling
-from archiver.spark.fitness import begun_problem, internal_problem, misfits, open_ends, unplanned_problem
+from archiver.spark.fitness import (
+    begun_problem,
+    internal_problem,
+    misfits,
+    open_ends,
+    unplanned_problem,
+    unverified_problem,
+)
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
@@ -113,12 +120,14 @@ class _Look:
 
     def is_verified(self, name: str) -> bool:
         """Tell whether earlier runs have filled all partitions, and read them back, and none has lost of it since."""
+        return self.was_verified(name) and not self.cut_short(name)
+
+    def was_verified(self, name: str) -> bool:
+        """Tell whether earlier runs have noted that of all partitions."""
         if name in self.joint_claims:
-            is_noted = self.joint_claims[name].verified is not None
-        else:
-            found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
-            is_noted = all(claim is not None and claim.verified for claim in found)
-        return is_noted and not self.cut_short(name)
+            return self.joint_claims[name].verified is not None
+        found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
+        return all(claim is not None and claim.verified for claim in found)
 
     def cut_short(self, name: str) -> Mapping[int, tuple[int, int]]:
         return cut_short(self.claims[name], self.joint_claims.get(name), self.ends(name))
@@ -334,6 +343,7 @@ class Targets:
                 look.problems.append(unplanned_problem(name, self._notes.restore_id))
             self._look_at(look, plan, is_begun=name in noted or look.is_claimed(name), is_successor=name in made)
         look.problems += self._begun_problems(look, noted.keys() | created)
+        look.problems += self._unverified_problems(look)
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
         cut = {name: some for name in look.plans if ids[name] and (some := look.cut_short(name))}
@@ -412,6 +422,13 @@ class Targets:
         unbegun = look.plans.keys() - ours - {name for name in look.plans if look.is_claimed(name)}
         ids = {name: topic_id for name in unbegun if (topic_id := look.found[name].topic_id)}
         return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
+
+    def _unverified_problems(self, look: _Look) -> list[str]:
+        """Tell of topics that were noted as finished, and of which not all was noted as verified: that comes first, and stays."""
+        claimed = {name: look.found[name].topic_id for name in look.plans if look.is_claimed(name)}
+        doubtful = {name: of for name, of in claimed.items() if of and not look.was_verified(name)}
+        finished = self._notes.finished(doubtful) if doubtful else ()
+        return [unverified_problem(name, self._notes.restore_id) for name in sorted(finished)]
 
     def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
         """Tell why a topic is not purged, though others are: nobody can have meant it."""

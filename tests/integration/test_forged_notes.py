@@ -16,6 +16,7 @@ from archiver.log_reader import LogRange, producer_at
 from archiver.restore_request import Existing
 from archiver.selection import TopicSelection
 from archiver.spark.restore import TopicReport
+from archiver.spark.target_configs import TargetConfigs
 from tests.support.brokers import Broker
 from tests.support.deaths import Killed, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
@@ -221,12 +222,24 @@ def test_no_value_of_a_plan_or_a_claim_decides_alone(
         refused("0", forge, NotWholeError, told, name)
         assert log_of(broker_41, target) == standing[0], name
 
-    # What is believed of nobody, and stops nobody: configs, and that all is done.
+    place = {key: forger.read("plan")[key] for key in ("format", "target_cluster_id", "target_topic_id")}
+    key = forger.note("finished", place)
+    with pytest.raises(TargetError, match="was noted as finished by restore mine, and not all of it as verified"):
+        restored(site, broker_41, topic, restore_id="mine")
+    forger.take_back(key)
+
+    # Configs are those of the archive, whatever was noted; and what has those of the filling is not finished.
     forger.forge("plan", put("final_configs", value={"cleanup.policy": "compact", "max.message.bytes": "100"}))
     forger.forge("plan", put("archived_retention", value={"retention.ms": "1"}))
-    forger.note(
-        "finished", {key: forger.read("plan")[key] for key in ("format", "target_cluster_id", "target_topic_id")}
-    )
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TargetConfigs, "set_archived", die)
+        with pytest.raises(Killed):
+            restored(site, broker_41, topic, restore_id="mine")
+    forger.note("finished", place)
     report = restored(site, broker_41, topic, restore_id="mine")
     assert (report.errors, report.is_finished) == ((), True)
     assert "--add-config retention.ms=777 " in f"{report.retention_command} "
@@ -261,7 +274,7 @@ def test_a_live_topic_is_nobodys_begun_restore(
     """Facts that name its id and the producers of its records: nothing is written behind them, and its configs stay."""
     archived(broker_41, topic, site, records_of(60))
     live = f"{topic}.live"
-    create_topic(broker_41.bootstrap, live, 1, {**KEEP_ALL, "cleanup.policy": "compact"})
+    create_topic(broker_41.bootstrap, live, 1, {**KEEP_ALL, "segment.ms": "600000"})
     produce_values(broker_41.bootstrap, live, [b"%d" % at for at in range(40)], enable_idempotence=True)
     where = LogRange(topic=live, topic_id="", partition=0, start=0, end=1)
     writer = with_client(broker_41.bootstrap, lambda client: producer_at(client, where))
@@ -301,8 +314,8 @@ def test_records_dealt_out_go_behind_nobody_elses(broker_41: Broker, topic: str,
     restored(site, broker_41, topic, restore_id="mine", repartition=3)
     forger = Forger(site, f"{topic}.back")
     forgeries: list[tuple[Forge, str]] = [
-        (put("start_offsets", value=[0, 5, 0]), "begins at offset 5"),
-        (put("start_offsets", value=[0, 0]), "is of 2 partitions, not of 3"),
+        (lambda fact: fact.update(start_offsets=[0, 5, 0], verified=None), "begins at offset 5"),
+        (lambda fact: fact.update(start_offsets=[0, 0], verified=None), "is of 2 partitions, not of 3"),
         (put("producers", value={"0": [1, 0]}), "one producer id for each partition"),
         (lambda fact: fact["producers"].update({"0": fact["producers"]["1"]}), "one producer id for each partition"),
         (put("skipped", value=["x"]), "without --skip-damaged"),
@@ -310,6 +323,7 @@ def test_records_dealt_out_go_behind_nobody_elses(broker_41: Broker, topic: str,
         (put("verified", "targets", 0, "records", value=0), "other records were dealt out"),
         (lambda fact: [one.update(records=0) for one in (*fact["verified"]["sources"].values(), *fact["verified"]["targets"])], "says that 0 records"),
     ]  # fmt: skip
+    forger.take_back(forger.place("finished") + "000000.json")  # else it stays as it is
     for forge, told in forgeries:
         key = forger.forge("repartition", forge)
         errors = restored(site, broker_41, topic, restore_id="mine", repartition=3).errors
