@@ -3,9 +3,9 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _MOST_WHOLE: Final = 5_000  # parts of a topic that its fact has itself: two meg
 _PIECE: Final = 20_000  # parts of one fact: two megabytes, too, as columns
 _READS_AT_ONCE: Final = 8
 _DIGITS: Final = 24
+_MOST_IN_ROW: Final = 5
 _PIECE_NAME: Final = re.compile(rf"(0|[1-9][0-9]*)-[0-9a-f]{{{_DIGITS}}}", re.ASCII)
 PLAN: Final = "plan"  # the stream, of a target
 
@@ -67,8 +68,18 @@ def _summary(plan: PartitionPlan) -> Fact:
     }
 
 
+def _row_of(part: ObjectPart) -> tuple[object, ...]:
+    return part.object_key, part.from_offset, part.until_offset, part.next_offset, part.chosen_key
+
+
+def _part_of(row: Sequence[Any]) -> ObjectPart:
+    if len(row) > _MOST_IN_ROW:
+        raise ValueError(f"{len(row)} values for one object")
+    return ObjectPart(*row)
+
+
 def _rows(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Fact:
-    return {"parts": [astuple(part) for part in parts], "facts": list(facts)}
+    return {"parts": list(map(_row_of, parts)), "facts": list(facts)}
 
 
 def _pieces(plan: PartitionPlan) -> Iterator[Fact]:
@@ -166,7 +177,7 @@ def _digest_of(content: bytes) -> str:
 def _piece(fact: Fact) -> _Piece:
     if "parts" in fact:
         facts = FactsOfParts.of(tuple(PartFacts(*one) for one in fact["facts"]))
-        return tuple(ObjectPart(*part) for part in fact["parts"]), facts
+        return tuple(map(_part_of, fact["parts"])), facts
     count = int(fact["objects"])
     if not 0 < count <= _PIECE:  # one number may stand for all
         raise ValueError(f"{count} objects in a piece")
