@@ -525,14 +525,14 @@ def preview_restore(
             notes = RestoreNotes(store, layout, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
             noted, unplanned = await targets.planned(client, wave)
-            begun, later = targets.believed(noted, plan)
-            topics = with_mended(begun, plan(unplanned, request.life).topics)
+            begun = targets.believed(noted, plan)
+            topics = with_mended(begun.plans, [*plan(unplanned, request.life).topics, *begun.fresh])
             check_partitions(topics, request)
             verdict = await targets.judge(client, topics)
             preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
-                begun={topic.target for topic in begun},
+                begun={topic.target for topic in begun.plans},
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
                 is_partial=request.is_partial,
@@ -542,7 +542,7 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_TRIED] if request.where else []),
-                    *later,
+                    *begun.notes,
                     *verdict.losses,
                     *verdict.notes,
                 ],

@@ -4,8 +4,9 @@ Whoever may write below `control/restores/` may write a plan. None of its values
 to a topic.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from archiver.control import RESTORES
 from archiver.errors import NotWholeError, UsageError
@@ -21,6 +22,14 @@ PlanIn = Callable[[Mapping[str, str], int], RestorePlan]  # targets by source, a
 
 class _Disbelief(Exception):  # noqa: N818 - becomes an error that names the fact
     """What a plan cannot have been, as this restore plans it."""
+
+
+class Believed(NamedTuple):
+    """What holds of noted plans."""
+
+    plans: Sequence[TopicPlan]
+    fresh: Sequence[TopicPlan]  # present plans of those of which partitions were refused, and may have been mended
+    notes: Sequence[str]  # what the archive has behind them
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +67,8 @@ class Belief:
             archived_retention=present.archived_retention,
         )
 
-    def plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> tuple[list[TopicPlan], list[str]]:
-        """Hold what was noted against what the archive has now. Returns what holds, and what there is behind it."""
+    def plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> Believed:
+        """Hold what was noted against what the archive has now."""
         begun = list(noted)
         present: dict[str, TopicPlan] = {}
         for life in sorted({one.life for one in begun}):
@@ -69,7 +78,11 @@ class Belief:
         if gone:
             raise self.disbelieved(gone[0].target, f"is of topic {gone[0].source}, which the archive does not have")
         believed = [self.plan(one, present[one.target]) for one in begun]
-        return believed, [told for one in believed for told in self._later(one, present[one.target])]
+        return Believed(
+            believed,
+            [present[one.target] for one in believed if one.may_be_mended],
+            [told for one in believed for told in self._later(one, present[one.target])],
+        )
 
     def check_command(self, noted: TopicPlan, source: str) -> None:
         """Refuse a plan that the command would not have made. Raises UsageError."""

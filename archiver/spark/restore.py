@@ -219,10 +219,10 @@ class _Restore:
     def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
         noted, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
-        begun, later = self._targets.believed(noted, self._plan)
-        for told in later:
+        begun = self._targets.believed(noted, self._plan)
+        for told in begun.notes:
             log.warning("%s", told)
-        topics = with_mended(begun, self._new_plans(unplanned, start_spark) if unplanned else ())
+        topics = with_mended(begun.plans, self._new_plans(unplanned, begun.fresh, start_spark))
         self._ask(lambda client: self._targets.check(client, topics))
         self._prove(topics, start_spark)
         first = self._job.request.is_first
@@ -240,9 +240,12 @@ class _Restore:
         self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
         self._ask(lambda client: self._targets.check_again(client, topics))
 
-    def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
-        job, topics = self._job, self._plan(wave, None).topics
-        if not job.request.is_chosen:
+    def _new_plans(
+        self, wave: Wave, fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
+    ) -> Sequence[TopicPlan]:
+        """Plan topics, and choose among their records, and those of `fresh`."""
+        job, topics = self._job, [*(self._plan(wave, None).topics if wave else ()), *fresh]
+        if not job.request.is_chosen or not topics:
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
         spark = start_spark()

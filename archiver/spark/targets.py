@@ -20,7 +20,7 @@ from archiver.message_format import without_ignored_format
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
-from archiver.spark.belief import Belief, PlanIn
+from archiver.spark.belief import Belief, Believed, PlanIn
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import is_of_filling
 from archiver.spark.fitness import (
@@ -174,7 +174,6 @@ class Targets:
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
         """Return what earlier runs have noted as planned for those targets that are still the same, and what is to be planned now.
 
-        Among that are topics that are in both: some of their partitions were refused, and may have been mended since.
         Of what was noted nothing holds yet (`believed`).
         """
         found = await client.describe_topics(wave.values())
@@ -182,13 +181,11 @@ class Targets:
         for source, target in wave.items():
             if target in plans:
                 self._belief.check_command(plans[target], source)
-        unplanned = {
-            source: target for source, target in wave.items() if target not in plans or plans[target].may_be_mended
-        }
+        unplanned = {source: target for source, target in wave.items() if target not in plans}
         return list(plans.values()), unplanned
 
-    def believed(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> tuple[list[TopicPlan], list[str]]:
-        """Hold what was noted against what the archive has now. Returns what holds, and what there is behind it."""
+    def believed(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> Believed:
+        """Hold what was noted against what the archive has now."""
         return self._belief.plans(noted, plan_in)
 
     async def judge(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "Verdict":
