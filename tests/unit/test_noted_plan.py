@@ -227,3 +227,20 @@ def test_a_piece_is_no_larger_than_pieces_are() -> None:
     append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda _: fact)
     with pytest.raises(NotWholeError, match="1000000000000 objects in a piece"):
         noted(store)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"target": "live"}, "of target 'live'"),
+        ({"partitions": [{"partition": 0, "pieces": ["../../live/plan/0-" + "0" * 24]}]}, "is no piece of partition 0"),
+        ({"partitions": [{"partition": 0, "pieces": ["1-" + "0" * 24]}]}, "is no piece of partition 0"),
+        ({"partitions": [{"partition": 0, "parts": [["k", 0, None, 1, None, [True] * 7]], "facts": []}]}, "6 values for one"),
+    ],
+)  # fmt: skip
+def test_a_plan_names_its_own_target_and_pieces(change: dict[str, object], told: str) -> None:
+    store = MemoryStore()
+    note(store, plan_of(10))
+    append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda latest: {**(latest or {}), **change})
+    with pytest.raises(NotWholeError, match=rf"control/restores/mine/copy/plan: not a plan of a restore .*{told}"):
+        noted(store)
