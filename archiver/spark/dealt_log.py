@@ -85,13 +85,11 @@ async def _count(task: LogTask) -> dict[int, int]:
     async with KafkaClient(task.kafka) as client:
         end_offset = await _end(client, task)
         counts = await count_records(client, task.up_to(end_offset))
-    others = sorted(counts.keys() - {writer.producer_id for writer in task.writers.values()})
-    if others:  # before anything goes behind what somebody else has written
-        where = f"offsets {task.start_offset}-{end_offset - 1}"
-        raise StrangerError(
-            f"someone else wrote to the target: {spell_count(counts[others[0]], 'record')} in {where} are of {_who(others[0])};"
-            f" {task.advice}"
-        )
+        if counts.keys() - {writer.producer_id for writer in task.writers.values()}:
+            # Before anything goes behind it: reading finds which record is somebody else's, and raises.
+            await read_log_and_writers(
+                client, task.up_to(end_offset), lambda frame, writers: _each(frame, writers, task)
+            )
     return counts
 
 
@@ -111,14 +109,8 @@ async def _read_back(task: LogTask) -> TaskReport:
     found = {writer.producer_id: Tally() for writer in task.writers.values()}
 
     def take(frame: Frame, writers: Longs) -> None:
-        stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
-        start = 0
-        for stop, producer_id in zip(stops, writers[1].tolist(), strict=True):
-            if stop > start:
-                if producer_id not in found:
-                    raise StrangerError(_stranger(int(frame.table[Column.OFFSET, start]), producer_id, task))
-                found[producer_id].add(frame, start, stop)
-            start = stop
+        for producer_id, start, stop in _each(frame, writers, task):
+            found[producer_id].add(frame, start, stop)
         whole.add(frame)
 
     async with KafkaClient(task.kafka) as client:
@@ -146,12 +138,22 @@ async def _read_back(task: LogTask) -> TaskReport:
     )
 
 
+def _each(frame: Frame, writers: Longs, task: LogTask) -> list[tuple[int, int, int]]:
+    """Tell whose rows of a frame are, from where to where. Raises StrangerError for somebody else's."""
+    ours = {writer.producer_id for writer in task.writers.values()}
+    stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
+    runs, start = list[tuple[int, int, int]](), 0
+    for stop, producer_id in zip(stops, writers[1].tolist(), strict=True):
+        if stop > start and producer_id not in ours:
+            raise StrangerError(_stranger(int(frame.table[Column.OFFSET, start]), producer_id, task))
+        runs += [(producer_id, start, stop)] if stop > start else []
+        start = stop
+    return runs
+
+
 def _stranger(offset: int, producer_id: int, task: LogTask) -> str:
-    return f"someone else wrote to the target: the record at offset {offset} is of {_who(producer_id)}; {task.advice}"
-
-
-def _who(producer_id: int) -> str:
-    return "a producer without an id" if producer_id < 0 else f"producer {producer_id}"
+    who = "a producer without an id" if producer_id < 0 else f"producer {producer_id}"
+    return f"someone else wrote to the target: the record at offset {offset} is of {who}; {task.advice}"
 
 
 def _compare(found: Mapping[int, Tally], task: LogTask) -> None:
