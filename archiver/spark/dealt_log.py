@@ -87,9 +87,10 @@ async def _count(task: LogTask) -> dict[int, int]:
         counts = await count_records(client, task.up_to(end_offset))
         if counts.keys() - {writer.producer_id for writer in task.writers.values()}:
             # Before anything goes behind it: reading finds which record is somebody else's, and raises.
-            await read_log_and_writers(
-                client, task.up_to(end_offset), lambda frame, writers: _each(frame, writers, task)
-            )
+            def refuse(frame: Frame, writers: Longs) -> None:
+                _each(frame, writers, task)
+
+            await read_log_and_writers(client, task.up_to(end_offset), refuse)
     return counts
 
 
