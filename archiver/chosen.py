@@ -9,6 +9,7 @@ import zstandard
 
 from archiver.errors import CorruptSegmentError
 from archiver.frame import Longs
+from archiver.layout import chosen_name
 from archiver.store import ObjectStore
 
 CHOSEN_DIGEST = "archiver-sha256"
@@ -18,6 +19,7 @@ MOST_CHOSEN_BYTES: Final = 1 << 31  # of such a list, were it not compressed
 _PIECE_BYTES: Final = 1 << 20
 _OFFSET_BYTES: Final = 8
 _MOST_WINDOW_BYTES: Final = 8 << 20  # of ours half a megabyte
+CHOSEN_DIGITS: Final = 24  # of the name: of the digest of the content
 
 
 def encode_chosen(offsets: Longs) -> bytes:
@@ -38,7 +40,9 @@ def check_chosen(content: bytes, digest: str | None, key: str) -> None:
 
 
 def _read_pieces(content: bytes, digest: str | None, key: str, most: int) -> Iterator[Longs]:
-    if digest != hashlib.sha256(content).hexdigest():
+    actual = hashlib.sha256(content).hexdigest()
+    # Whoever writes the metadata, may write the name too: but that is what a plan has of it.
+    if digest != actual or key.rpartition("/")[2] != chosen_name(actual[:CHOSEN_DIGITS]):
         raise CorruptSegmentError(f"{key}: is not as it was written; take another --id and an empty target")
     last = -1
     try:

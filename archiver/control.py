@@ -16,7 +16,7 @@ from archiver.errors import (
     TemporaryError,
 )
 from archiver.json_values import as_list, as_number, as_object, as_text, parse_json, spelled_number
-from archiver.layout import FACT_DIGITS, Layout
+from archiver.layout import FACT_DIGITS, Layout, is_topic_name
 from archiver.store import ObjectStore, refuse_larger
 from archiver.workers import workers
 
@@ -389,7 +389,7 @@ def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
 
 def topics_known(store: ObjectStore, layout: Layout) -> frozenset[str]:
     """Return the topics that were archived, or were to be: by their names alone."""
-    return frozenset(store.list_directories(layout.control_prefix(TOPICS)))
+    return frozenset(filter(is_topic_name, store.list_directories(layout.control_prefix(TOPICS))))
 
 
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
@@ -403,7 +403,7 @@ def list_topic_facts(store: ObjectStore, layout: Layout) -> dict[str, list[int]]
     found: dict[str, list[int]] = {}
     for item in store.list(prefix):
         topic, slash, _ = item.key.removeprefix(prefix).partition("/")
-        if slash:
+        if slash and is_topic_name(topic):
             number = layout.parse_fact(topic_stream(topic), item.key)
             found.setdefault(topic, []).extend([] if number is None else [number])
     return found

@@ -516,29 +516,36 @@ def preview_restore(
 
             check_predicate(start_spark(), request.where)
 
+    unreadable: list[str] = []
+
+    def plan(some: Mapping[str, str], life: int | None) -> RestorePlan:
+        archived = read_archive(
+            store,
+            layout,
+            life=life,
+            wanted=some.__contains__,
+            use=storage.index,
+            reads=request.wanted.of,
+            tell_asked=_tell_asked(notice),
+        )
+        unreadable.extend(tell_unreadable(archived, request))
+        return plan_restore(archived, some, request)
+
     async def look() -> "tuple[RestorePreview, Purge]":
         async with KafkaClient(kafka) as client:
             cluster_id = await client.cluster_id()
             name = restore_id or request.default_id(storage.url, cluster_id)
             notes = RestoreNotes(store, layout, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
-            begun, unplanned = await targets.planned(client, wave)
-            archived = read_archive(
-                store,
-                layout,
-                life=request.life,
-                wanted=unplanned.__contains__,
-                use=storage.index,
-                reads=request.wanted.of,
-                tell_asked=_tell_asked(notice),
-            )
-            topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
+            noted, unplanned = await targets.planned(client, wave)
+            begun = targets.believed(noted, plan)
+            topics = with_mended(begun.plans, [*plan(unplanned, request.life).topics, *begun.fresh])
             check_partitions(topics, request)
             verdict = await targets.judge(client, topics)
             preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
-                begun={topic.target for topic in begun},
+                begun={topic.target for topic in begun.plans},
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
                 is_partial=request.is_partial,
@@ -548,7 +555,8 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_TRIED] if request.where else []),
-                    *tell_unreadable(archived, request),
+                    *dict.fromkeys(unreadable),
+                    *begun.notes,
                     *verdict.losses,
                     *verdict.notes,
                 ],
@@ -630,12 +638,13 @@ def run_restore_job(
     store, prefix = open_store(storage)
     layout = Layout(prefix)
 
-    def plan(wave: Mapping[str, str]) -> RestorePlan:
+    def plan(wave: Mapping[str, str], life: int | None) -> RestorePlan:
+        """Plan in a life; None: in that which was asked for."""
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
         archived = read_archive(
             store,
             layout,
-            life=request.life,
+            life=request.life if life is None else life,
             wanted=wave.__contains__,
             known=known,
             use=storage.index,

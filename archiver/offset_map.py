@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +39,7 @@ SHA256: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its met
 _RUNS_A_BLOCK: Final = 16 * 1024
 _LEVEL: Final = 1
 _SMALLEST_RUN: Final = 2  # bytes: two numbers
+_Object = tuple[bytes, Mapping[str, str]]  # its content and metadata
 # Uncompressed, of what is read: ours have 320 KB at most, and what is made of a run is eight times as large.
 _MOST_BLOCK_BYTES: Final = 512 * 1024
 # Ten million runs take 14 MB, and of those that are alike none.
@@ -178,11 +180,20 @@ def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts:
         return
     try:
         found = store.get(key, MOST_MAP_BYTES)
-        is_same = found is not None and offset_map_facts(*found, key) == facts
+        is_same = found is not None and _says_the_same(found, (content, {}), key)
     except NotWholeError:
         is_same = False
     if not is_same:
         raise NotWholeError(f"{key}: is not the map of what was restored; {HOW_TO_MEND}")
+
+
+def _says_the_same(one: _Object, other: _Object, key: str) -> bool:
+    """Compare maps run by run: each attempt writes a sync marker of its own, and the same blocks. Raises NotWholeError."""
+    (header, facts), (other_header, other_facts) = _open(*one, key), _open(*other, key)
+    if facts != other_facts:
+        return False
+    runs = zip_longest(_read_runs(one[0], header, facts, key), _read_runs(other[0], other_header, facts, key))
+    return all(pair[0] is not None and pair[1] is not None and np.array_equal(*pair) for pair in runs)
 
 
 # --- reading
@@ -241,11 +252,6 @@ def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetM
         raise CorruptSegmentError(f"{key}: is the map of another partition, or of another restore")
     for _ in _read_runs(content, header, facts, key):
         pass
-
-
-def offset_map_facts(content: bytes, metadata: Mapping[str, str], key: str) -> OffsetMapFacts:
-    """Read what a map is of, without its runs. Raises NotWholeError."""
-    return _open(content, metadata, key)[1]
 
 
 def _open(content: bytes, metadata: Mapping[str, str], key: str) -> tuple[ContainerHeader, OffsetMapFacts]:

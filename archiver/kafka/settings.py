@@ -58,12 +58,11 @@ class KafkaSettings:
             **fields,  # type: ignore[arg-type]
         )
 
-    def for_tools(self) -> str:
-        """Options of Kafka's own tools. How to log in stands in a file of Java properties, which we have not."""
+    def for_tools(self) -> tuple[str, ...]:
+        """Options of Kafka's own tools, word by word. How to log in stands in a file of Java properties, which we have not."""
         is_open = self.security.protocol is Protocol.PLAINTEXT
-        return f"--bootstrap-server {self.bootstrap_servers}" + (
-            "" if is_open else " --command-config client.properties"
-        )
+        log_in = () if is_open else ("--command-config", "client.properties")
+        return ("--bootstrap-server", self.bootstrap_servers, *log_in)
 
     def for_aiokafka(self) -> dict[str, object]:
         """Keyword arguments of AIOKafkaClient."""

@@ -8,17 +8,16 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.failpoints import reach
 from archiver.json_values import as_number, as_object, as_text, as_texts, spelled_digest
 from archiver.kafka.produce import ProducerIdentity
-from archiver.layout import Layout
+from archiver.layout import Layout, is_partition_number, is_restore_id
 from archiver.restore import TopicPlan
 from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, identity_from_fact, joint_claim_from_fact
-from archiver.spark.noted_plan import plan_from_fact, plan_to_fact
+from archiver.spark.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.spark.noted_target import is_here, is_of
 from archiver.store import ObjectStore
 from archiver.workers import workers
 
 FORMAT = 1
 _FINISHED = "finished"  # the streams beside those of a topic's partitions
-_PLAN = "plan"
 _REPLACED = "replaced"
 _REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
 _NOTHING: Mapping[str, Mapping[str, object]] = {}
@@ -127,7 +126,7 @@ class RestoreNotes:
 
     def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str) -> None:
         self._store = store
-        self._layout = layout
+        self.layout = layout
         self._cluster_id = cluster_id  # of the targets
         self.restore_id = restore_id
         self._parent = f"{RESTORES}/{restore_id}"
@@ -136,7 +135,7 @@ class RestoreNotes:
     def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, Claim]]:
         """Return the claims on these very topics, by topic and partition."""
         claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
-        for stream, topic, name, fact in self._latest(targets, str.isdecimal):
+        for stream, topic, name, fact in self._latest(targets, is_partition_number):
             claim = _from_fact(fact, stream)
             if self._is_of(fact, targets[topic]):
                 claims[topic][int(name)] = claim
@@ -160,16 +159,16 @@ class RestoreNotes:
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
         """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
         begun: dict[str, str] = {}
-        ids = self._store.list_directories(self._layout.control_prefix(RESTORES)) if targets else ()
-        for restore_id in (one for one in ids if one != self.restore_id):
-            other = RestoreNotes(self._store, self._layout, restore_id, self._cluster_id)
-            named = set(self._store.list_directories(self._layout.control_prefix(other._parent)))
+        ids = self._store.list_directories(self.layout.control_prefix(RESTORES)) if targets else ()
+        for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
+            other = RestoreNotes(self._store, self.layout, restore_id, self._cluster_id)
+            named = set(self._store.list_directories(self.layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:
                 begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
         return begun
 
     def _planned(self, targets: Mapping[str, str]) -> set[str]:
-        return {topic for _, topic, _, fact in self._latest(targets, _PLAN.__eq__) if self._is_of(fact, targets[topic])}
+        return {topic for _, topic, _, fact in self._latest(targets, PLAN.__eq__) if self._is_of(fact, targets[topic])}
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
         """Return what was planned for these very topics, by target: a run that goes on does what the first one would have.
@@ -177,7 +176,7 @@ class RestoreNotes:
         `terms` are what is asked for now. Raises UsageError when that was something else.
         """
         plans: dict[str, TopicPlan] = {}
-        for stream, topic, _, fact in self._latest(targets, _PLAN.__eq__):
+        for stream, topic, _, fact in self._latest(targets, PLAN.__eq__):
             if self._is_of(fact, targets[topic]):
                 if fact.get("terms") != terms:
                     raise UsageError(
@@ -185,7 +184,7 @@ class RestoreNotes:
                         " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                         " take another --id and an empty target"
                     )
-                plans[topic] = plan_from_fact(self._store, self._layout, stream, fact)
+                plans[topic] = plan_from_fact(self._store, self.layout, stream, fact)
         return plans
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
@@ -196,20 +195,20 @@ class RestoreNotes:
 
         def note(plan: TopicPlan) -> TopicPlan:
             topic_id = targets[plan.target]
-            stream = f"{self._parent}/{plan.target}/{_PLAN}"
+            stream = f"{self._parent}/{plan.target}/{PLAN}"
             holds = plan
 
             def decide(latest: Fact | None) -> Fact | None:
                 nonlocal holds
                 if latest is not None and self._is_of(latest, topic_id):
-                    noted = plan_from_fact(self._store, self._layout, stream, latest)
+                    noted = plan_from_fact(self._store, self.layout, stream, latest)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                as_fact = plan_to_fact(self._store, self._layout, stream, holds)
+                as_fact = plan_to_fact(self._store, self.layout, stream, holds)
                 return {**self._place(topic_id), "terms": terms, **as_fact}
 
-            append_fact(self._store, self._layout, stream, decide)
+            append_fact(self._store, self.layout, stream, decide)
             reach("plan.noted")
             return holds
 
@@ -250,7 +249,7 @@ class RestoreNotes:
             ours = {**self._place(target[1]), **further.get(target[0], {})}
             append_fact(
                 self._store,
-                self._layout,
+                self.layout,
                 f"{self._parent}/{target[0]}/{name}",
                 lambda latest: None if latest == ours else ours,
             )
@@ -269,13 +268,13 @@ class RestoreNotes:
         self, topics: Collection[str], is_wanted: Callable[[str], bool]
     ) -> Iterator[tuple[str, str, str, Fact]]:
         """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
-        newest = newest_numbers(self._store, self._layout, self._parent) if topics else {}
+        newest = newest_numbers(self._store, self.layout, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
             stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
         }
         unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
-        for stream, fact in read_facts(self._store, self._layout, unread).items():
+        for stream, fact in read_facts(self._store, self.layout, unread).items():
             self._read[stream, unread[stream]] = fact
         for stream, number in wanted.items():
             topic, _, name = named[stream]

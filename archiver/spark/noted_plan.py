@@ -29,7 +29,10 @@ _DIGITS: Final = 24
 _LONGEST_NUMBER: Final = 22  # a long and what is between two
 _LONGEST_DIGEST: Final = 32
 _NUMBERS: Final = re.compile(r"-?[0-9]{1,19}(?: -?[0-9]{1,19})*", re.ASCII)
+_MOST_CONFIG: Final = 1 << 20
 _MOST_PROBLEM: Final = 16 << 20  # characters: each damaged object of a partition is named
+_PIECE_NAME: Final = re.compile(rf"(0|[1-9][0-9]*)-[0-9a-f]{{{_DIGITS}}}", re.ASCII)
+PLAN: Final = "plan"  # the stream, of a target
 
 
 def plan_to_fact(store: ObjectStore, layout: Layout, stream: str, plan: TopicPlan) -> Fact:
@@ -110,7 +113,7 @@ def _spelled(column: Numbers) -> str:
 
 def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, piece: Fact) -> str:
     content = encode_fact({"format": FORMAT, **piece})
-    name = f"{partition}-{hashlib.sha256(content).hexdigest()[:_DIGITS]}"
+    name = f"{partition}-{_digest_of(content)}"
     store.put_if_absent(layout.fact_key(f"{stream}/{name}", 0), content, {})
     reach("piece.noted")
     return name
@@ -122,35 +125,56 @@ def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, 
 def plan_from_fact(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> TopicPlan:
     """Read a plan, with the pieces that its fact names. Raises NotWholeError."""
     try:
+        if stream.split("/")[-2:] != [fact["target"], PLAN]:
+            raise ValueError(f"of target {fact['target']!r:.300}")  # noqa: TRY301
         read = _read_pieces(store, layout, stream, fact)
         return TopicPlan(
-            source=str(fact["source"]),
-            life=int(fact["life"]),
-            target=str(fact["target"]),
-            final_configs=dict(fact["final_configs"]),
-            archived_retention=dict(fact["archived_retention"]),
-            appends=bool(fact["appends"]),
-            repartition=None if fact.get("repartition") is None else int(fact["repartition"]),
-            partitions=tuple(_partition(one, read) for one in fact["partitions"]),
+            source=as_text(fact["source"]),
+            life=as_number(fact["life"]),
+            target=as_text(fact["target"]),
+            final_configs=_configs(fact["final_configs"]),
+            archived_retention=_configs(fact["archived_retention"]),
+            appends=as_truth(fact["appends"]),
+            repartition=None if fact.get("repartition") is None else as_number(fact["repartition"]),
+            partitions=tuple(_partition(as_object(one), read) for one in as_list(fact["partitions"])),
         )
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r}); use another --id") from error
 
 
+def _configs(found: object) -> dict[str, str]:
+    return {name: as_text(value, _MOST_CONFIG) for name, value in as_object(found).items()}
+
+
 _Piece = tuple[Sequence[ObjectPart], FactsOfParts]
 
 
-def _pieces_of(stream: str, fact: Fact) -> list[str]:
-    """Return the streams of the pieces that the fact of a plan names; each has one fact."""
-    return [f"{stream}/{name}" for partition in fact["partitions"] for name in partition.get("pieces", ())]
+def _pieces_of(fact: Fact) -> list[str]:
+    """Return the names of the pieces that the fact of a plan names. Raises ValueError for what is no name of one of its partition."""
+    names = [(partition["partition"], name) for partition in fact["partitions"] for name in partition.get("pieces", ())]
+    for number, name in names:
+        match = _PIECE_NAME.fullmatch(name)
+        if match is None or match[1] != str(number):
+            raise ValueError(f"{name!r:.300} is no piece of partition {number}")
+    return [name for _, name in names]
 
 
 def _read_pieces(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> Callable[[], _Piece]:
     """Read ahead; what is returned tells one piece after the other."""
-    found = run_ahead(
-        lambda one: _piece(read_fact(store, layout, one, 0)), _pieces_of(stream, fact), _READS_AT_ONCE, "pieces"
-    )
+
+    def read(name: str) -> _Piece:
+        piece = read_fact(store, layout, f"{stream}/{name}", 0)
+        if _digest_of(encode_fact(piece)) != name.rpartition("-")[2]:
+            raise ValueError(f"piece {name} is not what it is named after")
+        return _piece(piece)
+
+    found = run_ahead(read, _pieces_of(fact), _READS_AT_ONCE, "pieces")
     return lambda: next(found)
+
+
+def _digest_of(content: bytes) -> str:
+    """Return what a piece is named after."""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def _piece(fact: Fact) -> _Piece:

@@ -388,3 +388,19 @@ def test_the_spelling_is_the_one_of_the_format() -> None:
     for wrong in ({"restore_id": "-"}, {"topic": ".."}, {"partition": -1}, {"topic_id": "a/b"}):
         with pytest.raises(ValueError, match="not"):
             replace(FACTS.key, **wrong)
+
+
+def test_a_map_that_was_there_says_the_same_or_is_refused() -> None:
+    """Its facts tell what it is of; whoever put another one there first could have given it the same."""
+    source = [*range(10), *range(20, 30)]
+    forged = [*range(5), *range(15, 30)]
+    ours, theirs = collected(source), collected(forged)
+    facts = facts_of(ours)
+    assert facts == facts_of(theirs)
+    store = MemoryStore()
+    put_offset_map(store, KEY, ours, facts)
+    put_offset_map(store, KEY, collected(source, cuts=[3]), facts)  # by an attempt that was killed
+    store.delete([KEY])
+    put_offset_map(store, KEY, theirs, facts)
+    with pytest.raises(NotWholeError, match="is not the map of what was restored"):
+        put_offset_map(store, KEY, collected(source), facts)

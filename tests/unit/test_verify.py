@@ -30,7 +30,7 @@ from archiver.index import FreshEntries, append_to_index, merge_index, share
 from archiver.index_file import IndexEntry, SeenBeside
 from archiver.indexing import Indexer
 from archiver.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
-from archiver.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.listing import list_beside
 from archiver.printing import inspection_lines
 from archiver.probe import probe_key, probe_store
@@ -582,8 +582,8 @@ def test_a_choice_of_a_restore_is_no_bomb(steps: bytes | None) -> None:
     digest = hashlib.sha256(content).hexdigest()
     tracemalloc.start()
     try:
-        with pytest.raises(CorruptSegmentError, match=r"^k: no list of offsets: "):
-            decode_chosen(content, digest, "k", most=1000)
+        with pytest.raises(CorruptSegmentError, match=r"^k/[0-9a-f]{24}\.offsets: no list of offsets: "):
+            decode_chosen(content, digest, f"k/{chosen_name(digest[:24])}", most=1000)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -594,10 +594,12 @@ def test_a_long_choice_is_read_in_pieces() -> None:
     offsets = np.cumsum(np.random.default_rng(1).integers(1, 5, 300_000))
     content = encode_chosen(offsets)
     digest = hashlib.sha256(content).hexdigest()
-    assert (decode_chosen(content, digest, "k") == offsets).all()
-    check_chosen(content, digest, "k")
-    with pytest.raises(CorruptSegmentError, match=r"^k: is not as it was written"):
-        check_chosen(content, None, "k")
+    key = f"k/{chosen_name(digest[:24])}"
+    assert (decode_chosen(content, digest, key) == offsets).all()
+    check_chosen(content, digest, key)
+    for given, name in ((None, key), (digest, f"k/{chosen_name('0' * 24)}")):
+        with pytest.raises(CorruptSegmentError, match=r"offsets: is not as it was written"):
+            check_chosen(content, given, name)
 
 
 def test_a_stranger_beside_the_facts_is_told(store: MemoryStore) -> None:
