@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from archiver.defects import write_down
+from archiver.defects import call_for_report, write_down
 from archiver.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ class _StderrHandler(logging.Handler):
             return
         except Exception as error:  # noqa: BLE001 - nor can it be spelled, which is a defect of ours
             with suppress(OSError):
-                sys.stderr.write(
-                    f"archiver: a line of the log could not be spelled; please report it, with {write_down(error)}\n"
-                )
+                sys.stderr.write(f"archiver: a line of the log could not be spelled; {call_for_report(error)}\n")
 
 
 class _TextFormatter(logging.Formatter):
