@@ -21,3 +21,9 @@ def without_query(url: str) -> str:
     """What stands behind a ? may be a key."""
     place, mark, _ = url.partition("?")
     return f"{place}?{MASK}" if mark else place
+
+
+def without_secrets(text: str) -> str:
+    """For errors of code that is not ours: users in addresses, what stands behind a ?, and what looks like a token."""
+    without_keys = re.sub(r"\?[^\s\"'<>()]+", f"?{MASK}", without_users(text))
+    return re.sub(r"(?i)(?<=bearer )\S+|(?<=basic )\S+|\beyJ[\w-]{8,}(?:\.[\w-]*)*", MASK, without_keys)

@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
 from archiver.kafka_keys import PROVIDER_URL, Group, names_of
+from archiver.loopback import leaves_in_clear
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ _PLURAL: Final = "sasl.mechanisms"  # librdkafka takes both names
 _IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
 _VERIFICATION: Final = "enable.ssl.certificate.verification"
 _PROVIDER: Final = "token_provider"
+_PROXY: Final = "token_proxy"
 _OIDC: Final = "sasl.oauthbearer."
 _TLS_KEYS: Final = names_of(Group.TLS)
 _TOKEN_KEYS: Final = names_of(Group.TOKEN)
@@ -167,7 +169,7 @@ class Security:
     def _check_tokens(self, where: Where) -> None:
         given = self.properties
         if _PROVIDER in given:
-            extra = sorted(key for key in given if key.startswith(_OIDC) and key != f"{_OIDC}extensions")
+            extra = sorted(key for key in given if key.startswith((_OIDC, _PROXY)) and key != f"{_OIDC}extensions")
             if extra:
                 raise UsageError(f"{where(extra[0])}: goes with an OpenID provider, not with {_PROVIDER}")
             try:
@@ -180,8 +182,7 @@ class Security:
         for key in _OIDC_NEEDED:
             if not given.get(key):
                 raise UsageError(f"{where(key)}: is missing; OAUTHBEARER needs it, or a {_PROVIDER}: module:function")
-        if not re.fullmatch(r"https?://[^\s@\x00-\x20\x7f]+", given[PROVIDER_URL]):
-            raise UsageError(f"{where(PROVIDER_URL)}: is not like https://host/path, without a user")
+        _check_endpoint(given[PROVIDER_URL], given.get(_PROXY), where)
 
     def _tokens(self) -> Tokens:
         given = self.properties
@@ -199,6 +200,22 @@ class Security:
             client_secret=given[_CLIENT_SECRET],
             scope=given.get(f"{_OIDC}scope", ""),
             ca_location=given.get("https.ca.location", ""),
+            proxy=given.get(_PROXY, ""),
+        )
+
+
+def _check_endpoint(url: str, proxy: str | None, where: Where) -> None:
+    if not re.fullmatch(r"https?://[^\s@\x00-\x20\x7f]+", url):
+        raise UsageError(f"{where(PROVIDER_URL)}: is not like https://host/path, without a user")
+    if leaves_in_clear(url):
+        raise UsageError(
+            f"{where(PROVIDER_URL)}: must be https: client secret and token would go in clear; http is for this machine alone"
+        )
+    if proxy is not None and not re.fullmatch(r"http://[^\s/?#]+:\d{1,5}/?", proxy):
+        raise UsageError(f"{where(_PROXY)}: is not like http://host:port")
+    if proxy is not None and not url.startswith("https:"):
+        raise UsageError(
+            f"{where(_PROXY)}: goes with an https token endpoint; of another it could read the client secret"
         )
 
 

@@ -108,6 +108,27 @@ def test_an_endpoint_of_the_environment_is_named_without_its_user(
     assert "pa55-word" not in err
 
 
+@pytest.mark.parametrize("is_of_environment", [False, True])
+def test_a_store_without_tls_is_asked_through_no_proxy(
+    minio_bucket: Bucket,
+    proxied: list[str],
+    is_of_environment: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It would read the records, and a session token."""
+    endpoint = minio_bucket.s3.endpoint
+    (tmp_path / "archive.yaml").write_text(yaml.safe_dump({"storage": {"url": minio_bucket.url, "endpoint": endpoint}}))
+    given = ["-c", str(tmp_path / "archive.yaml")]
+    if is_of_environment:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        given = ["--url", minio_bucket.url]
+    assert main(["ls", *given]) == 0
+    assert "nothing is archived there yet" in capsys.readouterr().err
+    assert proxied == []
+
+
 @pytest.mark.parametrize(
     ("kind", "method", "arguments"),
     [

@@ -20,6 +20,7 @@ SECRETS = {
     "ssl.key.password": "key-pa55",
     "ssl.key.pem": "-----BEGIN PRIVATE KEY-----",
     "sasl.oauthbearer.client.secret": "cl1ent-secret",
+    "token_proxy": "http://me:pr0xy@proxy:3128",
     "sasl.oauthbearer.extensions": "key=ext3nsion",
 }
 
