@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from archiver.defects import call_for_report, write_down
@@ -49,6 +50,12 @@ def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False, quiet:
 def writes_json() -> bool:
     """Tell whether logs are JSON lines: then a program reads standard error, and every line there must be one."""
     return any(isinstance(handler.formatter, _JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warn of what holds for a whole run, however many parts come across it."""
+    logging.getLogger("archiver").warning("%s", text)
 
 
 class _StderrHandler(logging.Handler):

@@ -57,6 +57,12 @@ class S3Clients:
         self._origin = _origin_of(self._session)
 
     @property
+    def has_session_token(self) -> bool:
+        """Tell whether a token goes with each request, as it is; a secret key never does."""
+        found = self._session.get_credentials()
+        return found is not None and bool(found.token)
+
+    @property
     def once(self) -> "S3Client":
         """The client that never repeats a request.
 

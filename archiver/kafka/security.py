@@ -65,6 +65,7 @@ _BY_MECHANISM: Final[Mapping[str, Group]] = {
     "GSSAPI": Group.KERBEROS,
     "OAUTHBEARER": Group.TOKEN,
 }
+_SENT: Final[Mapping[str, str]] = {"PLAIN": "password", "OAUTHBEARER": "token"}  # as it is
 _KEYS: Final = names_of(*(group for group in Group if group is not Group.CLIENT))  # beside PROTOCOL
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "none"), _VERIFICATION: ("true", "false")}
 
@@ -102,6 +103,24 @@ class Security:
         return " ".join(
             [self.protocol, *([self.mechanism] if self.mechanism else []), *([f"as user {name}"] if name else [])]
         )
+
+    def exposures(self, where: Where, *, is_near: bool) -> Iterator[str]:
+        """Tell what others on the way to the brokers can read or pretend; `is_near`: there is no way, they are on this machine.
+
+        SCRAM and Kerberos never send the password.
+        """
+        sent = _SENT.get(self.mechanism)
+        if self.protocol is Protocol.SASL_PLAINTEXT and sent and not is_near:
+            yield f"{where(PROTOCOL)}: with {self.protocol} and {self.mechanism} the {sent} goes in clear to the brokers; take sasl_ssl"
+        instead = f"{sent} and records" if self.protocol.has_sasl and sent else "records"
+        given = self.properties
+        if given.get(_VERIFICATION) == "false":
+            yield f"{where(_VERIFICATION)}: whoever is between can pose as a broker, and gets {instead}; take ssl.ca.location instead"
+        elif given.get(_IDENTIFICATION) == "none":
+            yield (
+                f"{where(_IDENTIFICATION)}: whoever has any certificate of this authority can pose as a broker, and gets {instead};"
+                " give the brokers certificates with their names"
+            )
 
     def for_confluent(self) -> dict[str, object]:
         """Properties of a confluent-kafka client. Raises KafkaError or KafkaTemporaryError when there is no token."""

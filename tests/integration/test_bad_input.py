@@ -93,7 +93,7 @@ CHANGES: dict[str, str | dict[str, object]] = {
     "a level that the codec does not have": {"backup.codec.level": "30"},
     "a regular expression that is none": {"topics.include": ["("]},
     "a text where a list goes": {"topics.include": "orders"},
-    "a port that is none": {"metrics.listen": "0.0.0.0:99999"},
+    "a port that is none": {"metrics.listen": "127.0.0.1:99999"},
     "a start that is a date without its dashes": {"backup.start": "20261120"},
     "a store's CA file that is a folder": {"storage.ca-file": "/"},
     "a URL that is not S3": {"storage.url": "http://bucket/p"},

@@ -33,7 +33,7 @@ CONFIGURATION: Final[dict[str, Answer]] = {
     "a level that the codec does not have": Answer(2, "codec.level 30 of zstandard is not in 1..22"),
     "a regular expression that is none": Answer(2, "is not a regular expression"),
     "a text where a list goes": Answer(2, "topics.include: must be a list, such as [orders, payments]"),
-    "a port that is none": Answer(2, "metrics.listen: '0.0.0.0:99999' has a port above 65535"),
+    "a port that is none": Answer(2, "metrics.listen: '127.0.0.1:99999' has a port above 65535"),
     "a start that is a date without its dashes": Answer(2, "20261120 milliseconds are 1970-01-01T05:37:41.120Z"),
     "a store's CA file that is a folder": Answer(2, "storage.ca-file: /: is no file"),
     "a URL that is not S3": Answer(2, "is not like s3://bucket/prefix"),
