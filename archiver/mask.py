@@ -7,9 +7,9 @@ MASK: Final = "********"
 
 
 def without_user(text: str) -> str:
-    """For messages: what stands before an @ may hold a password."""
+    """For messages: what stands before an @ may hold a password, and behind a ? a signature."""
     before, at, rest = text.rpartition("@")
-    return f"{MASK if before else ''}{at}{rest}"
+    return f"{MASK if before else ''}{at}{without_query(rest)}"
 
 
 def without_users(text: str) -> str:
