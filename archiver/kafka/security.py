@@ -297,14 +297,19 @@ def _load_own_certificate(context: ssl.SSLContext, given: Mapping[str, str], whe
 
 @contextmanager
 def _as_file(key: str, given: Mapping[str, str]) -> Iterator[str]:
-    """OpenSSL takes files alone: what was given as text is one for a moment, which nobody else can read."""
+    """OpenSSL takes files alone: what was given as text is one for a moment, in memory where the system has such."""
     if not key.endswith(".pem"):
         yield given[key]
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
-        file.write(given[key])
-        file.flush()
-        yield file.name
+    elif hasattr(os, "memfd_create"):  # whatever ends us here leaves no key on a disk
+        with os.fdopen(os.memfd_create("pem"), "w") as file:
+            file.write(given[key])
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
+            file.write(given[key])
+            file.flush()
+            yield file.name
 
 
 @contextmanager
