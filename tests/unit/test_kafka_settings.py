@@ -1,7 +1,9 @@
 """One `kafka:` section for both clients: what is mapped, and that nothing is dropped in silence."""
 
+import os
 import pickle
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from archiver.errors import KafkaError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.tokens import Token, Tokens
 from archiver.observe import warn_once
+from tests.support.secure_broker import Certificates
 
 
 def parse(**properties: object) -> KafkaSettings:
@@ -123,6 +126,16 @@ def test_a_password_goes_to_both_clients_and_is_not_shown() -> None:
     }
     assert "pa55-word" not in repr(settings)
     assert pickle.loads(pickle.dumps(settings)) == settings  # a task of Spark gets it so
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")
+def test_the_text_of_a_key_is_on_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for a moment: a file for it would stay there behind a kill -9."""
+    made = Certificates.make(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    chain, key = made.chain("client").read_text(), made.key("client").read_text()
+    settings = parse(security_protocol="ssl", ssl_certificate_pem=chain, ssl_key_pem=key)
+    assert isinstance(settings.for_aiokafka()["ssl_context"], ssl.SSLContext)
 
 
 CLEAR = {"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", **PASSWORD}
