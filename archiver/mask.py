@@ -26,4 +26,4 @@ def without_query(url: str) -> str:
 def without_secrets(text: str) -> str:
     """For errors of code that is not ours: users in addresses, what stands behind a ?, and what looks like a token."""
     without_keys = re.sub(r"\?[^\s\"'<>()]+", f"?{MASK}", without_users(text))
-    return re.sub(r"(?i)(?<=bearer )\S+|(?<=basic )\S+|\beyJ[\w-]{8,}(?:\.[\w-]*)*", MASK, without_keys)
+    return re.sub(r"(?i)(?:(?<=bearer )|(?<=basic ))(?=\S*\d)\S+|\beyJ[\w-]{8,}(?:\.[\w-]*)*", MASK, without_keys)
