@@ -60,6 +60,9 @@ class Watch:
         found = content.encode(errors="surrogateescape") if isinstance(content, str) else content
         self.found |= {f"{name} in {where}" for name in self.secrets if self._form(name).search(found)}
 
+    def tell(self) -> str:
+        return "\n".join(sorted(self.found))
+
     def _form(self, name: str) -> "re.Pattern[bytes]":
         if name not in self._forms:
             self._forms[name] = re.compile(b"|".join(map(re.escape, sorted(set(spellings(self.secrets[name]))))))
