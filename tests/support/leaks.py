@@ -1,6 +1,7 @@
 """Where a secret turns up: in files, streams, objects, pages, and what other processes of this machine can see of ours."""
 
 import base64
+import gzip
 import json
 import re
 import urllib.error
@@ -109,5 +110,7 @@ class Watch:
         client, keys = s3_client(bucket), keys_in(bucket)
         for key in keys:
             answer = client.get_object(Bucket=bucket.name, Key=key)
-            self.look(f"object {key}", json.dumps([key, answer["Metadata"]]).encode() + answer["Body"].read())
+            body = answer["Body"].read()
+            plain = gzip.decompress(body) if key.endswith(".gz") else body
+            self.look(f"object {key}", json.dumps([key, answer["Metadata"]]).encode() + plain)
         return len(keys)
