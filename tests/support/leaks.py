@@ -2,9 +2,10 @@
 
 import base64
 import gzip
+import http.client
 import json
+import os
 import re
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Collection, Iterator, Mapping
@@ -71,10 +72,11 @@ class Watch:
 
     def look_at_folder(self, folder: Path) -> None:
         """Now: what is temporary is gone in the end."""
-        for path in folder.rglob("*"):
-            with suppress(OSError):
-                if path.is_file() and path not in self.of_user:
-                    self.look(f"file {path.relative_to(folder)}", path.read_bytes())
+        for place, _, names in os.walk(folder):  # which overlooks that a folder is gone meanwhile
+            for path in (Path(place, name) for name in names):
+                with suppress(OSError):
+                    if path.is_file() and path not in self.of_user:
+                        self.look(f"file {path.relative_to(folder)}", path.read_bytes())
 
     def look_at_processes(self, pid: int, *, java_has_ours: bool) -> None:
         """Arguments everybody can see, the environment the same user. Java evaluates SQL: the one that we start is given none."""
@@ -88,8 +90,8 @@ class Watch:
                 self.look(f"environment of {name}", b"\0".join(pair for pair in pairs if pair not in own))
 
     def look_at_page(self, url: str) -> bytes:
-        """Empty when nobody answers (yet)."""
-        with suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=5) as answer:
+        """Empty when nobody answers (yet), or to the end (any more)."""
+        with suppress(OSError, http.client.HTTPException), urllib.request.urlopen(url, timeout=5) as answer:
             page: bytes = answer.read()
             self.look(f"page {re.sub(r'.*:[0-9]+', '', url)}", page)
             return page
