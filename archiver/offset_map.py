@@ -3,9 +3,9 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from archiver.codec.varint import BROKEN
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError
 from archiver.facts import PREFIX_IN_HEADER, PREFIX_IN_METADATA
 from archiver.frame import Frame, Longs
+from archiver.json_values import as_text, spelled_number
 from archiver.layout import MOST_OFFSET, OffsetMapKey
 from archiver.store import ObjectStore
 
@@ -37,8 +38,11 @@ SHA256: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its met
 _RUNS_A_BLOCK: Final = 16 * 1024
 _LEVEL: Final = 1
 _SMALLEST_RUN: Final = 2  # bytes: two numbers
-# Uncompressed, of what is read: ours have a tenth of it at most, and what is made of a run is eight times as large.
-_MOST_BLOCK_BYTES: Final = 4 * 1024 * 1024
+# Uncompressed, of what is read: ours have 320 KB at most, and what is made of a run is eight times as large.
+_MOST_BLOCK_BYTES: Final = 512 * 1024
+# Ten million runs take 14 MB, and of those that are alike none.
+MOST_MAP_BYTES: Final = 256 * 1024 * 1024
+MOST_RUNS: Final = 1 << 27  # that are held at once: two GiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +98,12 @@ class OffsetMapFacts:
             )
         try:
             found = {item.name: texts[_name_in_header(item.name)] for item in fields(cls)}
-            return cls(**{item.name: item.type(found[item.name]) for item in fields(cls)})  # type: ignore[operator]
+            return cls(**{item.name: _PARSED[item.type](found[item.name]) for item in fields(cls)})  # type: ignore[index]
         except (KeyError, ValueError) as error:
             raise CorruptSegmentError(f"{key}: not an offset map: {error!r}") from error
+
+
+_PARSED: Final[Mapping[type, Callable[[str], Any]]] = {int: spelled_number, str: as_text}
 
 
 def _name_in_header(name: str) -> str:
@@ -169,8 +176,8 @@ def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts:
     content = writer.finish(facts)
     if store.put_if_absent(key, content, {SHA256: hashlib.sha256(content).hexdigest()}) is not None:
         return
-    found = store.get(key)
     try:
+        found = store.get(key, MOST_MAP_BYTES)
         is_same = found is not None and offset_map_facts(*found, key) == facts
     except NotWholeError:
         is_same = False
@@ -212,13 +219,17 @@ def _across(here: Longs, there: Longs, offsets: Longs) -> Longs:
 
 def read_offset_map(store: ObjectStore, key: str) -> OffsetMap | None:
     """Read a map; None when there is none. Raises NotWholeError."""
-    found = store.get(key)
+    found = store.get(key, MOST_MAP_BYTES)
     return None if found is None else decode_offset_map(*found, key)
 
 
 def decode_offset_map(content: bytes, metadata: Mapping[str, str], key: str) -> OffsetMap:
     """Read and check a whole object. Raises NotWholeError, which names it."""
     header, facts = _open(content, metadata, key)
+    if facts.runs > MOST_RUNS:
+        raise CorruptSegmentError(
+            f"{key}: tells of {facts.runs:,} runs, and no more than {MOST_RUNS:,} are read at once"
+        )
     sources, targets = np.concatenate([*_read_runs(content, header, facts, key)], axis=1)
     return OffsetMap(facts=facts, sources=sources, targets=targets)
 
@@ -266,6 +277,8 @@ def _read_runs(content: bytes, header: ContainerHeader, facts: OffsetMapFacts, k
         if block.is_empty:
             continue
         runs = _decode_block(block, header)
+        if block.count > facts.runs - count:
+            raise CorruptSegmentError(f"{block.where}: more runs than the {facts.runs:,} that the header tells of")
         absent, records = runs
         # Where each run begins, and where it ends. The sum of two that fit into 64 bits is negative where it does not.
         sources = np.cumsum(np.concatenate([[source], runs.T.ravel()]))[1:].reshape(-1, 2).T

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from archiver.control import RESTORES, Fact, append_fact, latest_fact, newest_numbers, read_facts
 from archiver.errors import NotWholeError, UsageError
 from archiver.failpoints import reach
+from archiver.json_values import as_number, as_object, as_text, as_texts, spelled_digest
 from archiver.kafka.produce import ProducerIdentity
 from archiver.layout import Layout
 from archiver.restore import TopicPlan
-from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from_fact
+from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, identity_from_fact, joint_claim_from_fact
 from archiver.spark.noted_plan import plan_from_fact, plan_to_fact
 from archiver.spark.noted_target import is_here, is_of
 from archiver.store import ObjectStore
@@ -23,6 +23,7 @@ _REPLACED = "replaced"
 _REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
 _NOTHING: Mapping[str, Mapping[str, object]] = {}
 _NOTES_AT_ONCE = 16
+_MOST_REPLICAS = 2**15 - 1
 
 Terms = Mapping[str, object]
 
@@ -88,7 +89,7 @@ class ClaimStream:
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or not is_of(latest, self._cluster_id, claim.target_topic_id):
                 return None
-            skipped = latest.get("skipped", [])
+            skipped = _from_fact(latest, self._stream).skipped
             return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
 
         append_fact(self._store, self._layout, self._stream, decide)
@@ -226,8 +227,8 @@ class RestoreNotes:
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
         """Return of topics that this restore has begun to make anew how many replicas they had, where that was noted."""
         return {
-            topic: int(fact[_REPLICATION_FACTOR])
-            for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+            topic: _replicas(fact, stream)
+            for stream, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
             if is_here(fact, self._cluster_id) and _REPLICATION_FACTOR in fact
         }
 
@@ -281,6 +282,13 @@ class RestoreNotes:
             yield stream, topic, name, self._read[stream, number]
 
 
+def _replicas(fact: Fact, stream: str) -> int:
+    try:
+        return as_number(fact[_REPLICATION_FACTOR], 1, _MOST_REPLICAS)
+    except ValueError as error:
+        raise NotWholeError(f"control/{stream}: does not tell how many replicas ({error}); use another --id") from error
+
+
 def _to_fact(claim: Claim) -> Fact:
     return {
         "format": FORMAT,
@@ -302,13 +310,14 @@ def _verified_to_fact(verified: Verified) -> Mapping[str, object]:
     }
 
 
-def _verified_from_fact(done: Mapping[str, Any]) -> Verified:
-    size = done.get("bytes")
+def _verified_from_fact(done: object) -> Verified:
+    told = as_object(done)
+    size = told.get("bytes")
     return Verified(
-        records=int(done["records"]),
-        digest=int(done["digest"], 16),
-        bytes=None if size is None else int(size),
-        leader_epoch=int(done.get("leader_epoch", -1)),
+        records=as_number(told["records"]),
+        digest=spelled_digest(told["digest"]),
+        bytes=None if size is None else as_number(size),
+        leader_epoch=as_number(told.get("leader_epoch", -1), -1),
     )
 
 
@@ -316,13 +325,13 @@ def _from_fact(fact: Fact, stream: str) -> Claim:
     try:
         done = fact.get("verified")
         return Claim(
-            target_cluster_id=str(fact["target_cluster_id"]),
-            target_topic_id=str(fact["target_topic_id"]),
-            start_offset=int(fact["start_offset"]),
-            selection_digest=str(fact["selection_digest"]),
-            identity=ProducerIdentity(producer_id=int(fact["producer_id"]), epoch=int(fact["producer_epoch"])),
-            skipped=tuple(map(str, fact.get("skipped", ()))),
+            target_cluster_id=as_text(fact["target_cluster_id"]),
+            target_topic_id=as_text(fact["target_topic_id"]),
+            start_offset=as_number(fact["start_offset"]),
+            selection_digest=as_text(fact["selection_digest"]),
+            identity=identity_from_fact(fact["producer_id"], fact["producer_epoch"]),
+            skipped=as_texts(fact.get("skipped", [])),
             verified=None if done is None else _verified_from_fact(done),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         raise NotWholeError(f"control/{stream}: not a claim of a restore ({error!r}); use another --id") from error
