@@ -19,6 +19,7 @@ from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing,
 from archiver.browse import read_archive, read_known, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
+from archiver.defects import sweep_defects
 from archiver.errors import ArchiverError, DroppedError, NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_DAY_S = 24 * 3600.0
 _DECODE_SHARE = 16  # of the memory, for one thread's records; a table of as much may come on top
 
 
@@ -83,6 +85,7 @@ def run_backup(
 ) -> tuple[BackupReport, float]:
     """Archive up to the end of now. Returns what became of it, and the seconds it took."""
     started_s = time.monotonic()
+    sweep_defects()
 
     async def run() -> BackupReport:
         stop = stop_on_signals()
@@ -145,6 +148,7 @@ def run_service(
                     stop,
                     lambda client: [
                         _tell(service, metrics, notice, Arrival(config, group, say)),
+                        _sweep_daily(pool),
                         *vitals.watch(client),
                     ],
                 )
@@ -166,6 +170,12 @@ async def _tell(
         arrival.look(service)
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
+
+
+async def _sweep_daily(pool: Workers) -> None:
+    while True:
+        await pool.call(sweep_defects)
+        await asyncio.sleep(_DAY_S)
 
 
 async def _own_group(config: ArchiverConfig, mark: str, request: BackupRequest, pool: Workers) -> str:

@@ -38,7 +38,9 @@ from archiver.errors import (
     UsageError,
 )
 from archiver.layout import Layout
+from archiver.loopback import leaves_in_clear
 from archiver.mask import without_users
+from archiver.observe import warn_once
 from archiver.s3_client import S3Clients
 
 if TYPE_CHECKING:
@@ -181,6 +183,11 @@ class S3Store:
             raise UsageError(f"storage: {without_users(str(error))}") from error
         # Of the configuration, or $AWS_ENDPOINT_URL, or AWS.
         self._place = without_users(self._clients.patient.meta.endpoint_url)
+
+    def warn_of_clear_text(self) -> None:
+        if leaves_in_clear(self._clients.patient.meta.endpoint_url):
+            token = " and the session token" if self._clients.has_session_token else ""
+            warn_once(f"storage.endpoint: to {self._place} records{token} go in clear; take https")
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         is_segment = self._layout.parse_segment(key) is not None
@@ -465,5 +472,7 @@ def _segment_options(config: StorageConfig) -> dict[str, Any]:
 
 
 def open_store(config: StorageConfig) -> tuple[ObjectStore, str]:
-    """Open the store of a configuration. Returns it and the prefix."""
-    return S3Store(config), config.prefix
+    """Open the store of a configuration, and warn where others on the way can read. Returns it and the prefix."""
+    store = S3Store(config)
+    store.warn_of_clear_text()
+    return store, config.prefix
