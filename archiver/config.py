@@ -164,6 +164,14 @@ class Sse(StrEnum):
     KMS = "kms"
 
 
+class IndexUse(StrEnum):
+    """How far readers believe what `control/index/` has of an object that they do not read."""
+
+    CHECK = "check"
+    TRUST = "trust"
+    IGNORE = "ignore"
+
+
 class StorageConfig(Section):
     """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
 
@@ -177,6 +185,11 @@ class StorageConfig(Section):
     kms_key_id: Text | None = Field(default=None, description="with sse: kms; absent: the account's own key")
     storage_class: Text | None = Field(default=None, description="of segments; absent: the bucket's default")
     tags: Mapping[Text, str] = Field(default={}, description="of segments, at most 10")
+    index: IndexUse = Field(
+        default=IndexUse.CHECK,
+        description="what readers leave out on the word of `control/index/`: with check, each such object is asked for its"
+        " facts; trust, where nobody else can write there: none is; ignore: every object is asked",
+    )
 
     @property
     def bucket(self) -> str:

@@ -83,6 +83,12 @@ class CorruptSegmentError(NotWholeError):
     """An archived object whose bytes do not agree with its facts."""
 
 
+class FalseFactsError(ArchiverError):
+    """An object that is whole has other facts than those by which its reading was planned: nobody knows what else is missing."""
+
+    exit_code = 3
+
+
 class FormatTooNewError(NotWholeError):
     """An object written by a later version of the format."""
 

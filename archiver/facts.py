@@ -130,6 +130,11 @@ class PartFacts(NamedTuple):
     source_bytes: int
     largest_record: int
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether they are those of an object without facts, of which only its size is known."""
+        return not self.is_exact and (self.min_timestamp, self.max_timestamp) == (FIRST_LONG, LAST_LONG)
+
 
 def spell_fact(name: str, value: object) -> str:
     """Spell one fact, as metadata and header have it."""

@@ -36,6 +36,7 @@ from archiver.probe import probe_store
 from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.segment import SegmentLimits
+from archiver.selection import EVERYTHING
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.spelling import spell_count
 from archiver.spool import Spool, open_spool
@@ -373,7 +374,7 @@ def run_verify(
 
             notice("looking at the cluster")
             try:
-                archive = read_archive(store, layout, wanted=wanted)
+                archive = read_archive(store, layout, wanted=wanted, use=storage.index, reads=lambda _: EVERYTHING)
                 plan = asyncio.run(plan_compare(config, kafka, archive, wanted))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")
@@ -423,6 +424,20 @@ def _tell_of(what: str, notice: Callable[[str], None], unit: str = "") -> Callab
         notice(f"{what}: {pace.tell(done, total)}")
 
     return tell
+
+
+def _tell_asked(notice: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Tell of objects that are asked for their facts: that can take long, and where nobody else writes it may be spared."""
+    tell: Callable[[int, int], None] | None = None
+
+    def tell_asked(done: int, total: int) -> None:
+        nonlocal tell
+        tell = tell or _tell_of(
+            f"asking {spell_count(total, 'object')} for the facts that decide what is read (storage.index)", notice
+        )
+        tell(done, total)
+
+    return tell_asked
 
 
 _NOT_TRIED = (
@@ -498,7 +513,15 @@ def preview_restore(
             notes = RestoreNotes(store, layout, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
             begun, unplanned = await targets.planned(client, wave)
-            archived = read_archive(store, layout, life=request.life, wanted=unplanned.__contains__)
+            archived = read_archive(
+                store,
+                layout,
+                life=request.life,
+                wanted=unplanned.__contains__,
+                use=storage.index,
+                reads=request.wanted.of,
+                tell_asked=_tell_asked(notice),
+            )
             topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
             check_partitions(topics, request)
             verdict = await targets.judge(client, topics)
@@ -598,7 +621,16 @@ def run_restore_job(
 
     def plan(wave: Mapping[str, str]) -> RestorePlan:
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
-        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__, known=known)
+        archived = read_archive(
+            store,
+            layout,
+            life=request.life,
+            wanted=wave.__contains__,
+            known=known,
+            use=storage.index,
+            reads=request.wanted.of,
+            tell_asked=_tell_asked(notice),
+        )
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them

@@ -10,7 +10,7 @@ from archiver.columns import chunks, total
 from archiver.errors import UsageError
 from archiver.facts import PartFacts
 from archiver.inventory import EMPTY
-from archiver.parts import FactsOfParts, ObjectPart, are_chosen, parts_within
+from archiver.parts import FactsOfParts, ObjectPart, are_chosen, parts_within, with_planned
 from archiver.restore_request import SENT_BATCH_BYTES, RestoreRequest
 from archiver.segments import Reading, blocks_of
 from archiver.selection import EVERYTHING, Selection
@@ -49,6 +49,11 @@ class PartitionPlan:
     problem: str = ""  # why this partition is not restored; the others are
     missing: tuple[str, ...] = ()  # what is not in the archive, and was to be skipped
     facts: Sequence[PartFacts] = ()  # of the parts
+
+    @property
+    def planned_parts(self) -> Sequence[ObjectPart]:
+        """The parts for whoever reads them, and holds what an object tells of itself against what was planned by."""
+        return with_planned(self.parts, self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -310,6 +310,7 @@ def read_segment(
     key: str,
     from_offset: int = 0,
     until_offset: int | None = None,
+    check: Callable[[SegmentFacts | None], None] = lambda _: None,
 ) -> Iterator[Frame]:
     """Read an object back, checked against its facts; only records from one offset on and below another, no empty frame.
 
@@ -319,6 +320,7 @@ def read_segment(
     """
     view = memoryview(content)
     header, facts = check_header(view, facts, key)
+    check(facts)
     if facts is not None:
         check_bytes(view, header, facts, key)
     counted = 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from archiver.branch import end_of_epoch
 from archiver.browse import join_lives
+from archiver.config import IndexUse
 from archiver.control import TopicFact, read_topic
 from archiver.facts import SegmentFacts
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, read_inventory
@@ -110,7 +111,8 @@ class ArchivedLogs:
         self._unknown |= {(topic, of) for topic, of in new if self._may_be_nameless(facts[topic], of)}
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
-            inventory = read_inventory(self._store, self._layout, read.__contains__)
+            # What is deleted for what it tells is gone: each object is asked.
+            inventory = read_inventory(self._store, self._layout, read.__contains__, use=IndexUse.IGNORE)
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
             for (topic, topic_id), found in lives.items():
                 if found is not None:

@@ -354,7 +354,7 @@ class _Restore:
                 target_topic_id=target.topic_id,
                 target_cluster_id=job.cluster_id,
                 partition=partition.partition,
-                parts=partition.parts,
+                parts=partition.planned_parts,
                 selection=partition.selection,
                 selection_digest=partition.selection_digest,
                 skips_damage=request.skips_damage,

@@ -223,7 +223,9 @@ def test_an_object_that_is_gone_is_gone() -> None:
     swept = written[3]
     store.delete([LAYOUT.segment_key(swept.key)])
     inventory, heads = read_counting(store)
-    assert heads == 0
+    assert (
+        heads == 1
+    )  # of what lies before it: that the entry does not end where the next object begins, might be a lie
     assert swept.facts not in [one.facts for one in segments_of(inventory)]
     assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["3-3"]
     merge_index(store, LAYOUT)
