@@ -343,6 +343,25 @@ class GroupPositions(StrEnum):
     OFF = "off"
 
 
+class Unreadable(StrEnum):
+    """What becomes of a partition with a batch that nobody can read."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+class BatchConfig(Section):
+    """What is opened of what producers have written."""
+
+    # What an Avro block of a record may then come to, readers still open.
+    bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
+        default=256 * MEBIBYTE,
+        description="the largest record batch that is opened: of its records uncompressed, and of their table (80 B for each"
+        " record). One that does not fit a thread's share of backup.memory (a sixteenth) is worked on alone, and takes memory"
+        " beside backup.memory: up to this much for its records, and as much for their table",
+    )
+
+
 class BackupConfig(Section):
     """How topics become segments."""
 
@@ -375,6 +394,12 @@ class BackupConfig(Section):
         default=256 * MEBIBYTE,
         validation_alias="memory",
         description="for records that are asked for, fetched and decompressed",
+    )
+    batch: BatchConfig = BatchConfig()
+    unreadable: Unreadable = Field(
+        default=Unreadable.STOP,
+        description="what a batch does that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
+        " every replica in sync: stop (its partition stays in front of it), or skip (a hole `unreadable`, told as an error)",
     )
     spool: SpoolConfig = SpoolConfig()
 

@@ -79,6 +79,10 @@ class UnsupportedBatchError(CorruptBatchError):
     """A batch format that this version does not read (message sets v0 and v1)."""
 
 
+class LargeBatchError(CorruptBatchError):
+    """A record batch that opens to more than is allowed (backup.batch.bytes)."""
+
+
 class CorruptSegmentError(NotWholeError):
     """An archived object whose bytes do not agree with its facts."""
 

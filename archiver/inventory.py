@@ -77,6 +77,10 @@ class PartitionInventory:
             return self.gaps[0].first_offset
         return self.readable[-1].segment.facts.next if self.readable else 0
 
+    @property
+    def end(self) -> int:
+        return self.readable[-1].next if self.readable else 0
+
     def from_offset(self, offset: int) -> "PartitionInventory":
         """Leave out what lies below an offset."""
         return PartitionInventory(
@@ -102,10 +106,9 @@ class PartitionInventory:
 
     def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
         """Add the gap that no listing shows, up to an offset that something else remembers as the end."""
-        there = self.readable[-1].next if self.readable else 0
-        if there >= end:
+        if self.end >= end:
             return self
-        gap = Gap(first_offset=there, last_offset=end - 1, is_remembered=is_remembered)
+        gap = Gap(first_offset=self.end, last_offset=end - 1, is_remembered=is_remembered)
         return replace(self, gaps=(*self.gaps, gap))
 
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
@@ -349,13 +352,13 @@ def _add_lost_ends(
 ) -> None:
     """Add the gap that no listing shows: what the index has seen behind the objects that a partition still has."""
     unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
-    for place, end in index.reach().items():
-        topic, life, number = place
+
+    def found(place: Partition) -> PartitionInventory:
+        return partitions.get(place[:2], {}).get(place[2], EMPTY)
+
+    for place, end in index.reach_beyond(lambda place: found(place).end).items():
         if place not in unknown:
-            found = partitions.get((topic, life), {}).get(number, EMPTY)
-            reaching = found.reaching(end, is_remembered=True)
-            if reaching is not found:
-                partitions.setdefault((topic, life), {})[number] = reaching
+            partitions.setdefault(place[:2], {})[place[2]] = found(place).reaching(end, is_remembered=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

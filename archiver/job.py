@@ -33,7 +33,16 @@ from archiver.own_group import own_group
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
 from archiver.probe import probe_store
-from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
+from archiver.restore import (
+    Effort,
+    RestorePlan,
+    TopicPlan,
+    check_partitions,
+    effort_of,
+    plan_restore,
+    tell_unreadable,
+    with_mended,
+)
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.segment import SegmentLimits
 from archiver.selection import EVERYTHING
@@ -44,7 +53,7 @@ from archiver.store import open_store
 from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
-from archiver.writer import Archive
+from archiver.writer import Archive, BatchPolicy
 
 if TYPE_CHECKING:
     from archiver.arrival import Arrival
@@ -208,7 +217,8 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
-            decode_bytes=backup.memory_bytes // _DECODE_SHARE,
+            decode_bytes=min(backup.memory_bytes // _DECODE_SHARE, backup.batch.bytes),
+            batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
         ),
         positions=_positions(config),
         memory_bytes=backup.memory_bytes,
@@ -538,6 +548,7 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_TRIED] if request.where else []),
+                    *tell_unreadable(archived, request),
                     *verdict.losses,
                     *verdict.notes,
                 ],
@@ -632,6 +643,8 @@ def run_restore_job(
             tell_asked=_tell_asked(notice),
         )
         _tell_other_lives(archived, is_asked_for=request.life is not None)
+        for note in tell_unreadable(archived, request):
+            log.warning("%s", note)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
             check_partitions(planned.topics, request)

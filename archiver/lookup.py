@@ -191,6 +191,7 @@ class _Found:
             if seen.facts == claimed:
                 return True
             contradicted.add(seen.object_key, claimed, seen.facts)
+            self.known.disbelieve(row)
         self.rows[place] = -1
         return False
 

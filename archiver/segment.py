@@ -23,7 +23,7 @@ from archiver.codec.avro import (
 from archiver.codec.compression import BlockCodec
 from archiver.codec.row_kernels import offsets_rise
 from archiver.errors import CorruptSegmentError, TemporaryError
-from archiver.facts import Hole, SegmentFacts, facts_from_header
+from archiver.facts import Hole, SegmentFacts, facts_from_header, format_for
 from archiver.frame import Column, Frame
 from archiver.room import BlockRoom
 from archiver.spelling import spell_count
@@ -278,6 +278,7 @@ class OpenSegment:
     def _facts(self) -> SegmentFacts:
         coverage = self._coverage
         return SegmentFacts(
+            format=format_for(coverage.holes),
             writer=__version__,
             cluster_id=self.source.cluster_id,
             topic_id=self.source.topic_id,

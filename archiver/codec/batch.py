@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError, PayloadWriter
-from archiver.errors import CorruptBatchError, UnsupportedBatchError
+from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError, ExpandsError, PayloadWriter
+from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
 from archiver.frame import Bytes, Column, Frame, Longs
 
 _CODEC_BITS = 0x07
@@ -24,6 +24,7 @@ _UNKNOWN_EPOCH = -1
 SEQUENCES = 2**31  # then they begin at 0 again
 # For the payloads of one call, and again for the table of their records.
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # the same of any batch that a backup can be told to open (backup.batch.bytes)
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
 # Of records that are packed at once into a batch that we make, for the same reason; a few large records may be more. With the
@@ -277,7 +278,7 @@ def _inflate_each(arena: Arena, batches: Longs, source: Bytes, most_bytes: int) 
     columns = (k.START, k.SIZE, k.ATTRIBUTES, k.BASE_OFFSET, k.COUNT)
     for index, (start, size, attributes, base, count) in enumerate(zip(*batches[list(columns)].tolist(), strict=True)):
         if count > most_records:
-            raise CorruptBatchError(
+            raise LargeBatchError(
                 f"offset {base}: {count} records in a batch, more than {most_records}", good_bytes=start
             )
         records += count
@@ -292,9 +293,8 @@ def _inflate_each(arena: Arena, batches: Longs, source: Bytes, most_bytes: int) 
         except DecompressionError as error:
             if index and _fits_alone(BatchCodec(codec), payload, most_bytes):
                 return index
-            raise CorruptBatchError(
-                f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start
-            ) from error
+            problem = LargeBatchError if isinstance(error, ExpandsError) else CorruptBatchError
+            raise problem(f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start) from error
     return int(batches.shape[1])
 
 
