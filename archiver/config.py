@@ -594,6 +594,13 @@ def edition_of_driver() -> str:
     return os.environ.get(EDITION_VARIABLE, "")
 
 
+def start_spark_of(package: Path) -> None:
+    """Have PySpark start the Spark that SPARK_HOME names in full, else its own: it would look beside the current folder first."""
+    if not Path(os.environ.get("SPARK_HOME", "")).is_absolute():
+        replaced = package / "spark-distribution"  # PYSPARK_HADOOP_VERSION has pip install another one
+        os.environ["SPARK_HOME"] = str(replaced if replaced.is_dir() else package)
+
+
 def prefer_loopback() -> None:
     """Let a local Spark take the loopback address: it fails where the machine's own name does not resolve."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -396,16 +396,18 @@ def share(
     layout: Layout,
     files: Iterable[Iterable[tuple[Directory, Entries]]],
     beside: SeenBeside = NOTHING_SEEN,
+    *,
+    level: int = logging.DEBUG,
 ) -> None:
     """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
 
-    A full generation waits for a backup to merge it.
+    A full generation waits for a backup to merge it. That it could not be written is logged at `level`: readers need not.
     """
     try:
         for known in files:
             _append(store, layout, encode_index(known, beside), MOST_FILES)
     except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
-        log.debug("the index of facts was not written: %s", error)
+        log.log(level, "the index of facts was not written: %s", error)
 
 
 def merge_index(store: ObjectStore, layout: Layout) -> None:
