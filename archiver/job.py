@@ -35,6 +35,7 @@ from archiver.positions import PositionPolicy
 from archiver.probe import probe_store
 from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
+from archiver.room import DecodingRoom
 from archiver.segment import SegmentLimits
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.spelling import spell_count
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DECODE_SHARE = 16  # of the memory, for one thread's records; a table of as much may come on top
+_DECODING_SHARE = 5 / 8  # of the memory; an eighth is for what was fetched, the rest for open segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +208,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
-            decode_bytes=backup.memory_bytes // _DECODE_SHARE,
+            decoding=DecodingRoom(int(backup.memory_bytes * _DECODING_SHARE)),
         ),
         positions=_positions(config),
         memory_bytes=backup.memory_bytes,

@@ -2,14 +2,12 @@
 
 import logging
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from archiver.codec.batch import (
     MOST_DECOMPRESSED_BYTES,
     DecodedBatches,
-    Scratch,
     decode_batches,
     first_batch_bytes,
     first_offset,
@@ -26,7 +24,7 @@ from archiver.index_file import IndexEntry
 from archiver.inventory import ArchivedEnd, position_of
 from archiver.layout import Layout, SegmentKey
 from archiver.observe import Ledger
-from archiver.room import BlockRoom
+from archiver.room import BlockRoom, DecodingRoom
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.spool import Spool
 from archiver.store import ObjectStore
@@ -78,7 +76,7 @@ class Archive:
     clock: Callable[[], float]
     vigil: Vigil
     ledger: Ledger
-    decode_bytes: int = MOST_DECOMPRESSED_BYTES  # at once, by each of the threads
+    decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
     room: BlockRoom = field(default_factory=BlockRoom)
     fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
 
@@ -89,18 +87,6 @@ class PutLaterError(StoreTemporaryError):
     def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
         super().__init__(str(error), cause=error.cause)
         self.pause_s = pause_s
-
-
-_ALONE = threading.Lock()
-_of_thread = threading.local()
-
-
-def _scratch() -> Scratch:
-    """The decoder's memory of this thread; no records outlive the `take` that they came in."""
-    if not hasattr(_of_thread, "scratch"):
-        _of_thread.scratch = Scratch()
-    scratch: Scratch = _of_thread.scratch
-    return scratch
 
 
 def epoch_of(batches: Longs) -> int:
@@ -214,7 +200,6 @@ class PartitionWriter:
         except CorruptBatchError as error:
             # Another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb.
             broken = type(error)(str(error))
-        _scratch().trim()
         if broken is not None:
             if not self.holds_records:
                 raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
@@ -231,21 +216,21 @@ class PartitionWriter:
     def _take_step(self, rest: Fetch) -> Fetch:
         """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
         batches = first_step(rest.records)
-        try:
-            return self._take_within(self._archive.decode_bytes, batches, rest)
-        except CorruptBatchError as error:
-            good_bytes = error.good_bytes
-        if good_bytes:
-            return self._take_within(self._archive.decode_bytes, batches[:good_bytes], rest)
-        with _ALONE:  # broken, or too large: only with more room that shows
+        *sizes, largest = self._archive.decoding.sizes
+        for most_bytes in sizes:
             try:
-                return self._take_within(MOST_DECOMPRESSED_BYTES, batches[: first_batch_bytes(batches)], rest)
-            finally:
-                _scratch().trim(0)
+                return self._take_within(most_bytes, batches, rest)
+            except CorruptBatchError as error:  # broken, or too large: only with more room that shows
+                good_bytes = error.good_bytes
+            if good_bytes:
+                return self._take_within(most_bytes, batches[:good_bytes], rest)
+            batches = batches[: first_batch_bytes(batches)]
+        return self._take_within(largest, batches, rest)
 
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
-        decoded = decode_batches(batches, self.position, rest.aborted, most_bytes, _scratch())
-        charged_bytes = self._append(decoded, batches, rest.charged_bytes)
+        with self._archive.decoding.lend(most_bytes) as scratch:
+            decoded = decode_batches(batches, self.position, rest.aborted, most_bytes, scratch)
+            charged_bytes = self._append(decoded, batches, rest.charged_bytes)
         if (
             charged_bytes < decoded.source_bytes
         ):  # a segment is due in their midst: they are decoded again after its put
@@ -255,21 +240,21 @@ class PartitionWriter:
 
     def _append(self, decoded: DecodedBatches, batches: memoryview, charged_bytes: int) -> int:
         """Append records until a segment is due. Returns how many bytes of the batches are charged to segments: all, or fewer."""
-        frame, row = decoded.frame, 0
-        left_bytes = decoded.source_bytes - charged_bytes
-        while row < len(frame):
-            segment = self._segment(frame, row)
-            after = segment.append(frame, row)
-            share = left_bytes * (after - row) // (len(frame) - row)
-            left_bytes -= share
-            if after == len(frame):
-                self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
-            else:
-                self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
-            segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
-            row = after
-            if row < len(frame) and self.is_due:
-                return decoded.source_bytes - left_bytes
+        left_bytes, left_rows = decoded.source_bytes - charged_bytes, decoded.records
+        for frame in decoded.frames():
+            row = 0
+            while row < len(frame):
+                segment = self._segment(frame, row)
+                after = segment.append(frame, row)
+                share = left_bytes * (after - row) // left_rows
+                left_bytes, left_rows, row = left_bytes - share, left_rows - (after - row), after
+                if not left_rows:
+                    self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
+                else:
+                    self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
+                segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
+                if left_rows and self.is_due:
+                    return decoded.source_bytes - left_bytes
         self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
         if self._open is not None:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
