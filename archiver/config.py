@@ -361,7 +361,7 @@ class BackupConfig(Section):
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
         validation_alias="memory",
-        description="for records that are asked for, fetched and decompressed",
+        description="for records that are asked for, fetched and decompressed; the program takes up to 256MiB beside it, and a batch that is larger when it is decompressed is worked on alone",
     )
     spool: SpoolConfig = SpoolConfig()
 

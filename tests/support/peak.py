@@ -12,17 +12,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from archiver.codec.compression import BlockCodec
-from archiver.facts import facts_from_metadata
+from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
+from archiver.codec.batch import BatchEncoder
+from archiver.codec.compression import BatchCodec, BlockCodec
+from archiver.facts import SegmentFacts, facts_from_metadata
 from archiver.inventory import position_of
 from archiver.layout import Layout
 from archiver.memory import settle_memory
 from archiver.observe import NO_LEDGER
 from archiver.records import frame_to_values, json_pieces
 from archiver.room import DecodingRoom
-from archiver.segment import PartitionSource, SegmentLimits, read_segment
+from archiver.segment import PartitionSource, SegmentLimits, check_header, read_segment
+from archiver.selection import EVERYTHING
 from archiver.spool import Spool
 from archiver.store import Body
+from archiver.tally import Tally
 from archiver.vigil import Vigil
 from archiver.writer import Archive, Fetch, PartitionWriter
 from tests.support.bombs import BOMBS
@@ -76,21 +80,55 @@ def _archive(writer: PartitionWriter, content: bytes) -> None:
             writer.flush()
 
 
-def cat(bomb: str, megabytes: str) -> None:
-    """Print what was archived of a batch."""
+def read(bomb: str, megabytes: str, use: str) -> None:
+    """Read what was archived of a batch, and use it as a command does."""
     store = MemoryStore()
     with tempfile.TemporaryDirectory() as name:
         _archive(_writer(0, Path(name), store, DecodingRoom(1 << 30), "zstandard"), BOMBS[bomb](int(megabytes)))
     _count_anew()
-    output = open(os.devnull, "w")  # noqa: SIM115, PTH123 - until the process ends
     for key, found in sorted(store.objects.items()):
-        facts = facts_from_metadata(found.metadata, key)
-        for frame in read_segment(found.body, facts, topic="t", partition=0, key=key):
+        USES[use](memoryview(found.body), facts_from_metadata(found.metadata, key), key)
+
+
+def _cat(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    with Path(os.devnull).open("w") as output:
+        for frame in read_segment(content, facts, topic="t", partition=0, key=key):
             for record in frame_to_values(frame, 0):
                 output.writelines(json_pieces(record))
 
 
-TASKS: Final[Mapping[str, Callable[..., None]]] = {"backup": backup, "cat": cat}
+def _verify(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    tally = Tally()
+    for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+        tally.add(frame)
+    assert facts is not None
+    assert tally.digest == facts.digest
+
+
+def _restore(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    encoder = BatchEncoder(
+        codec=BatchCodec.LZ4, batch_bytes=4_000_000, most_bytes=1_000_000, producer_id=1, producer_epoch=0
+    )
+    for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+        row = 0
+        while row < len(frame):
+            row = encoder.append(frame, row)
+            encoder.flush()
+
+
+def _query(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    header, _ = check_header(content, facts, key)
+    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, EVERYTHING):
+        pass
+
+
+USES: Final[Mapping[str, Callable[[memoryview, SegmentFacts | None, str], None]]] = {
+    "cat": _cat,
+    "verify": _verify,
+    "restore": _restore,
+    "query": _query,
+}
+TASKS: Final[Mapping[str, Callable[..., None]]] = {"backup": backup, "read": read}
 
 
 def _count_anew() -> None:
