@@ -38,6 +38,7 @@ docs: .venv/.set-up-test ## the generated pages, written anew
 	$(BIN)/archiver config reference > docs/configuration.md
 	$(BIN)/python -m tests.worlds.figures
 	$(BIN)/python -m tests.support.target_states
+	$(BIN)/python -m tests.support.rights_table
 
 demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
 	$(BIN)/archiver demo $(ARGS)

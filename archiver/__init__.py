@@ -4,4 +4,13 @@ Reading order: errors, config, observe; frame and codec (records in memory, and 
 segment, inventory, control (what the archive is made of); kafka (the wire); backup and restore (the order of effects); spark (jobs); cli.
 """
 
+import sys
+
+# `python -m archiver...` is looking for what to run: no other line of ours comes before this. Spark's daemon is started as
+# if with -P, on a cluster in a folder of Spark's own, to which a PYTHONPATH of the job may be relative.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    from archiver.import_path import leave_out_current_folder
+
+    leave_out_current_folder()
+
 __version__ = "0.1.0"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archiver.columns import Chain, Numbers, as_slice
+from archiver.columns import Chain, as_slice
 from archiver.control import TopicFact
 from archiver.inventory import EMPTY, PartitionInventory, problems_of
 from archiver.segments import Reading, Readings, blocks_of
@@ -42,16 +42,18 @@ def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> 
 
 
 def wanted_readings(readable: Sequence[Reading], selection: Selection) -> Sequence[Reading]:
-    """Leave out objects that cannot hold a selected record, by their facts."""
+    """Leave out objects that cannot hold a selected record: by what they cover, and by their times."""
     return Chain(_wanted(block, selection) for block in blocks_of(readable))
 
 
 def _wanted(readings: Readings, selection: Selection) -> Readings:
-    """The same of columns, as Selection.may_hold does it. Of a v1.0 object nobody knows the times."""
+    """The same of columns. Of a v1.0 object nobody knows the times.
+
+    What is covered is what the names of objects confirm. Where in it the first and the last record lie, an index could say
+    falsely, and nobody would find that out of an object that is not read.
+    """
     segments = readings.segments
-    last: Numbers = np.minimum(segments.numbers("last"), readings.next.astype(np.int64) - 1)
-    first = np.maximum(segments.numbers("first"), readings.from_offset)
-    kept = (first <= last) & (last >= selection.first_offset) & (first <= selection.last_offset)
+    kept = (readings.next > selection.first_offset) & (readings.from_offset <= selection.last_offset)
     if selection.has_times:
         earliest, latest = segments.numbers("min_timestamp"), segments.numbers("max_timestamp")
         are_within = (earliest <= selection.until_ms) & (latest >= selection.from_ms)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from archiver.archived import ArchivedTopic
+from archiver.config import IndexUse
 from archiver.control import (
     Stretch,
     TopicFact,
@@ -19,6 +20,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.layout import Layout
 from archiver.segments import blocks_of
+from archiver.selection import Wanted
 from archiver.store import ObjectStore
 
 Tell = Callable[[str], None]
@@ -50,15 +52,18 @@ def read_archive(
     *,
     wanted: Callable[[str], bool] | None = None,
     known: KnownTopics | None = None,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
+    tell_asked: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
     That is the given one, or the newest that has records. Of topics that are not wanted nothing is read. `known`: their
-    control facts, if those were read before.
+    control facts, if those were read before. `use`, `reads` and `tell_asked` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
         reading = beside.submit(_newest_facts, store, layout, wanted) if known is None else None
-        inventory = read_inventory(store, layout, wanted)
+        inventory = read_inventory(store, layout, wanted, use=use, reads=reads, tell=tell_asked)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
     found: list[ArchivedTopic] = []
@@ -96,10 +101,20 @@ def topic_names(store: ObjectStore, layout: Layout) -> set[str]:
 
 
 def find_topic(
-    store: ObjectStore, layout: Layout, name: str, life: int | None = None, *, tell: Tell = lambda _: None
+    store: ObjectStore,
+    layout: Layout,
+    name: str,
+    life: int | None = None,
+    *,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
+    tell: Tell = lambda _: None,
 ) -> ArchivedTopic:
-    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told."""
-    inventory = read_inventory(store, layout, lambda topic: topic == name)
+    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told.
+
+    `use` and `reads` as in read_inventory.
+    """
+    inventory = read_inventory(store, layout, lambda topic: topic == name, use=use, reads=reads)
     try:
         history: Sequence[TopicFact] | None = read_topic_history(store, layout, name)
     except NotWholeError as error:

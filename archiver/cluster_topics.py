@@ -88,7 +88,9 @@ def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
     if not isinstance(error, KafkaError):
         return error
     as_pattern = f"write it as ({name}) in topics.include if it is a pattern for others"
-    return KafkaError(f"{error}, or {as_pattern if is_pattern else 'leave it out (topics.exclude) if it is gone'}")
+    return KafkaError(
+        f"{error} (and Read, to archive it), or {as_pattern if is_pattern else 'leave it out (topics.exclude) if it is gone'}"
+    )
 
 
 def tell_unmatched(

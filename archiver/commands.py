@@ -134,10 +134,11 @@ def ls(options: argparse.Namespace) -> int:
 def cat(options: argparse.Namespace) -> int:
     from archiver.browse import find_topic
     from archiver.layout import Layout
-    from archiver.records import follow_records, json_pieces, read_records
+    from archiver.records import follow_records, json_pieces, read_records, wanted_of
     from archiver.store import open_store
 
-    store, prefix = open_store(_archive_config(options).storage)
+    storage = _archive_config(options).storage
+    store, prefix = open_store(storage)
     problems: list[str] = []
 
     def tell(problem: str) -> None:
@@ -156,9 +157,11 @@ def cat(options: argparse.Namespace) -> int:
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
+            use=storage.index,
         )
     else:
-        topic = find_topic(store, layout, options.topic, options.life, tell=tell)
+        reads = wanted_of(options.partition, selection)
+        topic = find_topic(store, layout, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")

@@ -164,6 +164,14 @@ class Sse(StrEnum):
     KMS = "kms"
 
 
+class IndexUse(StrEnum):
+    """How far readers believe what `control/index/` has of an object that they do not read."""
+
+    CHECK = "check"
+    TRUST = "trust"
+    IGNORE = "ignore"
+
+
 class StorageConfig(Section):
     """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
 
@@ -177,6 +185,11 @@ class StorageConfig(Section):
     kms_key_id: Text | None = Field(default=None, description="with sse: kms; absent: the account's own key")
     storage_class: Text | None = Field(default=None, description="of segments; absent: the bucket's default")
     tags: Mapping[Text, str] = Field(default={}, description="of segments, at most 10")
+    index: IndexUse = Field(
+        default=IndexUse.CHECK,
+        description="what readers leave out on the word of `control/index/`: with check, each such object is asked for its"
+        " facts; trust, where nobody else can write there: none is; ignore: every object is asked",
+    )
 
     @property
     def bucket(self) -> str:
@@ -330,6 +343,24 @@ class GroupPositions(StrEnum):
     OFF = "off"
 
 
+class Unreadable(StrEnum):
+    """What becomes of a partition with a batch that nobody can read."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+class BatchConfig(Section):
+    """What is opened of what producers have written."""
+
+    # What an Avro block of a record may then come to, readers still open.
+    bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
+        default=256 * MEBIBYTE,
+        description="the largest record batch that is opened: of its records uncompressed, however many. One that does not fit"
+        " backup.memory is worked on alone, and takes up to this much beside it",
+    )
+
+
 class BackupConfig(Section):
     """How topics become segments."""
 
@@ -362,6 +393,12 @@ class BackupConfig(Section):
         default=256 * MEBIBYTE,
         validation_alias="memory",
         description="for records that are asked for, fetched and decompressed; the program takes up to 256MiB beside it, and a batch that is larger when it is decompressed is worked on alone",
+    )
+    batch: BatchConfig = BatchConfig()
+    unreadable: Unreadable = Field(
+        default=Unreadable.STOP,
+        description="what a batch does that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
+        " every replica in sync: stop (its partition stays in front of it), or skip (a hole `unreadable`, told as an error)",
     )
     spool: SpoolConfig = SpoolConfig()
 
@@ -554,6 +591,13 @@ def python_of_workers() -> str:
 def edition_of_driver() -> str:
     """$ARCHIVER_EDITION: which archiver (archiver.edition) the driver of this Python worker runs; empty: not told."""
     return os.environ.get(EDITION_VARIABLE, "")
+
+
+def start_spark_of(package: Path) -> None:
+    """Have PySpark start the Spark that SPARK_HOME names in full, else its own: it would look beside the current folder first."""
+    if not Path(os.environ.get("SPARK_HOME", "")).is_absolute():
+        replaced = package / "spark-distribution"  # PYSPARK_HADOOP_VERSION has pip install another one
+        os.environ["SPARK_HOME"] = str(replaced if replaced.is_dir() else package)
 
 
 def prefer_loopback() -> None:

@@ -79,8 +79,18 @@ class UnsupportedBatchError(CorruptBatchError):
     """A batch format that this version does not read (message sets v0 and v1)."""
 
 
+class LargeBatchError(CorruptBatchError):
+    """A record batch that opens to more than is allowed (backup.batch.bytes)."""
+
+
 class CorruptSegmentError(NotWholeError):
     """An archived object whose bytes do not agree with its facts."""
+
+
+class FalseFactsError(ArchiverError):
+    """An object that is whole has other facts than those by which its reading was planned: nobody knows what else is missing."""
+
+    exit_code = 3
 
 
 class FormatTooNewError(NotWholeError):

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from operator import ne
@@ -11,7 +11,8 @@ from typing import NamedTuple
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.selection import FIRST_LONG, LAST_LONG
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # the newest that this program reads
+_FIRST_FORMAT = 1  # what is written wherever its readers understand all of it
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
@@ -24,11 +25,12 @@ class HoleCause(StrEnum):
 
     EXPIRED = "expired"  # the log start had moved past the position
     BEFORE_START = "before-start"  # the backup was told to begin later
+    UNREADABLE = "unreadable"  # Kafka had a batch there that nobody can read, and the backup was told to skip it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had."""
+    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had, or that were not to be had of it."""
 
     first_offset: int
     last_offset: int
@@ -53,7 +55,7 @@ class Hole:
 class SegmentFacts:
     """What is known of a segment without reading its body. Field names are the fact names, `-` for `_`."""
 
-    format: int = FORMAT_VERSION
+    format: int = _FIRST_FORMAT
     writer: str
     cluster_id: str
     topic_id: str
@@ -130,6 +132,11 @@ class PartFacts(NamedTuple):
     source_bytes: int
     largest_record: int
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether they are those of an object without facts, of which only its size is known."""
+        return not self.is_exact and (self.min_timestamp, self.max_timestamp) == (FIRST_LONG, LAST_LONG)
+
 
 def spell_fact(name: str, value: object) -> str:
     """Spell one fact, as metadata and header have it."""
@@ -187,6 +194,11 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
         raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error
     except ValueError as error:
         raise CorruptSegmentError(f"{key}: facts that cannot be: {str(error)[:200]}") from error
+
+
+def format_for(holes: Iterable[Hole]) -> int:
+    """Return the version to write: readers of the first one know no unreadable holes, and take such facts for damage."""
+    return FORMAT_VERSION if any(hole.cause is HoleCause.UNREADABLE for hole in holes) else _FIRST_FORMAT
 
 
 TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from archiver.errors import ArchiverError, DroppedError, KafkaTemporaryError
+from archiver.errors import ArchiverError, CorruptBatchError, DroppedError, KafkaTemporaryError
 from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.segment import PartitionSource
@@ -67,6 +67,9 @@ class Feed:
     held_back_since_s: float | None = None  # since when the last stable offset stands still below the end
     open_transactions: tuple[OpenTransaction, ...] = ()
     goes_on: Callable[[], Awaitable[bool]] | None = None  # asked, without topic ids, when the log lost our position
+    broken: CorruptBatchError | None = (
+        None  # of the batch at the writer's position: nothing is fetched until it is judged
+    )
     error: ArchiverError | None = None
     dropped: DroppedError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -90,6 +93,7 @@ class Feed:
     def wants_more(self) -> bool:
         return (
             self.error is None
+            and self.broken is None
             and not self.closing
             and self.put_again_at_s is None
             and not self.is_set_aside

@@ -10,13 +10,16 @@ from archiver.budget import ByteBudget
 from archiver.codec.batch import position_after, whole_batches
 from archiver.defects import as_ours
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.facts import HoleCause
 from archiver.feed import TROUBLE_S, Feed
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.observe import Ledger
+from archiver.segment import PartitionSource
 from archiver.spelling import spell_count
-from archiver.trouble import PassOver, Retry, Skip, Verdict, Way, judge, judge_silence
+from archiver.trouble import PassOver, Retry, Skip, Take, Verdict, Way, judge, judge_silence
+from archiver.unreadable import judge_broken
 from archiver.writer import Fetch, epoch_of
 
 log = logging.getLogger(__name__)
@@ -86,6 +89,7 @@ class Fetching:
         self._quiet: set[int] = set()  # brokers that had little the last time
         self._leaders_only_until_s = 0.0
         self._turn = 0
+        self._told_unreadable: dict[PartitionSource, int] = {}  # offsets below were told to be skipped
 
     def stir(self) -> None:
         """Wake the fetchers: a partition may want more than before."""
@@ -338,7 +342,8 @@ class Fetching:
         try:
             batches, whole = whole_batches(answer.records, position)
         except CorruptBatchError as error:
-            self._fail(feed, CorruptBatchError(f"{feed.source}: {error}"))
+            feed.broken = error
+            self._work.advance(feed)
             return
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[: len(whole)]
@@ -362,12 +367,13 @@ class Fetching:
                 case Retry(error, way):
                     self._go_another_way(feed, way, error)
                     self._note_trouble([(feed, error)], "fetch")
-                case Skip(log_start):
-                    feed.writer.skip(log_start)
-                    feed.go_on_where_the_writer_is()
+                case Skip() as skip:
+                    self._skip(feed, skip)
                 case PassOver(next_offset):
                     feed.writer.pass_over(next_offset)
                     feed.go_on_where_the_writer_is()
+                case Take(answer):
+                    self._enqueue(feed, answer)
                 case ArchiverError() as error:
                     feed.error = error
 
@@ -375,6 +381,27 @@ class Fetching:
             self._wait_a_little(feed)
         else:
             self._work.spawn(feed, obey)
+
+    def look_into_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
+        """Find out whether the batch at the writer's position is broken for good."""
+
+        async def judging() -> Verdict:
+            try:
+                return await judge_broken(self._client, feed, broken)
+            finally:
+                feed.broken = None  # a later fetch may meet it again
+
+        self._look_into(feed, judging)
+
+    def _skip(self, feed: Feed, skip: Skip) -> None:
+        """Go on behind what cannot be had. What a feed before this one has told of, and no segment holds yet, is no news."""
+        told_to = self._told_unreadable.get(feed.source, 0)
+        if skip.cause is HoleCause.UNREADABLE:
+            self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
+        feed.writer.pass_over(skip.first_offset)
+        is_news = skip.cause is not HoleCause.UNREADABLE or skip.next_offset > told_to
+        feed.writer.skip(skip.next_offset, skip.cause, why=skip.why, is_news=is_news)
+        feed.go_on_where_the_writer_is()
 
     def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
         if way is Way.ALONE:

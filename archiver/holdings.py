@@ -11,6 +11,7 @@ import numpy as np
 from archiver.columns import Chain, Lazy, Places, total
 from archiver.control import TopicFact, list_topic_facts, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
+from archiver.facts import HoleCause
 from archiver.index import Index
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
 from archiver.layout import Layout
@@ -39,6 +40,7 @@ class Holding:
     max_timestamp: int | None
     last_put: datetime | None  # by the store's clock
     holes: int
+    unreadable: int  # of the holes: Kafka had records there
     gaps: int
     shadowed: int
     damaged: int
@@ -233,6 +235,7 @@ def _sum_up(
 ) -> Holding:
     segments = [some for partition in partitions for some in segment_blocks(partition.segments)]
     known = [some.known for some in segments]
+    causes = [hole.cause for some in known for facts in some.facts_with_holes() for hole in facts.holes]
     count, counted = sum(map(len, segments)), sum(map(len, known))
     return Holding(
         topic=topic,
@@ -248,7 +251,8 @@ def _sum_up(
         min_timestamp=min((int(some.numbers("min_timestamp").min()) for some in known if len(some)), default=None),
         max_timestamp=max((int(some.numbers("max_timestamp").max()) for some in known if len(some)), default=None),
         last_put=max((some.last_put for some in segments if some.last_put is not None), default=None),
-        holes=sum(len(facts.holes) for some in known for facts in some.facts_with_holes()),
+        holes=len(causes),
+        unreadable=causes.count(HoleCause.UNREADABLE),
         gaps=sum(len(partition.gaps) for partition in partitions),
         shadowed=sum(len(partition.shadowed) for partition in partitions),
         damaged=damaged,

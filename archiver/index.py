@@ -104,6 +104,7 @@ class KnownDirectory:
         order = np.argsort(numbers, kind="stable").astype(np.int32)
         found, starts = np.unique(numbers[order], return_index=True)
         self._rows = dict(zip(found.tolist(), np.split(order, starts[1:]), strict=False))
+        self._false: set[int] = set()
 
     @property
     def partitions(self) -> Collection[int]:
@@ -123,6 +124,16 @@ class KnownDirectory:
     def ends(self) -> dict[int, int]:
         """Tell up to which offset objects of each partition are known to have been put, there or gone."""
         return {partition: int(self.entries.numbers("next")[rows].max()) for partition, rows in self._rows.items()}
+
+    def disbelieve(self, row: int) -> None:
+        """Note that an object, as it is, has other facts than this entry."""
+        self._false.add(row)
+
+    def end(self, partition: int) -> int:
+        """The same of one partition, by entries that no later one takes the place of, and that no object contradicts."""
+        rows = self.latest(partition)
+        rows = rows[~np.isin(rows, list(self._false))] if self._false else rows
+        return int(self.entries.numbers("next")[rows].max()) if len(rows) else 0
 
     def latest(self, partition: int) -> Numbers:
         """Return the entries of a partition but those that a later one takes the place of."""
@@ -217,13 +228,17 @@ class Index:
         for some in (self._waiting, self._added, self._known):
             some.pop(directory, None)
 
-    def reach(self) -> dict[Partition, int]:
-        """Tell up to which offset objects of each topic, life and partition are known to have been put, there or gone."""
-        return {
-            (*directory, partition): end
-            for directory in self.directories
-            for partition, end in self.of(directory).ends().items()
-        }
+    def reach_beyond(self, there: Callable[[Partition], int]) -> dict[Partition, int]:
+        """Tell up to which offset objects of partitions are known to have been put, where that is beyond what is there."""
+        found: dict[Partition, int] = {}
+        for directory in self.directories:
+            known = self.of(directory)
+            for number, most in known.ends().items():
+                place = (*directory, number)
+                end = known.end(number) if most > there(place) else 0
+                if end > there(place):
+                    found[place] = end
+        return found
 
     def sizes(self) -> dict[str, int]:
         """Tell how many bytes the objects of each topic have together."""
@@ -381,16 +396,18 @@ def share(
     layout: Layout,
     files: Iterable[Iterable[tuple[Directory, Entries]]],
     beside: SeenBeside = NOTHING_SEEN,
+    *,
+    level: int = logging.DEBUG,
 ) -> None:
     """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
 
-    A full generation waits for a backup to merge it.
+    A full generation waits for a backup to merge it. That it could not be written is logged at `level`: readers need not.
     """
     try:
         for known in files:
             _append(store, layout, encode_index(known, beside), MOST_FILES)
     except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
-        log.debug("the index of facts was not written: %s", error)
+        log.log(level, "the index of facts was not written: %s", error)
 
 
 def merge_index(store: ObjectStore, layout: Layout) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from archiver.columns import Chain, as_slice
+from archiver.config import IndexUse
 from archiver.entries import Entries
 from archiver.errors import CorruptSegmentError
 from archiver.facts import SegmentFacts, facts_from_metadata
@@ -16,10 +17,12 @@ from archiver.layout import Layout, SegmentKey
 from archiver.listing import Newest, Partition, list_directory, list_segments
 from archiver.lookup import Damage, Tell, learn, look_up
 from archiver.segments import Reading, Readings, Segment, Segments, blocks_of
+from archiver.selection import Wanted
 from archiver.store import ListedObject, ObjectInfo, ObjectStore
 
 _TOLD_EACH = 100  # entries of the index
 _BRING_BACK = "bring their objects back from the bucket's versions"
+_PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
 # Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
 # within a quarter of an hour.
 _MANY = 200
@@ -36,6 +39,7 @@ class Gap:
     first_offset: int
     last_offset: int
     is_certain: bool = True
+    is_remembered: bool = False  # by the index alone
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}"
@@ -73,6 +77,10 @@ class PartitionInventory:
             return self.gaps[0].first_offset
         return self.readable[-1].segment.facts.next if self.readable else 0
 
+    @property
+    def end(self) -> int:
+        return self.readable[-1].next if self.readable else 0
+
     def from_offset(self, offset: int) -> "PartitionInventory":
         """Leave out what lies below an offset."""
         return PartitionInventory(
@@ -96,10 +104,12 @@ class PartitionInventory:
         overlaps = tuple(overlap for overlap in self.overlaps if overlap.first_offset < offset)
         return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps, overlaps=overlaps)
 
-    def reaching(self, end: int) -> "PartitionInventory":
+    def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
         """Add the gap that no listing shows, up to an offset that something else remembers as the end."""
-        there = self.readable[-1].next if self.readable else 0
-        return self if there >= end else replace(self, gaps=(*self.gaps, Gap(first_offset=there, last_offset=end - 1)))
+        if self.end >= end:
+            return self
+        gap = Gap(first_offset=self.end, last_offset=end - 1, is_remembered=is_remembered)
+        return replace(self, gaps=(*self.gaps, gap))
 
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
         """Go on with what another life holds from the end of this one."""
@@ -219,7 +229,8 @@ def problems_of(topic: str, number: int, partition: PartitionInventory, damaged:
     missing = ", ".join(str(gap) for gap in partition.gaps if gap.is_certain)
     unknown = ", ".join(str(gap) for gap in partition.gaps if not gap.is_certain)
     if missing:
-        problems.append(f"{topic}-{number}: offsets {missing} are missing from the archive; {_BRING_BACK}")
+        doubt = _PERHAPS_FALSE if any(gap.is_remembered for gap in partition.gaps) else ""
+        problems.append(f"{topic}-{number}: offsets {missing} are missing from the archive; {_BRING_BACK}{doubt}")
     if unknown:
         problems.append(
             f"{topic}-{number}: offsets {unknown} are in no object, and v1.0 does not tell whether they ever were records"
@@ -239,22 +250,27 @@ def read_inventory(
     layout: Layout,
     wanted: Callable[[str], bool] | None = None,
     *,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
     asks_all: Index | None = None,
     tell: Tell = lambda _done, _total: None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
 
-    `asks_all`, an index: each object is asked for its facts, and what the index has of it only spares room. `tell` is
-    told now and then how many were asked, and of how many.
+    `reads`: which records of each partition will be read, and their objects held against what is told here of them; what
+    is left out on the word of the index is asked (archiver.lookup). `asks_all`, an index: each object is asked for its
+    facts, and what the index has of it only spares room. `tell` is told now and then how many were asked, and of how many.
     """
     # The index first: what is put meanwhile is not missing.
     index = read_index(store, layout, wanted) if asks_all is None else asks_all
     listing = list_segments(store, layout, wanted)
     strangers = tuple(sorted(listing.strangers))
-    segments, learned, damaged = look_up(store, listing, index, asks_all=asks_all is not None, tell=tell)
+    segments, learned, damaged, contradicted = look_up(
+        store, listing, index, use=use if asks_all is None else IndexUse.IGNORE, reads=reads, tell=tell
+    )
     if asks_all is None:
-        _share(store, layout, learned, now)
+        _share(store, layout, learned, now, is_needed=contradicted > 0)
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
@@ -262,12 +278,19 @@ def read_inventory(
 
 
 def _share(
-    store: ObjectStore, layout: Layout, learned: Mapping[Partition, Segments], now: Callable[[], datetime]
+    store: ObjectStore,
+    layout: Layout,
+    learned: Mapping[Partition, Segments],
+    now: Callable[[], datetime],
+    *,
+    is_needed: bool,
 ) -> None:
-    """Tell the others what an index should have known; it has nothing of v1.0 objects."""
+    """Tell the others what an index should have known; it has nothing of v1.0 objects. `is_needed`: something in it is false."""
     known = {place: segments.known for place, segments in learned.items()}
     count = sum(map(len, known.values()))
-    if not count or (count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())):
+    if not count or (
+        not is_needed and count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())
+    ):
         return
     most = max(_SHARED_AT_ONCE, -(-count // _MOST_SHARED))
     share(store, layout, (map(_entries_of, one) for one in _files_of(known, most)))
@@ -329,13 +352,13 @@ def _add_lost_ends(
 ) -> None:
     """Add the gap that no listing shows: what the index has seen behind the objects that a partition still has."""
     unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
-    for place, end in index.reach().items():
-        topic, life, number = place
+
+    def found(place: Partition) -> PartitionInventory:
+        return partitions.get(place[:2], {}).get(place[2], EMPTY)
+
+    for place, end in index.reach_beyond(lambda place: found(place).end).items():
         if place not in unknown:
-            found = partitions.get((topic, life), {}).get(number, EMPTY)
-            reaching = found.reaching(end)
-            if reaching is not found:
-                partitions.setdefault((topic, life), {})[number] = reaching
+            partitions.setdefault(place[:2], {})[place[2]] = found(place).reaching(end, is_remembered=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

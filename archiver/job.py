@@ -33,10 +33,20 @@ from archiver.own_group import own_group
 from archiver.patience import persist
 from archiver.positions import PositionPolicy
 from archiver.probe import probe_store
-from archiver.restore import Effort, RestorePlan, TopicPlan, check_partitions, effort_of, plan_restore, with_mended
+from archiver.restore import (
+    Effort,
+    RestorePlan,
+    TopicPlan,
+    check_partitions,
+    effort_of,
+    plan_restore,
+    tell_unreadable,
+    with_mended,
+)
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
 from archiver.room import DecodingRoom
 from archiver.segment import SegmentLimits
+from archiver.selection import EVERYTHING
 from archiver.shutdown import stop_on_signals, unless_stopped
 from archiver.spelling import spell_count
 from archiver.spool import Spool, open_spool
@@ -44,7 +54,7 @@ from archiver.store import open_store
 from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
 from archiver.vigil import Vigil
 from archiver.workers import Workers, workers
-from archiver.writer import Archive
+from archiver.writer import Archive, BatchPolicy
 
 if TYPE_CHECKING:
     from archiver.arrival import Arrival
@@ -209,6 +219,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
             decoding=DecodingRoom(int(backup.memory_bytes * _DECODING_SHARE)),
+            batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
         ),
         positions=_positions(config),
         memory_bytes=backup.memory_bytes,
@@ -374,7 +385,7 @@ def run_verify(
 
             notice("looking at the cluster")
             try:
-                archive = read_archive(store, layout, wanted=wanted)
+                archive = read_archive(store, layout, wanted=wanted, use=storage.index, reads=lambda _: EVERYTHING)
                 plan = asyncio.run(plan_compare(config, kafka, archive, wanted))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")
@@ -424,6 +435,20 @@ def _tell_of(what: str, notice: Callable[[str], None], unit: str = "") -> Callab
         notice(f"{what}: {pace.tell(done, total)}")
 
     return tell
+
+
+def _tell_asked(notice: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Tell of objects that are asked for their facts: that can take long, and where nobody else writes it may be spared."""
+    tell: Callable[[int, int], None] | None = None
+
+    def tell_asked(done: int, total: int) -> None:
+        nonlocal tell
+        tell = tell or _tell_of(
+            f"asking {spell_count(total, 'object')} for the facts that decide what is read (storage.index)", notice
+        )
+        tell(done, total)
+
+    return tell_asked
 
 
 _NOT_TRIED = (
@@ -499,7 +524,15 @@ def preview_restore(
             notes = RestoreNotes(store, layout, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
             begun, unplanned = await targets.planned(client, wave)
-            archived = read_archive(store, layout, life=request.life, wanted=unplanned.__contains__)
+            archived = read_archive(
+                store,
+                layout,
+                life=request.life,
+                wanted=unplanned.__contains__,
+                use=storage.index,
+                reads=request.wanted.of,
+                tell_asked=_tell_asked(notice),
+            )
             topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
             check_partitions(topics, request)
             verdict = await targets.judge(client, topics)
@@ -516,6 +549,7 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_TRIED] if request.where else []),
+                    *tell_unreadable(archived, request),
                     *verdict.losses,
                     *verdict.notes,
                 ],
@@ -599,8 +633,19 @@ def run_restore_job(
 
     def plan(wave: Mapping[str, str]) -> RestorePlan:
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
-        archived = read_archive(store, layout, life=request.life, wanted=wave.__contains__, known=known)
+        archived = read_archive(
+            store,
+            layout,
+            life=request.life,
+            wanted=wave.__contains__,
+            known=known,
+            use=storage.index,
+            reads=request.wanted.of,
+            tell_asked=_tell_asked(notice),
+        )
         _tell_other_lives(archived, is_asked_for=request.life is not None)
+        for note in tell_unreadable(archived, request):
+            log.warning("%s", note)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
             check_partitions(planned.topics, request)

@@ -12,6 +12,7 @@ import numpy as np
 
 from archiver.codec import batch_kernels as k
 from archiver.codec.batch import (
+    LARGEST_BATCH_BYTES,
     Scratch,
     decode_batches,
     first_step,
@@ -123,8 +124,9 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
     try:
         while position < wanted.end:
             answer = await ahead
-            batches, whole = whole_batches(answer.records, position)
-            after = position_after(batches, position) if len(whole) else answer.last_stable_offset
+            batches, _ = whole_batches(answer.records, position)
+            after = position_after(batches, position) if batches.shape[1] else answer.last_stable_offset
+            batches = _below(batches, wanted.end)
             if after <= position:
                 raise KafkaTemporaryError(
                     f"{wanted.topic}-{wanted.partition} ends at {answer.last_stable_offset}, not at {wanted.end}: did the"
@@ -133,17 +135,26 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
             if after < wanted.end:
                 ahead = asyncio.ensure_future(source.fetch_at(after))
             try:
-                await asyncio.to_thread(work, answer, batches, len(whole), position)
+                await asyncio.to_thread(work, answer, batches, _size_of(batches), position)
             except CorruptBatchError as error:
                 raise CorruptBatchError(f"{wanted.topic}-{wanted.partition}: {error}") from error
-            inside = batches[k.LEADER_EPOCH, batches[k.BASE_OFFSET] < wanted.end]
-            position, leader_epoch = after, int(inside[-1]) if len(inside) else leader_epoch
+            position, leader_epoch = after, int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else leader_epoch
         return leader_epoch
     finally:
         ahead.cancel()
         await asyncio.wait([ahead])
         if not ahead.cancelled():
             ahead.exception()  # seen; else asyncio complains that nobody did
+
+
+def _below(batches: Longs, end: int) -> Longs:
+    """Leave out the first that begins at the end or behind it, and all after that: nobody asked whether they can be read."""
+    behind = np.flatnonzero(batches[k.BASE_OFFSET] >= end)
+    return batches[:, : behind[0]] if len(behind) else batches
+
+
+def _size_of(batches: Longs) -> int:
+    return int(batches[k.START, -1] + batches[k.SIZE, -1]) if batches.shape[1] else 0
 
 
 async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
@@ -171,7 +182,7 @@ def _hand_over(
     take: Callable[[Frame, Longs], None],
 ) -> None:
     while len(rest) and position < end:
-        decoded = decode_batches(first_step(rest), position, aborted, scratch=scratch)
+        decoded = decode_batches(first_step(rest), position, aborted, LARGEST_BATCH_BYTES, scratch)
         for frame in decoded.frames():
             is_beyond = len(frame) > 0 and frame.table[Column.OFFSET, -1] >= end
             take(

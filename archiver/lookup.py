@@ -1,8 +1,9 @@
 """The facts of listed segments: as the index knows them, or as the objects themselves tell."""
 
+import logging
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from archiver.ahead import run_ahead
 from archiver.columns import CHUNK, Numbers, as_slice
+from archiver.config import IndexUse
 from archiver.entries import Entries
 from archiver.errors import NotWholeError
 from archiver.facts import Bounds, SegmentFacts, facts_from_metadata
@@ -18,7 +20,11 @@ from archiver.index_file import Directory
 from archiver.layout import SegmentKey
 from archiver.listing import ListedPartition, ListedSegment, Listing, Partition
 from archiver.segments import Segment, Segments
+from archiver.selection import NO_TIMESTAMP, Selection, Wanted
+from archiver.spelling import spell_count
 from archiver.store import ListedObject, ObjectStore
+
+log = logging.getLogger(__name__)
 
 HEADS_AT_ONCE = 16
 _TOLD_EACH = 100  # objects that are asked for their facts
@@ -35,11 +41,12 @@ class Damage:
 
 
 class LookedUp(NamedTuple):
-    """What was listed, with its facts; `learned` of it: whose facts no index told, or other ones."""
+    """What was listed, with its facts; `learned` of it: whose facts no index told, or other ones (`contradicted`: so many)."""
 
     segments: dict[Partition, Segments]
     learned: dict[Partition, Segments]
     damaged: tuple[Damage, ...]
+    contradicted: int
 
 
 def look_up(
@@ -47,26 +54,31 @@ def look_up(
     listing: Listing,
     index: Index,
     *,
-    asks_all: bool = False,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
     tell: Tell = lambda _done, _total: None,
 ) -> LookedUp:
-    """Take from the index what it knows of exactly the listed objects, and ask the others; or all, and compare.
+    """Take from the index what it knows of exactly the listed objects, and ask the others.
 
+    Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie is found
+    out: of what is read, which whoever reads it compares (`reads`: of which partitions which records; None: nobody reads).
     The listing is used up. One that has gone since it was listed is left out.
     """
-    found = [_Found.of(listing.partitions.pop(place), index, asks_all=asks_all) for place in list(listing.partitions)]
+    found = [_Found.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)]
     learned: dict[Directory, _Learned] = {}
     damaged: list[Damage] = []
+    contradicted = _Contradicted()
     total = sum(len(one.asked) for one in found)
     waiting = ((one, int(place), listed) for one in found for place, listed in zip(one.places, one.asked, strict=True))
     answers = run_ahead(partial(_ask, store), waiting, HEADS_AT_ONCE, "head")
-    for asked, ((one, place, _), seen) in enumerate(answers, start=1):
+    for asked, ((one, place, listed), seen) in enumerate(answers, start=1):
         if isinstance(seen, Damage):
             damaged.append(seen)
-        if not one.confirms(place, seen) and isinstance(seen, Segment):
+        if not one.confirms(place, listed, seen, contradicted) and isinstance(seen, Segment):
             one.learn(seen, learned.setdefault(one.partition[:2], _Learned()))
         if asked % _TOLD_EACH == 0:
             tell(asked, total)
+    contradicted.tell()
     for one in found:
         one.forget_asked()
     first = {directory: index.of(directory).extend(some.entries()) for directory, some in learned.items()}
@@ -75,12 +87,41 @@ def look_up(
         {place: segments for place, segments, _ in pairs if len(segments)},
         {place: fresh for place, _, fresh in pairs if len(fresh)},
         tuple(damaged),
+        contradicted.count,
     )
 
 
 def learn(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | Damage]:
     """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
     return filter(None, run_ahead(partial(_look_at, store), listed, HEADS_AT_ONCE, "head"))
+
+
+@dataclass(slots=True)
+class _Contradicted:
+    """Entries of the index that are of an object as it is, and have other facts than it has."""
+
+    count: int = 0
+    _first: str = ""
+
+    def add(self, key: str, known: SegmentFacts | Bounds, told: SegmentFacts | Bounds) -> None:
+        self.count += 1
+        self._first = self._first or f"{key} ({difference(known, told)})"
+
+    def tell(self) -> None:
+        if self.count:
+            log.warning(
+                "the index of facts is false of %s, the first is %s; the objects were asked, and what they say holds. Look who"
+                " may write control/index/, which is a cache and may be deleted",
+                spell_count(self.count, "object"),
+                self._first,
+            )
+
+
+def difference(claimed: object, told: object) -> str:
+    """Say in which facts two differ."""
+    names = [item.name for item in fields(SegmentFacts)]
+    pairs = ((name, getattr(claimed, name, None), getattr(told, name, None)) for name in names)
+    return ", ".join(f"{name.replace('_', '-')} {there}, not {claim}" for name, claim, there in pairs if claim != there)
 
 
 class _Learned:
@@ -119,45 +160,40 @@ class _Found:
     put: Numbers
     asked: ListedPartition
     places: range | Numbers  # of those that are asked
-    compares: bool
     known: KnownDirectory
     learned: "array[int]" = field(default_factory=lambda: array("i"))
     learned_put: "array[int]" = field(default_factory=lambda: array("q"))
 
     @classmethod
-    def of(cls, listed: ListedPartition, index: Index, *, asks_all: bool) -> "_Found":
+    def of(cls, listed: ListedPartition, index: Index, use: IndexUse, reads: Wanted | None) -> "_Found":
         known = index.of(listed.partition[:2])
         rows = known.find(listed)
-        unknown = np.flatnonzero(rows < 0)
-        asked = listed if asks_all else listed.only(as_slice(unknown))
-        places = range(len(listed)) if asks_all or len(unknown) == len(listed) else unknown.astype(np.int32)
-        return cls(
-            listed.partition,
-            listed.stem,
-            rows,
-            listed.put,
-            asked,
-            places,
-            asks_all,
-            known,
-        )
+        if use is IndexUse.IGNORE:
+            return cls(listed.partition, listed.stem, rows, listed.put, listed, range(len(listed)), known)
+        is_asked = rows < 0
+        if not is_asked.all():
+            claims = _Claims.of(listed, known.entries, np.flatnonzero(~is_asked), rows)
+            is_asked[claims.places[claims.contradict_names()]] = True
+            selection = None if reads is None or use is IndexUse.TRUST else reads(listed.partition[2])
+            if selection is not None:
+                is_asked[claims.places[claims.leave_out(selection)]] = True
+        chosen = as_slice(np.flatnonzero(is_asked))
+        places = range(*chosen.indices(len(listed))) if isinstance(chosen, slice) else chosen.astype(np.int32)
+        return cls(listed.partition, listed.stem, rows, listed.put, listed.only(chosen), places, known)
 
-    def confirms(self, place: int, seen: "Segment | Damage | None") -> bool:
+    def confirms(
+        self, place: int, asked: ListedSegment, seen: "Segment | Damage | None", contradicted: _Contradicted
+    ) -> bool:
         """Tell whether an object has the facts that the index has of it; if not, those are forgotten."""
         row = int(self.rows[place])
-        if (
-            row >= 0
-            and isinstance(seen, Segment)
-            and self._is(place, seen)
-            and seen.facts == self.known.entries.facts(row)
-        ):
-            return True
+        if row >= 0 and isinstance(seen, Segment) and (asked.item.size, asked.item.etag) == (seen.size, seen.etag):
+            claimed = self.known.entries.facts(row)
+            if seen.facts == claimed:
+                return True
+            contradicted.add(seen.object_key, claimed, seen.facts)
+            self.known.disbelieve(row)
         self.rows[place] = -1
         return False
-
-    def _is(self, place: int, seen: Segment) -> bool:
-        """Tell whether an object is still the one that was listed."""
-        return (int(self.asked.size[place]), self.asked.etag[place]) == (seen.size, seen.etag)
 
     def learn(self, segment: Segment, learned: _Learned) -> None:
         self.learned.append(learned.add(segment))
@@ -180,6 +216,54 @@ class _Found:
             return Segments(self.partition, self.stem, entries, as_slice(rows), put), learned
         rows, put = np.concatenate([self.rows[is_known], fresh]), np.concatenate([self.put[is_known], fresh_put])
         return Segments(self.partition, self.stem, entries, as_slice(rows), put), learned
+
+
+class _Claims(NamedTuple):
+    """What the index claims of those objects of a partition that it knows, in the order of the listing."""
+
+    places: Numbers  # in the listing
+    listed: ListedPartition
+    entries: Entries
+    rows: Numbers  # of the index
+
+    @classmethod
+    def of(cls, listed: ListedPartition, entries: Entries, places: Numbers, rows: Numbers) -> "_Claims":
+        return cls(places, listed, entries, rows[places])
+
+    def contradict_names(self) -> Numbers:
+        """Tell which do not end where the next object begins: a gap, an overlap, or a lie. Of a merged one its name tells."""
+        follows = self._following()
+        found: Numbers = (
+            (follows >= 0) & (self._numbers("next") != follows) & (self.listed.named_next[self.places] == 0)
+        )
+        return found
+
+    def leave_out(self, selection: Selection) -> Numbers:
+        """Tell which would not be read, and so not be compared, for nothing but what is claimed of them.
+
+        Up to where the next object begins nothing is hidden: what is missing there shows. Where a partition ends, only
+        its last object tells.
+        """
+        following, merged_next = self._numbers("next"), int(self.listed.named_next.max())
+        is_last = (self._following() < 0) & (self.listed.named_next[self.places] == 0)
+        found: Numbers = is_last & ((following <= selection.first_offset) | (following <= merged_next))
+        if selection.has_times:
+            earliest, latest = self._numbers("min_timestamp"), self._numbers("max_timestamp")
+            bases = self.listed.base[self.places]
+            are_wanted = (following > selection.first_offset) & (bases <= selection.last_offset)
+            are_outside = (latest < selection.from_ms) | (earliest > selection.until_ms)
+            found |= are_wanted & (are_outside | ((earliest == NO_TIMESTAMP) & (latest == NO_TIMESTAMP)))
+        return found
+
+    def _numbers(self, name: str) -> Numbers:
+        return self.entries.numbers(name)[self.rows].astype(np.int64)
+
+    def _following(self) -> Numbers:
+        """Return where the first object begins that begins behind each; -1: there is none."""
+        bases = self.listed.base.astype(np.int64)  # in order, as keys are
+        behind = np.searchsorted(bases, bases[self.places], side="right")
+        found: Numbers = np.append(bases, -1)[behind]
+        return found
 
 
 _Asked = tuple[_Found, int, ListedSegment]

@@ -51,11 +51,18 @@ RETRIES: Final = Declared(
 HOLES: Final = Declared(
     "archiver_holes_total",
     "counter",
-    "Ranges of offsets that are not in the archive: `expired` when their turn came, or `before-start` of the backup.",
+    "Ranges of offsets that are not in the archive: `expired` when their turn came, `before-start` of the backup, or"
+    " `unreadable` and skipped.",
     ("topic", "cause"),
 )
 HOLE_OFFSETS: Final = Declared(
     "archiver_hole_offsets_total", "counter", "Offsets in the holes of archiver_holes_total.", ("topic", "cause")
+)
+UNREADABLE_OFFSETS: Final = Declared(
+    "archiver_unreadable_offsets_total",
+    "counter",
+    "Offsets of batches that were skipped, because nobody can read them (`backup.unreadable: skip`); of the partitions that had one.",
+    ("topic", "partition"),
 )
 FAILURES: Final = Declared(
     "archiver_failures_total",
@@ -178,8 +185,10 @@ class Metrics:
             self._puts_within[bisect_left(_PUT_BOUNDS_S, seconds)] += 1
             self._put_seconds += seconds
 
-    def hole(self, topic: str, *, cause: str, offsets: int) -> None:
+    def hole(self, topic: str, partition: int, *, cause: str, offsets: int) -> None:
         with self._lock:
+            if cause == HoleCause.UNREADABLE:
+                self._counts[UNREADABLE_OFFSETS][topic, str(partition)] += offsets
             self._counts[HOLES][topic, cause] += 1
             self._counts[HOLE_OFFSETS][topic, cause] += offsets
 
@@ -289,6 +298,7 @@ gauge shows: alarm on an instance that is down as well.
 | --- | --- |
 | `increase(archiver_branches_total[1h]) > 0` | the log was cut back: records that were archived are no longer in Kafka |
 | `increase(archiver_holes_total{{cause="expired"}}[1h]) > 0` | Kafka deleted records before they were archived |
+| `increase(archiver_holes_total{{cause="unreadable"}}[1h]) > 0` | batches were skipped that nobody can read: `archiver_unreadable_offsets_total` has their partitions, and the log the offsets |
 | `min by (topic) (archiver_retention_left_seconds) < 86400` | within a day it will |
 | `max by (topic) (archiver_rpo_seconds) > 900` | the archive is behind; in quiet times this stays near `backup.segment.age` |
 | `archiver_partitions_failing > 0` | a partition does not get on; the log names it and the reason |

@@ -1,14 +1,15 @@
 """What is read of objects, and what their facts tell of it: of millions as columns, and one by one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from archiver.columns import Chain, Lazy, Numbers, Places, Texts, narrow, same
-from archiver.facts import PartFacts
-from archiver.layout import chosen_name, offsets_name
+from archiver.errors import CorruptSegmentError, FalseFactsError
+from archiver.facts import PartFacts, SegmentFacts
+from archiver.layout import Layout, chosen_name, offsets_name
 from archiver.segments import Reading, Readings, blocks_of
 from archiver.selection import FIRST_LONG, LAST_LONG, Selection
 
@@ -22,6 +23,9 @@ class ObjectPart:
     until_offset: int | None = None
     next_offset: int | None = None  # where the object's coverage ends, if that is known
     chosen_key: str | None = None  # where it stands which of its records are wanted; None: all
+    planned: PartFacts | None = field(
+        default=None, compare=False
+    )  # what the plan has of the object; None: nothing else
 
     @classmethod
     def of(cls, reading: Reading) -> "ObjectPart":
@@ -59,10 +63,13 @@ class Chosen(NamedTuple):
 class ObjectParts(Lazy[ObjectPart]):
     """Parts of segments of one partition in one life, of which all records are wanted, or some."""
 
-    def __init__(self, stem: str, *columns: Numbers, chosen: Chosen | None = None) -> None:
+    def __init__(
+        self, stem: str, *columns: Numbers, chosen: Chosen | None = None, planned: "FactsOfParts | None" = None
+    ) -> None:
         self.stem = stem  # with which the keys of all objects begin
         self.columns = columns  # PART_COLUMNS; 0: no next in the name, no offset below which is read
         self.chosen = chosen  # None: all records are wanted
+        self.planned = planned
 
     @classmethod
     def join(cls, several: Sequence["ObjectParts"]) -> "ObjectParts":
@@ -77,7 +84,12 @@ class ObjectParts(Lazy[ObjectPart]):
 
     def only(self, places: Places) -> "ObjectParts":
         chosen = None if self.chosen is None else self.chosen._replace(digests=self.chosen.digests.only(places))
-        return ObjectParts(self.stem, *(column[places] for column in self.columns), chosen=chosen)
+        planned = None if self.planned is None else self.planned.only(places)
+        return ObjectParts(self.stem, *(column[places] for column in self.columns), chosen=chosen, planned=planned)
+
+    def with_planned(self, planned: "FactsOfParts") -> "ObjectParts":
+        """Return the same, with what a plan has of the objects."""
+        return ObjectParts(self.stem, *self.columns, chosen=self.chosen, planned=planned)
 
     def with_chosen(self, chosen: Chosen) -> "ObjectParts":
         """Return the same, of which some records are wanted."""
@@ -91,6 +103,7 @@ class ObjectParts(Lazy[ObjectPart]):
             until_offset=until or None,
             next_offset=following,
             chosen_key=self.chosen and f"{self.chosen.stem}{chosen_name(self.chosen.digests[place])}",
+            planned=None if self.planned is None else self.planned.value(place),
         )
 
     def __eq__(self, other: object) -> bool:
@@ -122,6 +135,56 @@ def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
 def are_chosen(parts: Sequence[ObjectPart]) -> bool:
     """Tell whether it is known of parts which records are wanted: it is of all, or none."""
     return bool(parts) and parts[0].chosen_key is not None
+
+
+def with_planned(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Sequence[ObjectPart]:
+    """Return the same parts, with what a plan has of their objects; of one of chosen records its facts are of those alone."""
+    if are_chosen(parts):
+        return parts
+    blocks, start = list[Sequence[ObjectPart]](), 0
+    for block in Chain([parts]).blocks:
+        told = facts[start : start + len(block)]
+        start += len(block)
+        if isinstance(block, ObjectParts):
+            blocks.append(block.with_planned(FactsOfParts.of(told)))
+        else:
+            blocks.append([replace(part, planned=one) for part, one in zip(block, told, strict=True)])
+    return Chain(blocks)
+
+
+def check_planned(part: ObjectPart, facts: SegmentFacts | None) -> None:
+    """Hold what an object tells of itself (None: it is of v1.0) against what its reading was planned by. Raises FalseFactsError.
+
+    Plans are made by the index, and stand below `control/`: others may have written there.
+    """
+    if facts is None:
+        told = None if part.planned is None or part.planned.is_unknown else "it has no facts"
+    else:
+        named = Layout.parse_segment_name(part.object_key.rpartition("/")[2])
+        if named is not None and (named.base != facts.base or named.next not in {None, facts.next}):
+            raise CorruptSegmentError(
+                f"{part.object_key}: its facts cover {facts.base}..{facts.next}, its name says otherwise"
+            )
+        told = _differing(part, facts)
+    if told:
+        raise FalseFactsError(
+            f"{part.object_key}: {told}: the index of facts, or the noted plan, is false of it, and may hide other objects. Set"
+            " storage.index to ignore, or delete control/index/, which is a cache, and run again, a restore with another --id"
+            " and an empty target; look who may write below control/"
+        )
+
+
+def _differing(part: ObjectPart, facts: SegmentFacts) -> str:
+    found = [("next", part.next_offset, facts.next)] if part.next_offset is not None else []
+    if part.planned is not None:
+        is_exact = part.from_offset <= facts.first and (part.until_offset is None or part.until_offset > facts.last)
+        own = (is_exact, *(getattr(facts, name) for name in PartFacts._fields[1:]))
+        found += zip(PartFacts._fields, part.planned, own, strict=True)
+    return ", ".join(
+        f"{name.replace('_', '-')} is {there}, planned was {planned}"
+        for name, planned, there in found
+        if planned != there
+    )
 
 
 class FactsOfParts(Lazy[PartFacts]):

@@ -16,8 +16,9 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
-from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known
+from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known, sees_all_groups
 from archiver.layout import Layout
+from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.workers import Workers
 
@@ -66,6 +67,7 @@ class PositionKeeper:
         self._archives_topic = False
         self._refused: frozenset[str] = frozenset()
         self._told_many = False
+        self._told_hidden = False
         self.takes_snapshots = policy.keep is GroupPositions.SNAPSHOT
 
     # --- which way
@@ -173,6 +175,8 @@ class PositionKeeper:
     async def _read(self, begun_ms: int) -> Fact:
         found, refused = await positions_known(self._client)
         self._tell_of(found, refused)
+        if not self._told_hidden:
+            await self._tell_of_hidden(found)
         return {
             "format": FORMAT,
             "cluster_id": self._cluster_id,
@@ -181,6 +185,17 @@ class PositionKeeper:
             "groups": {group: _to_json(positions) for group, positions in found.items()},
             "missing": sorted(refused),
         }
+
+    async def _tell_of_hidden(self, found: Mapping[str, Positions]) -> None:
+        """Once. Who sees no group lacks a right; who sees some was perhaps meant to see no others."""
+        if not await sees_all_groups(self._client):
+            log.log(
+                logging.INFO if found else logging.WARNING,
+                "snapshots of group positions have %s; whether there are others is not known; grant this user Describe on the"
+                " groups",
+                f"the {spell_count(len(found), 'group')} that this user may describe" if found else "no group",
+            )
+        self._told_hidden = True
 
     def _tell_of(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
         """Each group that does not tell is named once, and counted each time."""

@@ -109,6 +109,7 @@ def _remarks(holding: "Holding") -> str:
         return "empty"
     counted = [
         (holding.holes, "hole", "holes"),
+        (holding.unreadable, "of them unreadable", "of them unreadable"),
         (holding.gaps, "gap", "gaps"),
         (holding.shadowed, "shadowed", "shadowed"),
         (holding.damaged, "damaged", "damaged"),

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from archiver.defects import as_ours
-from archiver.errors import DroppedError
+from archiver.errors import CorruptBatchError, DroppedError
 from archiver.feed import Feed
 from archiver.fetching import Fetching
 from archiver.kafka.client import KafkaClient
@@ -201,6 +201,8 @@ class Pump:
             self._wait_for_put(feed)
         elif feed.queue:
             self.spawn(feed, self._take)
+        elif feed.broken is not None and not feed.closing:
+            self._fetching.look_into_broken(feed, feed.broken)
         elif feed.is_ending:
             self._finish(feed)
         else:
@@ -256,6 +258,9 @@ class Pump:
             return await pool.call(work)
         except PutLaterError as error:
             self._put_later(feed, error)
+        except CorruptBatchError as error:
+            feed.broken = error
+            self._drop_queue(feed)
         except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
             feed.error = as_ours(error, feed.source)
             feed.note_dropped()

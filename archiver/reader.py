@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -12,7 +13,7 @@ from archiver.chosen import read_chosen
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import facts_from_metadata
 from archiver.frame import Column, Frame, Longs
-from archiver.parts import ObjectPart
+from archiver.parts import ObjectPart, check_planned
 from archiver.selection import EVERYTHING, NO_TIMESTAMP, Selection
 from archiver.store import ObjectStore, Room
 
@@ -90,6 +91,7 @@ def _read_part(part: ObjectPart, found: FoundObject | None, topic: str, partitio
     yield from read_segment(
         content,
         facts_from_metadata(metadata, part.object_key),
+        check=partial(check_planned, part),
         topic=topic,
         partition=partition,
         key=part.object_key,

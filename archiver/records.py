@@ -11,13 +11,14 @@ import numpy as np
 from archiver.archived import ArchivedTopic, problems_within, wanted_readings
 from archiver.browse import Tell, find_topic
 from archiver.codec.rows import frame_rows, long_row
+from archiver.config import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.frame import Column, Frame
 from archiver.inventory import EMPTY
 from archiver.layout import Layout
-from archiver.parts import parts_within
+from archiver.parts import FactsOfParts, parts_within, with_planned
 from archiver.reader import read_parts
-from archiver.selection import EVERYTHING, Selection
+from archiver.selection import EVERYTHING, Selection, Wanted
 from archiver.store import ObjectStore
 
 _LARGE_BYTES: Final = 64 * 1024  # of keys, values and headers that become values of Python together
@@ -38,18 +39,29 @@ def read_records(
 
     `positions` are offsets of partitions below which nothing is wanted any more.
     """
+    reads = wanted_of(partition, selection, positions)
     for number in _numbers(topic, partition):
-        seen = Selection(first_offset=(positions or {}).get(number, 0))
-        wanted = selection.within(seen)
+        wanted = reads(number) or selection
         for problem in problems_within(topic, number, wanted):
             tell(problem)
         readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, wanted)
-        for part in parts_within(readings, wanted):
+        parts = parts_within(readings, wanted)
+        for part in with_planned(parts, FactsOfParts.of_parts(parts, readings)):
             try:
                 for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
                     yield from frame_to_values(frame, number)
             except NotWholeError as error:
                 tell(f"{topic.topic}-{number}: {error}")
+
+
+def wanted_of(partition: int | None, selection: Selection, positions: Mapping[int, int] | None = None) -> Wanted:
+    """Return what is wanted of each partition; `positions` as in read_records."""
+
+    def wanted(number: int) -> Selection | None:
+        seen = Selection(first_offset=(positions or {}).get(number, 0))
+        return selection.within(seen) if partition in {None, number} else None
+
+    return wanted
 
 
 def follow_records(
@@ -61,6 +73,7 @@ def follow_records(
     pause: Callable[[], object],
     partition: int | None = None,
     selection: Selection = EVERYTHING,
+    use: IndexUse = IndexUse.CHECK,
 ) -> Iterator[dict[str, Any]]:
     """Read a topic, and for ever what is archived of it later. Each problem is told once."""
     told: set[str] = set()
@@ -73,7 +86,9 @@ def follow_records(
             tell(problem)
 
     while True:
-        topic = find_topic(store, layout, name, tell=tell_once)
+        topic = find_topic(
+            store, layout, name, use=use, reads=wanted_of(partition, selection, positions), tell=tell_once
+        )
         if topic.fact is not None:
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)

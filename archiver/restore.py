@@ -10,11 +10,13 @@ from archiver.columns import chunks, total
 from archiver.errors import UsageError
 from archiver.facts import PartFacts
 from archiver.inventory import EMPTY
-from archiver.parts import FactsOfParts, ObjectPart, are_chosen, parts_within
+from archiver.parts import FactsOfParts, ObjectPart, are_chosen, parts_within, with_planned
 from archiver.restore_request import SENT_BATCH_BYTES, RestoreRequest
-from archiver.segments import Reading, blocks_of
+from archiver.segments import Reading, blocks_of, unreadable_within
 from archiver.selection import EVERYTHING, Selection
+from archiver.spelling import spell_count
 
+_MOST_TOLD = 20
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
 RETENTION_KEYS = ("retention.ms", "retention.bytes")
@@ -49,6 +51,11 @@ class PartitionPlan:
     problem: str = ""  # why this partition is not restored; the others are
     missing: tuple[str, ...] = ()  # what is not in the archive, and was to be skipped
     facts: Sequence[PartFacts] = ()  # of the parts
+
+    @property
+    def planned_parts(self) -> Sequence[ObjectPart]:
+        """The parts for whoever reads them, and holds what an object tells of itself against what was planned by."""
+        return with_planned(self.parts, self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +230,19 @@ def plan_restore(
     return RestorePlan(
         topics=tuple(_plan_topic(topic, targets[topic.topic], asked) for topic in archive if topic.topic in targets)
     )
+
+
+def tell_unreadable(archive: Iterable[ArchivedTopic], request: RestoreRequest) -> list[str]:
+    """Tell what of the wanted offsets comes back from no archive: Kafka had records there that no backup could read."""
+    told = [
+        f"{topic.topic}-{number}: offsets {first}-{after - 1} do not come back: the backup could not read them (unreadable)"
+        for topic in archive
+        for number, found in sorted(topic.partitions.items())
+        if (wanted := request.wanted.of(number)) is not None
+        for first, after in unreadable_within(found.readable, wanted.first_offset, wanted.last_offset + 1)
+    ]
+    more = len(told) - _MOST_TOLD
+    return told if more <= 0 else [*told[:_MOST_TOLD], f"and {spell_count(more, 'more hole')} of that kind"]
 
 
 def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from archiver.codec.avro import BLOCK_BYTES
-from archiver.codec.batch import MOST_DECOMPRESSED_BYTES, Scratch
+from archiver.codec.batch import Scratch
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _LEAST_BLOCK_BYTES: Final = 8 * 1024  # smaller ones would hardly compress
@@ -50,22 +50,26 @@ class DecodingRoom:
     How much decompressed payloads take, only decompressing tells: `sizes` are those to try with, one after the other.
     """
 
-    def __init__(self, most_bytes: int, largest_bytes: int = MOST_DECOMPRESSED_BYTES) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self.sizes = _sizes(min(largest_bytes, max(_LEAST_STEP_BYTES, most_bytes // _STEP_SHARE)), largest_bytes)
+        self._usual_bytes = max(_LEAST_STEP_BYTES, most_bytes // _STEP_SHARE)
         self._used_bytes = 0
         self._spare: list[Scratch] = []  # of the smallest size
         self._first_in_line = threading.Lock()
         self._changed = threading.Condition()
 
+    def sizes(self, largest_bytes: int) -> tuple[int, ...]:
+        """Tell with which sizes to try, up to the largest."""
+        return _sizes(min(self._usual_bytes, largest_bytes), largest_bytes)
+
     @contextmanager
     def lend(self, size: int) -> Iterator[Scratch]:
         """Wait until so much is free, and what goes with it, or nobody else has any. Nothing of it may outlive the block."""
-        scratch = self._take(size + _BESIDE_BYTES, is_usual=size == self.sizes[0])
+        scratch = self._take(size + _BESIDE_BYTES, is_usual=size <= self._usual_bytes)
         try:
             yield scratch
         finally:
-            scratch.trim(self.sizes[0])
+            scratch.trim(self._usual_bytes)
             with self._changed:
                 self._used_bytes -= size + _BESIDE_BYTES
                 self._spare.append(scratch)

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -23,7 +23,7 @@ from archiver.codec.avro import (
 from archiver.codec.compression import BlockCodec
 from archiver.codec.row_kernels import offsets_rise
 from archiver.errors import CorruptSegmentError, TemporaryError
-from archiver.facts import Hole, SegmentFacts, facts_from_header
+from archiver.facts import Hole, SegmentFacts, facts_from_header, format_for
 from archiver.frame import Column, Frame
 from archiver.room import BlockRoom
 from archiver.spelling import spell_count
@@ -283,6 +283,7 @@ class OpenSegment:
     def _facts(self) -> SegmentFacts:
         coverage = self._coverage
         return SegmentFacts(
+            format=format_for(coverage.holes),
             writer=__version__,
             cluster_id=self.source.cluster_id,
             topic_id=self.source.topic_id,
@@ -315,6 +316,7 @@ def read_segment(
     key: str,
     from_offset: int = 0,
     until_offset: int | None = None,
+    check: Callable[[SegmentFacts | None], None] = lambda _: None,
 ) -> Iterator[Frame]:
     """Read an object back, checked against its facts; only records from one offset on and below another, no empty frame.
 
@@ -324,6 +326,7 @@ def read_segment(
     """
     view = memoryview(content)
     header, facts = check_header(view, facts, key)
+    check(facts)
     if facts is not None:
         check_bytes(view, header, facts, key)
     counted = 0

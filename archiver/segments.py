@@ -1,6 +1,6 @@
 """The segments of a partition, and what is read of them: as columns, and one by one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -10,7 +10,7 @@ import numpy as np
 from archiver.columns import Chain, Lazy, Numbers, Places, as_slice, chunks
 from archiver.entries import Entries, Entry
 from archiver.errors import CorruptSegmentError
-from archiver.facts import Bounds, Hole, SegmentFacts
+from archiver.facts import Bounds, Hole, HoleCause, SegmentFacts
 from archiver.layout import SegmentKey, offsets_name, stem_of
 from archiver.listing import Partition, moment_of, ticks_of
 
@@ -235,12 +235,17 @@ class Readings(Lazy[Reading]):
         first, stop = (np.clip(ends.astype(np.int64), start, max(start, end)) for ends in (self.from_offset, self.next))
         begins, ends = np.concatenate(([start], stop)), np.concatenate((first, [end]))
         gaps = [(int(begins[place]), int(ends[place])) for place in np.flatnonzero(ends > begins)]
+        return gaps + self.holes(start, end)
+
+    def holes(self, start: int, end: int, causes: Collection[HoleCause] = tuple(HoleCause)) -> list[tuple[int, int]]:
+        """Return the holes between two offsets, as ranges whose ends are not included."""
         holes = (
             (max(hole.first_offset, reading.from_offset, start), min(hole.last_offset + 1, reading.next, end))
             for reading in self.only(self.segments.places_with_holes())
             for hole in reading.holes
+            if hole.cause in causes
         )
-        return gaps + [hole for hole in holes if hole[0] < hole[1]]
+        return [hole for hole in holes if hole[0] < hole[1]]
 
     def above(self, offset: int) -> "Readings":
         """Leave out what lies below an offset."""
@@ -264,6 +269,11 @@ class Readings(Lazy[Reading]):
 def blocks_of(readings: Sequence[Reading]) -> tuple[Readings, ...]:
     """Return readings of several lives by life: what is a column is one only within a life."""
     return tuple(block if isinstance(block, Readings) else _readings(block) for block in Chain([readings]).blocks)
+
+
+def unreadable_within(readings: Sequence[Reading], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the ranges, ends not included, that Kafka had batches in that no backup could read."""
+    return [hole for block in blocks_of(readings) for hole in block.holes(start, end, (HoleCause.UNREADABLE,))]
 
 
 def segment_blocks(segments: Sequence[Segment]) -> tuple[Segments, ...]:

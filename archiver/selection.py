@@ -1,7 +1,7 @@
 """Which records a reader wants: of a topic some partitions, of a partition a range of offsets and a range of times."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 FIRST_LONG = -(2**63)
@@ -43,17 +43,10 @@ class Selection:
             until_ms=min(self.until_ms, other.until_ms),
         )
 
-    def may_hold(self, *, first_offset: int, last_offset: int, min_timestamp: int, max_timestamp: int) -> bool:
-        """Tell whether records within these bounds can be among the selected."""
-        if last_offset < self.first_offset or first_offset > self.last_offset:
-            return False
-        if not self.has_times:
-            return True
-        only_without = min_timestamp == max_timestamp == NO_TIMESTAMP
-        return not only_without and min_timestamp <= self.until_ms and max_timestamp >= self.from_ms
-
 
 EVERYTHING = Selection()
+
+Wanted = Callable[[int], Selection | None]  # of each partition; None: nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

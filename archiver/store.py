@@ -71,10 +71,11 @@ _REFUSALS = frozenset({400, 401, 403})  # what credentials may be the reason of;
 _PERMISSIONS = {
     "PutObject": "s3:PutObject",
     "GetObject": "s3:GetObject",
-    "HeadObject": "s3:GetObject and s3:ListBucket",  # without the latter S3 denies what is merely not there
-    "ListObjectsV2": "s3:ListBucket",
+    "HeadObject": "s3:GetObject",
     "DeleteObjects": "s3:DeleteObject",
 }
+# And on the key of what is encrypted with one of KMS.
+_KEY_PERMISSIONS = {"PutObject": "kms:GenerateDataKey", "GetObject": "kms:Decrypt"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,11 +372,15 @@ class S3Store:
         if code in _REFUSED_CREDENTIALS:
             return f"{where}: the credentials were refused; correct them ({said})"
         if code in {"AccessDenied", "403"}:
-            return f"{where} was denied; grant {self._rights_for(operation, key)} on it ({said})"
+            return f"{where} was denied; grant {_named_in(said) or self._rights_for(operation, key)} ({said})"
         return f"{where}: {said}"
 
     def _rights_for(self, operation: str, key: str) -> str:
         """Name all that may be missing: S3 does not always tell, and of what a put brings with it each takes a right."""
+        below = f" for {self._layout.root}*" if self._layout.root else ""
+        listing = f"s3:ListBucket on bucket {self._bucket}{below}"
+        if operation == "ListObjectsV2":
+            return listing
         needed = _PERMISSIONS[operation]
         if (
             operation == "PutObject"
@@ -383,9 +388,17 @@ class S3Store:
             and self._layout.parse_segment(key) is not None
         ):
             needed += ", s3:PutObjectTagging (storage.tags)"
-        if "Object" in operation and self._encryption.get("ServerSideEncryption") == "aws:kms":
-            needed += ", kms:GenerateDataKey and kms:Decrypt on the key (storage.sse)"
-        return needed
+        needed += " on it"
+        if operation == "HeadObject":  # without it S3 denies what is merely not there
+            return f"{needed}, and {listing}"
+        has_key = operation in _KEY_PERMISSIONS and self._encryption.get("ServerSideEncryption") == "aws:kms"
+        return f"{needed}, and {_KEY_PERMISSIONS[operation]} on its key (storage.sse)" if has_key else needed
+
+
+def _named_in(said: str) -> str:
+    """Return the right that the store itself names as missing, and on what: AWS knows better, such as of a key."""
+    named = re.search(r"is not authorized to perform: (\w+:\w+)(?: on resource: \"?([^\s\"]+))?", said)
+    return "" if named is None else f"{named[1]} on {named[2]}" if named[2] else named[1]
 
 
 def _tls_reason(error: Exception) -> str:

@@ -10,7 +10,10 @@ def main() -> None:
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [place for place in sys.path if str(Path(place).resolve()) != here or not place]
     try:
-        from archiver.cli import run  # noqa: PLC0415 - now that it is found where it is installed
+        from archiver.import_path import leave_out_current_folder  # noqa: PLC0415 - now found where it is installed
+
+        leave_out_current_folder()
+        from archiver.cli import run  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise SystemExit(
             f"archiver: {sys.executable} has no {error.name}: run the driver by a Python that has the archiver, such as"

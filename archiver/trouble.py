@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import Final
 
 from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.facts import HoleCause
 from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import AbsentError, PartitionOffsets
@@ -33,9 +34,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Kafka no longer has what lies below this offset."""
+    """What lies below this offset cannot be had: Kafka no longer has it, or nobody can read it."""
 
-    log_start: int
+    next_offset: int
+    cause: HoleCause = HoleCause.EXPIRED
+    why: str = ""
+    first_offset: int = 0  # nothing lies between the position and this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,14 @@ class PassOver:
     next_offset: int
 
 
-Verdict = Retry | Skip | PassOver | ArchiverError  # an error of ours ends the partition
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Asked for once more, the records came whole."""
+
+    answer: Fetched
+
+
+Verdict = Retry | Skip | PassOver | Take | ArchiverError  # an error of ours ends the partition
 
 
 async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  # noqa: PLR0911 - a table

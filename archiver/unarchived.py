@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from archiver.branch import end_of_epoch
 from archiver.browse import join_lives
+from archiver.config import IndexUse
 from archiver.control import TopicFact, read_topic
+from archiver.errors import CorruptBatchError
 from archiver.facts import SegmentFacts
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, read_inventory
 from archiver.kafka.client import KafkaClient
@@ -53,12 +55,15 @@ class ArchivedLog:
         return sum(after - first for first, after in ranges)
 
     async def _may_hold(self, client: KafkaClient, number: int, where: tuple[int, int], last_stable: int) -> bool:
-        """Tell whether a range has a record; what an open transaction may come to, nobody knows."""
+        """Tell whether a range has a record; what an open transaction may come to, or what is in a broken batch, nobody knows."""
         first, after = where
         if after > last_stable:
             return True
         wanted = LogRange(topic=self.topic, topic_id=self.topic_id, partition=number, start=first, end=after)
-        return await first_offset(client, wanted) is not None
+        try:
+            return await first_offset(client, wanted) is not None
+        except CorruptBatchError:
+            return True
 
     async def _agreed_end(self, client: KafkaClient, number: int, archived: PartitionInventory, log_start: int) -> int:
         """Return up to where archive and log can be of the same records: behind a cut, the log has got others since."""
@@ -110,7 +115,8 @@ class ArchivedLogs:
         self._unknown |= {(topic, of) for topic, of in new if self._may_be_nameless(facts[topic], of)}
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
-            inventory = read_inventory(self._store, self._layout, read.__contains__)
+            # What is deleted for what it tells is gone: each object is asked.
+            inventory = read_inventory(self._store, self._layout, read.__contains__, use=IndexUse.IGNORE)
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
             for (topic, topic_id), found in lives.items():
                 if found is not None:

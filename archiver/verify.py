@@ -29,12 +29,12 @@ from archiver.control import (
 )
 from archiver.entries import Entry
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import PREFIX_IN_HEADER, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.facts import PREFIX_IN_HEADER, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.holdings import look, problems_in
 from archiver.index import SHA256, Index, check_index_file, read_index
 from archiver.inventory import Inventory
 from archiver.layout import Layout, SegmentKey
-from archiver.listing import list_beside
+from archiver.listing import Partition, list_beside
 from archiver.offset_map import HOW_TO_MEND, check_offset_map
 from archiver.probe import probe_problem
 from archiver.segment import check_header, read_segment
@@ -46,6 +46,9 @@ from archiver.tally import Tally
 log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
+_NOT_HELD = dict.fromkeys(HoleCause, "were not there to be read") | {
+    HoleCause.UNREADABLE: "are lost to this archive: Kafka had a batch there that nobody can read"
+}
 _MEND_INDEX = (
     "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
 )
@@ -103,7 +106,7 @@ def check_listing(
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(store, layout, segments, facts)
-    gone = [*_lost_ends(index.reach(), inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
+    gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
     beside, notes_beside = lost_beside(store, layout, index) if wanted is None else ((), ())
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
@@ -214,22 +217,22 @@ def _lost_facts(
         yield from (one.text for one in gone_facts(layout, topic_stream(topic), set(range(newest + 1)) - set(found)))
 
 
-def _lost_ends(
-    reached: Mapping[tuple[str, int, int], int], inventory: Inventory, wanted: Callable[[str], bool] | None
-) -> Iterator[str]:
+def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool] | None) -> Iterator[str]:
     """Tell of partitions whose last objects are gone: no gap shows that, but the index remembers what was put."""
     damaged = {(damage.key.topic, damage.key.life, damage.key.partition) for damage in inventory.damaged}
-    for place, reach in sorted(reached.items()):
+
+    def there(place: Partition) -> int:
+        found = inventory.partitions.get(place[:2], {}).get(place[2])
+        blocks = () if found is None else segment_blocks(found.segments)
+        return max((int(some.numbers("next").max()) for some in blocks), default=0)
+
+    for place, reach in sorted(index.reach_beyond(there).items()):
         topic, life, number = place
-        found = inventory.partitions.get((topic, life), {}).get(number)
-        end = (
-            max((int(some.numbers("next").max()) for some in segment_blocks(found.segments)), default=0) if found else 0
-        )
-        if end < reach and place not in damaged and (wanted is None or wanted(topic)):
+        if place not in damaged and (wanted is None or wanted(topic)):
             name = f"{topic}@{life}" if life else topic
             yield (
-                f"{name}-{number}: offsets {end}-{reach - 1} were archived once, and their objects are gone; bring them"
-                " back from the bucket's versions"
+                f"{name}-{number}: offsets {there(place)}-{reach - 1} were archived once, and their objects are gone; bring"
+                " them back from the bucket's versions"
             )
 
 
@@ -259,7 +262,7 @@ def _notes(inventory: Inventory) -> Iterator[str]:
         for number, found in numbered.items():
             blocks = segment_blocks(found.segments)
             for hole in (hole for some in blocks for facts in some.facts_with_holes() for hole in facts.holes):
-                yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} were not there to be read ({hole.cause})"
+                yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} {_NOT_HELD[hole.cause]} ({hole.cause})"
             bare = [one.numbers("base") for some in blocks if len(one := some.of_v1)]
             if bare:
                 yield (

@@ -5,9 +5,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
 from archiver.codec.batch import (
     MOST_DECOMPRESSED_BYTES,
     DecodedBatches,
+    Scratch,
     decode_batches,
     first_batch_bytes,
     first_offset,
@@ -15,7 +17,8 @@ from archiver.codec.batch import (
     whole_batches,
 )
 from archiver.codec.batch_kernels import BASE_OFFSET, LEADER_EPOCH
-from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
+from archiver.config import Unreadable
+from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchError, StoreTemporaryError, StrangerError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.failpoints import reach
 from archiver.frame import Column, Frame, Longs
@@ -36,6 +39,12 @@ log = logging.getLogger(__name__)
 PUT_PATIENCE_S = 300.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
+_LEVELS = {
+    HoleCause.EXPIRED: logging.WARNING,
+    HoleCause.BEFORE_START: logging.INFO,
+    HoleCause.UNREADABLE: logging.ERROR,
+}
+_AVRO_OF_HEADERS = 6  # times as large they may be in Avro: five for keys that are not UTF-8, and what goes with them
 
 
 Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of transactions
@@ -65,6 +74,14 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPolicy:
+    """Which record batches are opened, and what becomes of those that nobody can read."""
+
+    most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one
+    unreadable: Unreadable = Unreadable.STOP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
     """Where segments go, and how."""
 
@@ -77,6 +94,7 @@ class Archive:
     vigil: Vigil
     ledger: Ledger
     decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
+    batches: BatchPolicy = BatchPolicy()
     room: BlockRoom = field(default_factory=BlockRoom)
     fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
 
@@ -87,6 +105,35 @@ class PutLaterError(StoreTemporaryError):
     def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
         super().__init__(str(error), cause=error.cause)
         self.pause_s = pause_s
+
+
+def fault_of(
+    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingRoom
+) -> CorruptBatchError | None:
+    """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
+    with decoding.lend(most_bytes) as scratch:
+        try:
+            _decode(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
+        except CorruptBatchError as error:
+            return _without_frames(error)
+    return None
+
+
+def _decode(batches: memoryview, position: int, aborted: Aborted, most_bytes: int, scratch: Scratch) -> DecodedBatches:
+    decoded = decode_batches(batches, position, aborted, most_bytes, scratch)
+    for frame in decoded.frames():
+        if len(frame.body) * _AVRO_OF_HEADERS <= MOST_BLOCK_BYTES:
+            break
+        headers = frame.column(Column.HEADER_LENGTH)
+        sizes = sum(frame.column(column).clip(0) for column in (Column.KEY_LENGTH, Column.VALUE_LENGTH))
+        if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
+            raise LargeBatchError(f"offset {position}: a record with headers that no reader of the archive would open")
+    return decoded
+
+
+def _without_frames(error: CorruptBatchError) -> CorruptBatchError:
+    """Return another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb."""
+    return type(error)(str(error))
 
 
 def epoch_of(batches: Longs) -> int:
@@ -145,6 +192,16 @@ class PartitionWriter:
         self._waiting_holes: list[Hole] = []
 
     @property
+    def batches(self) -> BatchPolicy:
+        """Which batches it takes."""
+        return self._archive.batches
+
+    @property
+    def decoding(self) -> DecodingRoom:
+        """What it decodes in."""
+        return self._archive.decoding
+
+    @property
     def durable_position(self) -> int:
         """Everything below it is in the archive, or is nothing that could be."""
         return self._base if self.holds_records else self.position
@@ -187,23 +244,18 @@ class PartitionWriter:
     def take(self, fetch: Fetch) -> Fetch | None:
         """Take one fetch, up to where a segment is due; the rest is returned, to be taken after the segment's put.
 
-        One that does not begin at the position is ignored: it was asked for before the position moved. A broken batch ends
-        the partition; what is held before it is due first.
+        One that does not begin at the position is ignored: it was asked for before the position moved. CorruptBatchError:
+        the batch at the position cannot be read; what came before it is taken.
         """
         if fetch.position != self.position or self._closed is not None:
             return None
-        rest, broken = fetch, None
+        rest = fetch
         try:
             while len(rest.records) and not self.is_due:
                 self._refuse_older(rest)
                 rest = self._take_step(rest)
         except CorruptBatchError as error:
-            # Another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb.
-            broken = type(error)(str(error))
-        if broken is not None:
-            if not self.holds_records:
-                raise type(broken)(f"{self.source}: {broken}; everything before it is archived") from broken
-            self.close_early()
+            raise _without_frames(error) from None
         return replace(rest, position=self.position) if len(rest.records) else None
 
     def _refuse_older(self, rest: Fetch) -> None:
@@ -216,7 +268,7 @@ class PartitionWriter:
     def _take_step(self, rest: Fetch) -> Fetch:
         """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
         batches = first_step(rest.records)
-        *sizes, largest = self._archive.decoding.sizes
+        *sizes, largest = self._archive.decoding.sizes(self._archive.batches.most_bytes)
         for most_bytes in sizes:
             try:
                 return self._take_within(most_bytes, batches, rest)
@@ -229,7 +281,7 @@ class PartitionWriter:
 
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
         with self._archive.decoding.lend(most_bytes) as scratch:
-            decoded = decode_batches(batches, self.position, rest.aborted, most_bytes, scratch)
+            decoded = _decode(batches, self.position, rest.aborted, most_bytes, scratch)
             charged_bytes = self._append(decoded, batches, rest.charged_bytes)
         if (
             charged_bytes < decoded.source_bytes
@@ -260,25 +312,28 @@ class PartitionWriter:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
         return decoded.source_bytes
 
-    def skip(self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, is_news: bool = True) -> None:
+    def skip(
+        self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, why: str = "", is_news: bool = True
+    ) -> None:
         """Go on behind what cannot be had; it becomes a hole of the next segment, and is told and counted now, if it is news."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
         if is_news:
-            self._tell_hole(hole)
+            self._tell_hole(hole, why)
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
+            self._open.forget_epoch()  # another one may have begun there
         elif self._waiting_holes and self._waiting_holes[-1].cause is cause:
             # No record came between: one hole, however often the log start moved.
             self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
             self._waiting_holes.append(hole)
 
-    def _tell_hole(self, hole: Hole) -> None:
+    def _tell_hole(self, hole: Hole, why: str) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
-        level = logging.WARNING if cause is HoleCause.EXPIRED else logging.INFO
-        log.log(level, "%s: offsets %d to %d are not archived: %s", self.source, first, last, cause)
-        self._archive.ledger.hole(self.source.topic, cause=cause, offsets=last - first + 1)
+        told = f"{cause}; {why}" if why else cause
+        log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
+        self._archive.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int) -> None:
         """Go on behind offsets that compaction left empty; not a hole."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.compression import Arena, BatchCodec, DecompressionError, PayloadWriter
-from archiver.errors import CorruptBatchError, UnsupportedBatchError
+from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadWriter
+from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
 from archiver.frame import Bytes, Column, Frame, Longs
 
 _CODEC_BITS = 0x07
@@ -25,6 +25,7 @@ SEQUENCES = 2**31  # then they begin at 0 again
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # for the payloads of one call
 # Of a frame: the table of so many takes 2.6 MB, and no more whatever is fetched. A row may be eleven times as large as its record.
 MOST_ROWS = 32 * 1024
+LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # the same of any batch that a backup can be told to open (backup.batch.bytes)
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
 # Of records that are packed at once into a batch that we make, for the same reason; a few large records may be more. With the
@@ -327,9 +328,8 @@ def _inflate_each(arena: Arena, batches: Longs, source: Bytes) -> int:
         except DecompressionError as error:
             if index:  # broken or not, those before it are good
                 return index
-            raise CorruptBatchError(
-                f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start
-            ) from error
+            problem = LargeBatchError if isinstance(error, ExpandsError) else CorruptBatchError
+            raise problem(f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start) from error
     return int(batches.shape[1])
 
 

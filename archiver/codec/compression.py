@@ -60,6 +60,10 @@ class DecompressionError(ValueError):
     """The bytes are not what their codec writes, or more comes out than is allowed."""
 
 
+class ExpandsError(DecompressionError):
+    """More comes out than is allowed, or the bytes are broken: the codecs do not tell which."""
+
+
 class Arena:
     """A buffer that decompressed payloads are laid into, one behind the other, up to a cap.
 
@@ -95,7 +99,7 @@ class Arena:
             except (cramjam.DecompressionError, zstandard.ZstdError, ValueError) as error:
                 # Too small and broken are told apart by growing: their texts belong to the library.
                 if len(self._buffer) >= self._most:
-                    raise DecompressionError(
+                    raise ExpandsError(
                         f"not readable within {self._most} bytes: it expands to more, or is broken ({error})"
                     ) from error
                 self._grow()

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ from numba import types
 from numba.core import caching, cgutils
 from numba.extending import intrinsic
 
-from archiver.caches import cache_places, is_writable
+from archiver.caches import CachePlace, cache_places
 from archiver.observe import progress_log
+from archiver.tampering import REMEDY
 
 log = logging.getLogger(__name__)
 
@@ -26,20 +28,29 @@ TABLE = types.Array(types.int64, 2, "C")
 LONG = types.int64
 
 _SETTINGS: Any = numba.config  # its attributes are set at run time
+# numba takes settings from a file of this name in the current folder, which may be anybody's: the environment alone counts.
+_SETTINGS._config_fname = os.devnull  # noqa: SLF001 - there is no other door
+_SETTINGS.reload_config()
 _raw_memcpy: Callable[..., Any] = cgutils.raw_memcpy
 _HERE = Path(__file__).parent
 
 
-def cache_directory() -> Path | None:
+def cache_place() -> CachePlace | None:
     """Return the first place for compiled kernels: beside the code, the user's cache, or none.
 
-    One that has kernels need not be writable: an image made them as another user. Its name depends on all kernel
-    sources: numba itself looks at one file only, and would keep a kernel whose callee changed.
+    One that has kernels need not be writable: an image made them as another user. One whose kernels somebody else could
+    have changed is told, and left alone. Its name depends on all kernel sources: numba itself looks at one file only, and
+    would keep a kernel whose callee changed.
     """
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:16]
     name = f"kernels-{numba.__version__}-{digest}" + ("-checked" if _SETTINGS.BOUNDSCHECK else "")
-    places = cache_places(_HERE, name)
-    return next((place for place in places if compiled_kernels(place) or is_writable(place)), None)
+    for place in cache_places(_HERE, name):
+        kept = compiled_kernels(place.path)
+        if kept and (exposed := place.exposure(kept)):
+            log.warning("compiled kernels in %s are not used: %s; %s", place.path, exposed, REMEDY)
+        elif kept or place.make(place.path):
+            return place
+    return None
 
 
 def compiled_kernels(directory: Path) -> list[Path]:
@@ -47,10 +58,10 @@ def compiled_kernels(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.nb[ci]") if path.is_file())
 
 
-_CACHE = cache_directory()
+_CACHE = cache_place()
 _IN_VAIN = "they are compiled again at every start (about 20 s)"
 if _CACHE is None:
-    log.warning("no writable place for compiled kernels: %s", _IN_VAIN)
+    log.warning("no writable place for compiled kernels that is ours alone: %s", _IN_VAIN)
 _is_told = _CACHE is None  # that compiling takes its time
 
 
@@ -70,7 +81,7 @@ class _KernelLocator(caching._CacheLocator):  # noqa: SLF001 - numba's own door 
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_KernelLocator | None":
         if _CACHE is None or Path(py_file).parent != _HERE:
             return None
-        return cls(_CACHE, py_func.__code__.co_firstlineno)
+        return cls(_CACHE.path, py_func.__code__.co_firstlineno)
 
     def get_cache_path(self) -> str:
         return str(self._directory)
@@ -90,13 +101,16 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         global _CACHE, _is_told  # noqa: PLW0603 - for the kernels that come after this one
-        if _CACHE is not None and not _is_told and not _is_kept(_CACHE, function):
+        if _CACHE is None:
+            return _compile(function, is_kept=False)
+        if not _is_told and not _is_kept(_CACHE.path, function):
             _is_told = True
-            progress_log.info("compiling kernels, which takes about 20 s, once; they are kept in %s", _CACHE)
+            progress_log.info("compiling kernels, which takes about 20 s, once; they are kept in %s", _CACHE.path)
         try:
-            return _compile(function, is_kept=_CACHE is not None)
+            with _CACHE.making_files():
+                return _compile(function, is_kept=True)
         except OSError as error:
-            log.warning("compiled kernels cannot be kept in %s (%s): %s", _CACHE, error.strerror, _IN_VAIN)
+            log.warning("compiled kernels cannot be kept in %s (%s): %s", _CACHE.path, error.strerror, _IN_VAIN)
             _CACHE = None
             return _compile(function, is_kept=False)
 
@@ -115,7 +129,7 @@ def _is_kept(directory: Path, function: Callable[..., Any]) -> bool:
 
 def kernel_cache() -> Path | None:
     """Return where kernels of this process are kept."""
-    return _CACHE
+    return None if _CACHE is None else _CACHE.path
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:

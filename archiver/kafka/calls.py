@@ -23,7 +23,7 @@ class PartitionMetadata:
     error_code: int
     leader: int
     replicas: int
-    in_sync: int
+    in_sync: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +111,10 @@ def _read_topic(answer: Reader) -> TopicMetadata:
 def _read_partition(answer: Reader) -> PartitionMetadata:
     error_code, partition, leader = answer.int16(), answer.int32(), answer.int32()
     answer.int32()  # leader_epoch
-    replicas, in_sync, _ = (len(answer.array(answer.int32)) for _ in ("replicas", "in sync", "offline"))
+    replicas, in_sync, _ = (tuple(answer.array(answer.int32)) for _ in ("replicas", "in sync", "offline"))
     answer.tags()
     return PartitionMetadata(
-        partition=partition, error_code=error_code, leader=leader, replicas=replicas, in_sync=in_sync
+        partition=partition, error_code=error_code, leader=leader, replicas=len(replicas), in_sync=in_sync
     )
 
 

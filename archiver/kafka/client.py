@@ -193,7 +193,7 @@ class KafkaClient:
                 leaders=leaders,
                 is_internal=topic.is_internal,
                 fewest=min(
-                    (Replicas(row.in_sync, row.replicas, row.partition) for row in topic.partitions),
+                    (Replicas(len(row.in_sync), row.replicas, row.partition) for row in topic.partitions),
                     default=Replicas(0, 0, 0),
                 ),
                 replicas=tuple(row.replicas for row in sorted(topic.partitions, key=lambda row: row.partition)),
@@ -203,6 +203,19 @@ class KafkaClient:
     def known_leader(self, topic: str, partition: int) -> int | None:
         """The broker that leads a partition, from memory."""
         return self._leaders.get(topic, {}).get(partition)
+
+    async def replicas_in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
+        """The brokers that have all of a partition, its leader first. Asks once."""
+        metadata = await self.send_any(calls.MetadataCall([topic]))
+        if not metadata.brokers <= set(self._nodes()):
+            await self._learn_brokers()
+        for error_code in (one.error_code for one in metadata.topics if one.error_code):
+            raise broker_error(error_code, f"topic {topic}", right=f"Describe on topic {topic}")
+        rows = [row for one in metadata.topics for row in one.partitions if row.partition == partition]
+        if not rows or rows[0].leader < 0:
+            raise _leaderless(topic, partition, None)
+        leader, in_sync = rows[0].leader, rows[0].in_sync
+        return leader, *(node for node in in_sync if node != leader)
 
     async def learn_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Refusal]:
         """Ask once for the leaders that are not known. Returns those that have none now, and why."""

@@ -1,12 +1,12 @@
-"""Which configs, and how many replicas, topics would have if they were created. None is."""
+"""Which configs, and how many replicas, topics would have if they were created, and which may not be. None is."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from archiver.kafka import calls
 from archiver.kafka.admin import ToCreate
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.codes import TEMPORARY, broker_error
+from archiver.kafka.codes import DENIED, TEMPORARY, broker_error
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Call, Reader, Writer
 
@@ -25,22 +25,31 @@ async def if_created(settings: KafkaSettings, topics: Mapping[str, ToCreate]) ->
 
     Those that could not be created, or of which this user may not know it, are left out.
     """
-    found: dict[str, IfCreated] = {}
-    if not topics:
-        return found
-    async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
-        call = _TryCreationCall(topics, settings.request_timeout_ms)
+    return {name: topic for name, _, topic in await _tried(settings, topics) if topic.configs}
 
-        async def once() -> None:
+
+async def never_created(settings: KafkaSettings, names: Collection[str]) -> list[str]:
+    """Return which topics this user may not create, also of those that are there: the right is what brokers ask for first."""
+    tried = await _tried(settings, {name: ToCreate(1) for name in names})
+    return [name for name, code, _ in tried if code in DENIED]
+
+
+async def _tried(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> list[tuple[str, int, IfCreated]]:
+    """Return of each topic the code that its creation would end with, and what it would have."""
+    if not topics:
+        return []
+    call = _TryCreationCall(topics, settings.request_timeout_ms)
+    async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
+
+        async def once() -> list[tuple[str, int, IfCreated]]:
             controller = (await client.send_any(calls.MetadataCall([]))).controller
-            for name, code, topic in await client.send(controller, call):
+            answers = await client.send(controller, call)
+            for name, code, _ in answers:
                 if code in TEMPORARY:
                     raise broker_error(code, f"configs of a new topic {name} could not be read")
-                if topic.configs:
-                    found[name] = topic
+            return answers
 
-        await client.persist(once)
-    return found
+        return await client.persist(once)
 
 
 class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):

@@ -6,15 +6,17 @@ Streams' own protocol.
 
 import asyncio
 import struct
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from archiver.errors import KafkaTemporaryError
+from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.calls import MetadataCall
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicPartition
 from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.rights import Operation, may_on_cluster
 from archiver.kafka.wire import Call, Reader, Writer
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -95,6 +97,19 @@ async def positions_of(client: KafkaClient, group: str) -> Positions:
         return {}  # who would coordinate it, is nobody: no group has ever committed
 
     return await client.persist(once)
+
+
+async def sees_all_groups(client: KafkaClient) -> bool:
+    """Tell whether this user is told of all groups: who may not be gets a list of some, and no error."""
+    if await may_on_cluster(client, Operation.DESCRIBE):
+        return True
+    try:
+        await positions_of(client, f"archiver-{uuid.uuid4()}")  # nobody's: a right on some groups does not reach it
+    except KafkaError as error:
+        if error.code != Code.GROUP_AUTHORIZATION_FAILED:
+            raise
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,9 @@ def missing_among(wanted: Collection[Operation], told: int) -> list[Operation]:
     return [] if told == _UNTOLD else [one for one in sorted(wanted) if not told >> one & 1]
 
 
-async def may_list_groups(client: KafkaClient) -> bool:
-    """Tell whether this user may see all groups. Who may not gets a list of some, and no error."""
-    return not missing_among([Operation.DESCRIBE], await client.send_any(_ClusterOperationsCall()))
+async def may_on_cluster(client: KafkaClient, operation: Operation) -> bool:
+    """Tell whether this user may do something with the cluster, or brokers do not tell."""
+    return not missing_among([operation], await client.send_any(_ClusterOperationsCall()))
 
 
 class _ClusterOperationsCall(Call[int]):

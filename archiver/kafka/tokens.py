@@ -81,7 +81,7 @@ class FunctionSource:
             found = getattr(importlib.import_module(module), function)
         except BaseException as error:  # also sys.exit() of a program that was meant to be started
             raise UsageError(
-                f"{self.name}: {_told(error)}; is it installed beside the archiver, or on PYTHONPATH?"
+                f"{self.name}: {_told(error)}; is it installed beside the archiver, or in a folder that PYTHONPATH names in full?"
             ) from error
         if not callable(found):
             raise UsageError(f"{self.name} is no function")

@@ -20,6 +20,7 @@ class BrokerTerms:
     creating: int | None = None  # one that creates a topic for a client that asks for it
     request_bytes: int | None = None  # the least that one of them takes
     strictest: int = 0  # that one
+    silent: int | None = None  # one that tells nothing
 
     def keeps(self, plan: TopicPlan) -> str:
         """Tell why a target cannot be purged; empty: it can be."""
@@ -29,6 +30,14 @@ class BrokerTerms:
             f"target topic {plan.target} is not purged: broker {self.undeleting} has {_DELETES}=false; have it set to true,"
             f" or restore under another name with --rename {plan.source}=NEW"
         )
+
+    def notes(self) -> Iterator[str]:
+        """Tell what is not known before."""
+        if self.silent is not None:
+            yield (
+                f"broker {self.silent} does not tell its configs; whether it deletes topics, and how large a request it takes,"
+                " shows only when it refuses that; grant this user DescribeConfigs on the cluster"
+            )
 
     def warnings(self, purged: Collection[str]) -> Iterator[str]:
         """Tell what may come in between when topics are purged."""
@@ -60,4 +69,5 @@ async def broker_terms(client: KafkaClient) -> BrokerTerms:
         creating=next((node for node, configs in told.items() if configs.get(_CREATES) == "true"), None),
         request_bytes=least,
         strictest=0 if least is None else limits[least],
+        silent=next((node for node, configs in told.items() if not configs), None),
     )

@@ -176,7 +176,7 @@ def _task(lane: _Lane, places: slice, columns: Sequence[str], storage: StorageCo
         partition=lane.partition.partition,
         columns=tuple(dict.fromkeys((*columns, *_MEASURED))),
         selection=lane.partition.selection,
-        parts=lane.partition.parts[places],
+        parts=lane.partition.planned_parts[places],
         is_hashed=True,  # what is damaged is so as a whole
         tries_first=True,
         skips_damage=False,

@@ -1,7 +1,7 @@
 """Archive and cluster compared as a Spark job, a partition a task."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark import SparkContext
@@ -23,7 +23,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.layout import Layout, is_topic_name
 from archiver.log_reader import LogRange, LogStartError, read_log
 from archiver.own_group import FORMER_GROUP, count_commits
-from archiver.segments import Reading
+from archiver.segments import Reading, unreadable_within
 from archiver.spark.stores import patient_store_of, store_of
 from archiver.spark.tasks import Findings, run_on_spark
 from archiver.spelling import spell_count
@@ -207,6 +207,15 @@ def _first_of(readings: Sequence[Reading]) -> int:
     return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
 
 
+def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
+    """Leave out what the backup could not read either, and has told."""
+    position = log.start
+    for first, after in unreadable_within(readings, log.start, log.end):
+        yield replace(log, start=position, end=first)
+        position = after
+    yield replace(log, start=position)
+
+
 def compare_on_spark(
     spark: SparkContext, tasks: Sequence[CompareTask], tell: Callable[[int, int], None] | None = None
 ) -> list[Findings]:
@@ -229,7 +238,8 @@ async def _compare(task: CompareTask) -> Findings:
         for _ in range(_ATTEMPTS):
             comparison = Comparison(store, log.topic, log.partition, task.readings, end=log.end)
             try:
-                await read_log(client, log, comparison.take)
+                for stretch in _readable(log, task.readings):
+                    await read_log(client, stretch, comparison.take)
             except LogStartError:  # retention has deleted under us: what it deleted need not be there
                 offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
                 log = replace(log, start=max(log.start, offsets.log_start))

@@ -8,9 +8,9 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
-from archiver.kafka.codes import DENIED
+from archiver.kafka.codes import DENIED, Code
 from archiver.kafka.configs import topic_configs_known
-from archiver.kafka.creation import if_created
+from archiver.kafka.creation import if_created, never_created
 from archiver.kafka.settings import KafkaSettings
 from archiver.message_format import has_old_format, without_ignored_format
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS
@@ -99,7 +99,8 @@ class FillTermsOf:
             if other not in refused
         }
         why = {name: _explained(refused[other], name, other) for name, other in asked_as.items() if other in refused}
-        return terms, why | await self._denied(topics)
+        why |= await self._denied(topics)
+        return terms, why | await self._never_again([name for name in topics if name in taken and name not in why])
 
     async def _known_of_new(
         self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str]
@@ -123,6 +124,16 @@ class FillTermsOf:
         """Return of which topics this user may not set the archived configs in the end: also of one that is not there that is told."""
         refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
         return {name: error for name, error in refused.items() if _is_denied(error)}
+
+    async def _never_again(self, names: Collection[str]) -> dict[str, Refusal]:
+        """Return which of the taken names this user may not create: the right that the stand-in needs may be another one."""
+        return {
+            name: KafkaError(
+                f"it could not be created again; grant this user Create on topic {name}, or on the cluster",
+                code=Code.TOPIC_AUTHORIZATION_FAILED,
+            )
+            for name in await never_created(self._kafka, names)
+        }
 
     async def of_standing(
         self, client: KafkaClient, names: frozenset[str]

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from itertools import groupby
 from typing import Final
 
@@ -64,8 +64,12 @@ def _summary(plan: PartitionPlan) -> Fact:
     }
 
 
+def _row_of(part: ObjectPart) -> tuple[object, ...]:
+    return part.object_key, part.from_offset, part.until_offset, part.next_offset, part.chosen_key
+
+
 def _rows(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Fact:
-    return {"parts": [astuple(part) for part in parts], "facts": list(facts)}
+    return {"parts": list(map(_row_of, parts)), "facts": list(facts)}
 
 
 def _pieces(plan: PartitionPlan) -> Iterator[Fact]:

@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 DEFAULT_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 MORE_COLUMNS: Final = ("timestampMs",)  # only where it is named
 OPTIONS: Final = (
-    "url", "endpoint", "region", "config", "topic", "partitions", "offsets", "from", "until", "life", "instance", "columns",
+    "url", "endpoint", "region", "index", "config", "topic", "partitions", "offsets", "from", "until", "life", "instance", "columns",
     "onDamage", "verify", "minPartitions", "pushFilters",
 )  # fmt: skip
 
@@ -106,7 +106,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 def _storage(options: Mapping[str, str]) -> StorageConfig:
     path = options.get("config")
-    places = {name: options[name] for name in ("url", "endpoint", "region") if name in options}
+    places = {name: options[name] for name in ("url", "endpoint", "region", "index") if name in options}
     if path is not None and places:
         raise UsageError(f"option config: has the storage in it; leave {', '.join(places)} out")
     if path is not None:

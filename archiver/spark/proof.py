@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark import SparkContext
 
 from archiver.config import StorageConfig
-from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
+from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
 from archiver.layout import Layout
 from archiver.parts import ObjectPart, parts_within
 from archiver.reader import fetch_parts, found_or_gone, wanted_frames
@@ -43,6 +43,7 @@ class Proof:
     is_filled: bool = False  # a record is to be in the target
     error: str = ""
     is_temporary: bool = False
+    is_false: bool = False  # an object is not what the plan says, which therefore proves nothing
 
 
 def read_whole(
@@ -60,7 +61,7 @@ def read_whole(
     proofs = run_on_spark(spark, tasks, run_proof, lambda task: len(task.parts), tell)
     for proof in sorted(proofs, key=lambda one: one.is_temporary):
         if proof.error:
-            kind = TemporaryError if proof.is_temporary else ArchiverError
+            kind = TemporaryError if proof.is_temporary else FalseFactsError if proof.is_false else ArchiverError
             raise kind(f"nothing is purged: what is to be in its place could not be read; {proof.error}")
     damage = sorted((one for proof in proofs for one in proof.damage), key=lambda one: (one.target, one.partition))
     return Reading(damage, {proof.target for proof in proofs if proof.is_filled})
@@ -69,7 +70,7 @@ def read_whole(
 def _tasks(storage: StorageConfig, topic: TopicPlan, itself: ArchivedLog | None) -> Iterator[ProofTask]:
     for one in topic.partitions:
         count = max(1, len(one.parts) * _TASK_BYTES // max(_TASK_BYTES, one.stored_bytes))
-        yield from _shares(storage, topic, one.partition, one.parts, one.selection, count)
+        yield from _shares(storage, topic, one.partition, one.planned_parts, one.selection, count)
     if itself is None:
         return
     planned = {one.partition: one.parts for one in topic.partitions}
@@ -123,7 +124,13 @@ def run_proof(task: ProofTask) -> Proof:
             except NotWholeError as error:
                 damage.append(Damage(task.target, task.partition, part.tell(error)))
     except ArchiverError as error:
-        return Proof(target=task.target, damage=damage, error=str(error), is_temporary=error.retriable)
+        return Proof(
+            target=task.target,
+            damage=damage,
+            error=str(error),
+            is_temporary=error.retriable,
+            is_false=isinstance(error, FalseFactsError),
+        )
     return Proof(target=task.target, damage=damage, is_filled=is_filled)
 
 

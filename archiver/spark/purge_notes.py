@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import hint_of
-from archiver.kafka.group_positions import GroupPosition, positions_known
-from archiver.kafka.rights import may_list_groups
+from archiver.kafka.group_positions import GroupPosition, positions_known, sees_all_groups
 from archiver.spark.purge import Offsets
 from archiver.spelling import spell_count
 
@@ -44,7 +43,7 @@ async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str
     """Return by topic which groups have committed offsets for it, and why others perhaps have, too; empty: none has."""
     try:
         found, refused = await positions_known(client)
-        is_whole = await may_list_groups(client)
+        is_whole = await sees_all_groups(client)
     except (KafkaError, KafkaTemporaryError) as error:  # what is only told stops nothing
         return {}, str(error)
     groups: dict[str, set[str]] = {}
@@ -54,7 +53,7 @@ async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str
                 groups.setdefault(topic, set()).add(group)
     if refused:
         return groups, str(next(iter(refused.values())))
-    return groups, "" if is_whole else "this user may not list all groups; grant Describe on the cluster"
+    return groups, "" if is_whole else "this user may not describe all groups; grant Describe on the groups"
 
 
 def _is_of_backup(position: GroupPosition) -> bool:

@@ -1,6 +1,7 @@
 """The restore as a Spark job: create, fill one partition a task, verify, finish."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -354,7 +355,7 @@ class _Restore:
                 target_topic_id=target.topic_id,
                 target_cluster_id=job.cluster_id,
                 partition=partition.partition,
-                parts=partition.parts,
+                parts=partition.planned_parts,
                 selection=partition.selection,
                 selection_digest=partition.selection_digest,
                 skips_damage=request.skips_damage,
@@ -435,7 +436,8 @@ class _Restore:
 def remember_notes(store: ObjectStore, layout: Layout, restore_id: str) -> None:
     """Tell the index how much a restore has noted, if that goes well: the restore is whole without."""
     with suppress(ArchiverError):
-        share(store, layout, [()], SeenBeside(counts=count_beside(store, layout, f"{RESTORES}/{restore_id}/")))
+        counts = count_beside(store, layout, f"{RESTORES}/{restore_id}/")
+        share(store, layout, [()], SeenBeside(counts=counts), level=logging.INFO)
 
 
 def _weight(task: RestoreTask) -> int:

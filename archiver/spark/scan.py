@@ -17,10 +17,10 @@ from archiver.errors import NotWholeError
 from archiver.facts import facts_from_metadata
 from archiver.inventory import EMPTY
 from archiver.layout import Layout
-from archiver.parts import ObjectPart, parts_within
+from archiver.parts import ObjectPart, check_planned, parts_within
 from archiver.reader import FoundObject, fetch_parts, found_or_gone
 from archiver.segments import Reading, blocks_of
-from archiver.selection import EVERYTHING, Selection
+from archiver.selection import EVERYTHING, Selection, Wanted
 from archiver.spark.options import OnDamage, ScanOptions
 from archiver.spark.stores import patient_store_of, store_of
 from archiver.store import ObjectStore
@@ -75,12 +75,18 @@ def plan_scan(
     """
     store, prefix = store_of(options.storage)
     told: list[str] = []
-    topic = _find(store, Layout(prefix), options, told.append)
+
+    def selection_of(number: int) -> Selection | None:
+        asked, left = options.wanted.of(number), narrow(number)
+        selection = None if asked is None or left is None else asked.within(left)
+        return None if selection is None or selection.is_empty else selection
+
+    topic = _find(store, Layout(prefix), options, selection_of, told.append)
     readings: dict[int, Sequence[Reading]] = {}
     selections: dict[int, Selection] = {}
     for number in sorted({*topic.partitions, *topic.damaged}):
-        asked, left = options.wanted.of(number), narrow(number)
-        if asked is None or left is None or (selection := asked.within(left)).is_empty:
+        selection = selection_of(number)
+        if selection is None:
             continue
         told += problems_within(topic, number, selection)
         wanted = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
@@ -92,9 +98,12 @@ def plan_scan(
     )
 
 
-def _find(store: ObjectStore, layout: Layout, options: ScanOptions, tell: Callable[[str], None]) -> ArchivedTopic:
+def _find(
+    store: ObjectStore, layout: Layout, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]
+) -> ArchivedTopic:
     if options.instance is None:
-        return find_topic(store, layout, options.topic, options.life, tell=tell)
+        use = options.storage.index
+        return find_topic(store, layout, options.topic, options.life, use=use, reads=reads, tell=tell)
     return find_copy(store, layout, options.instance, options.topic, options.life, tell=tell)
 
 
@@ -196,6 +205,7 @@ def _read_part(
     content, metadata = found
     view = memoryview(content)
     header, facts = check_header(view, facts_from_metadata(metadata, part.object_key), part.object_key)
+    check_planned(part, facts)
     if facts is not None and task.is_hashed:
         check_bytes(view, header, facts, part.object_key)
     bounds = Selection(first_offset=part.from_offset)

@@ -16,16 +16,18 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config import is_submitted, prefer_loopback
+from archiver.config import is_submitted, prefer_loopback, start_spark_of
 from archiver.errors import ArchiverError
 from archiver.interrupt import ENDING
 from archiver.spark.classes import options_of_spark
 from archiver.spark.failure import telling_of_the_jvm
+from archiver.spark.seclusion import UMASK, leave_to, private_folder, settings_of
 from archiver.spark.submitted import start_submitted
 from archiver.workers import workers
 
@@ -105,6 +107,7 @@ def open_context(
     """
     if not is_submitted():
         prefer_loopback()
+        start_spark_of(Path(pyspark.__file__).resolve().parent)
     # PySpark 4.3 says at each start that it does not know pandas 3, which it imports itself; nothing of ours uses it.
     warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
     # py4j logs what it raises as well: by a logger of its own how connections end, to the root logger the rest.
@@ -144,24 +147,10 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
         _stops.pop().join()
     if is_submitted():
         return _go_on(name, more)
-    settings = {
-        **_SETTINGS,
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in [*_QUICK_START, *java_options]),
-        **more,
-    }
-    conf = SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
     try:
-        with _without_noise(is_wanted) as stderr:
-            launch = _Launch(stderr=stderr)
-            gateway = launch_gateway(conf, launch)  # type: ignore[no-untyped-call]
-        if not is_wanted.is_set():
-            gateway.shutdown()
-            raise ArchiverError("Spark is not wanted any more")
-        context = SparkContext(conf=conf, gateway=gateway)
-        context.environment.update(launch.withheld)
+        with private_folder() as folder:
+            context = _launch(_conf_of(name, more, java_options, folder), is_wanted)
+            leave_to(context._jvm, folder)  # noqa: SLF001 - the JVM that a context has may be that of an earlier one
     except (PySparkException, Py4JError, OSError) as error:
         raise ArchiverError(
             f"Spark did not start: {error}; it needs Java 17 or later (JAVA_HOME, or java on the PATH)"
@@ -170,6 +159,33 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     # Workers must run the interpreter that this program runs in, not the first python3 of the path.
     context.pythonExec = sys.executable
+    return context
+
+
+def _conf_of(name: str, more: Mapping[str, str], java_options: Sequence[str], folder: Path) -> SparkConf:
+    options = [*_QUICK_START, f"-Djava.io.tmpdir={folder}", *java_options]
+    settings = {
+        **_SETTINGS,
+        **settings_of(folder),
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
+        **more,
+    }
+    return SparkConf().setMaster("local[*]").setAppName(name).setAll(list(settings.items()))
+
+
+def _launch(conf: SparkConf, is_wanted: threading.Event) -> SparkContext:
+    with _without_noise(is_wanted) as stderr:
+        # It warns on stdout, too: of a file in the current folder that it does not read.
+        launch = _Launch(stderr=stderr, stdout=stderr, umask=UMASK)
+        gateway = launch_gateway(conf, launch)  # type: ignore[no-untyped-call]
+    if not is_wanted.is_set():
+        gateway.shutdown()
+        raise ArchiverError("Spark is not wanted any more")
+    context = SparkContext(conf=conf, gateway=gateway)
+    context.environment.update(launch.withheld)
     return context
 
 
@@ -182,6 +198,7 @@ class _Launch(UserDict[str, Any]):
         if key == "env":
             self.withheld = {name: text for name, text in item.items() if not _is_for_java(name)}
             item = {name: text for name, text in item.items() if name not in self.withheld}
+            item["PYTHONSAFEPATH"] = "1"  # for what Spark starts on this side, which takes no spark.executorEnv
         super().__setitem__(key, item)
 
 

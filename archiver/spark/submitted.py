@@ -13,6 +13,7 @@ from pyspark.java_gateway import launch_gateway
 from archiver.config import EDITION_VARIABLE, is_submitted, python_of_workers
 from archiver.edition import edition
 from archiver.spark.failure import failure_of
+from archiver.spark.seclusion import AUTHENTICATED
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ def start_submitted(name: str, settings: dict[str, str]) -> SparkContext:
     conf = SparkConf(_jvm=gateway.jvm)
     master = conf.get("spark.master")
     if is_local(master):
-        settings = {**settings, "spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+        settings = {**settings, **AUTHENTICATED, "spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     for key, text in settings.items():
         conf.setIfMissing(key, text)
     if conf.get("spark.app.name", _FILE) == _FILE:

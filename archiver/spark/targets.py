@@ -196,7 +196,7 @@ class Targets:
             problems=tuple(look.problems),
             doubts=tuple(look.doubts),
             losses=(*await purge_notes(client, look.offsets, purging), *brokers.warnings(purging)),
-            notes=tuple(self._agreement.notes(plans)),
+            notes=(*self._agreement.notes(plans), *brokers.notes()),
             limits=self._agreement.limits(plans, look.configs),
             purge=look.purge,
         )

@@ -16,11 +16,15 @@ from archiver.spark.session import open_session
 
 def main() -> None:
     """Do with Spark, once, the kinds of things that our commands do, and let its JVM write down what it took."""
-    file = place_for_classes()
-    if file is None:
-        raise SystemExit("archiver: no writable place for the classes of Spark, beside the code or in the user's cache")
+    place = place_for_classes()
+    if place is None:
+        raise SystemExit(
+            "archiver: no place for the classes of Spark, beside the code or in the user's cache, that is writable, and for"
+            " this user alone"
+        )
+    file = place.path
     print(f"keeping the classes of Spark in {file}; this takes about half a minute", file=sys.stderr, flush=True)  # noqa: T201
-    with options_to_write(file) as options:
+    with options_to_write(file, place.mode) as options:
         with open_session("archiver warm", options) as start_spark:
             spark = start_spark()
             context = spark.sparkContext

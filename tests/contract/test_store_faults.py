@@ -12,7 +12,7 @@ from archiver.layout import Layout, SegmentKey
 from archiver.store import ObjectStore, Room, S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
 from tests.support.brokers import Bucket
-from tests.support.faulty_s3 import Fault
+from tests.support.faulty_s3 import KEY_OF_KMS, Fault
 from tests.support.minio import free_port
 
 pytestmark = pytest.mark.s3
@@ -21,13 +21,13 @@ BODY = bytes(range(256)) * 2048  # more than the buffers of both sockets would t
 SHA256 = {"archiver-sha256": hashlib.sha256(BODY).hexdigest()}
 
 OPERATIONS: dict[str, tuple[str, str, Callable[[ObjectStore], object]]] = {
-    "put": ("PUT", "s3:PutObject", lambda store: store.put_if_absent("k", BODY, SHA256)),
-    "get": ("GET", "s3:GetObject", lambda store: store.get("k")),
-    "get_into": ("GET", "s3:GetObject", lambda store: store.get_into(Room(), "k")),
-    "head": ("HEAD", "s3:GetObject and s3:ListBucket", lambda store: store.head("k")),
-    "list": ("GET", "s3:ListBucket", lambda store: list(store.list("k"))),
-    "list_directories": ("GET", "s3:ListBucket", lambda store: list(store.list_directories("k/"))),
-    "delete": ("POST", "s3:DeleteObject", lambda store: store.delete(["k"])),
+    "put": ("PUT", "s3:PutObject on it", lambda store: store.put_if_absent("k", BODY, SHA256)),
+    "get": ("GET", "s3:GetObject on it", lambda store: store.get("k")),
+    "get_into": ("GET", "s3:GetObject on it", lambda store: store.get_into(Room(), "k")),
+    "head": ("HEAD", "s3:GetObject on it, and s3:ListBucket on bucket BUCKET", lambda store: store.head("k")),
+    "list": ("GET", "s3:ListBucket on bucket BUCKET", lambda store: list(store.list("k"))),
+    "list_directories": ("GET", "s3:ListBucket on bucket BUCKET", lambda store: list(store.list_directories("k/"))),
+    "delete": ("POST", "s3:DeleteObject on it", lambda store: store.delete(["k"])),
 }
 every_operation = pytest.mark.parametrize("operation", OPERATIONS)
 
@@ -37,7 +37,7 @@ def test_denied_is_final_and_names_the_permission(faulty: FaultyStore, operation
     method, permission, call = OPERATIONS[operation]
     with faulty.proxy.failing(Fault.DENIED, method), pytest.raises(StoreError) as caught:
         call(faulty.store)
-    assert f"grant {permission} on it" in str(caught.value)
+    assert f"grant {permission.replace('BUCKET', faulty.bucket.name)} (" in str(caught.value)
     assert f"s3://{faulty.bucket.name}" in str(caught.value)
     assert faulty.proxy.requests == {method: 1}
 
@@ -46,12 +46,26 @@ def test_what_a_put_brings_with_it_takes_rights_too(faulty: FaultyStore) -> None
     config = StorageConfig(url=faulty.bucket.url, endpoint=faulty.proxy.endpoint, sse=Sse.KMS, tags={"team": "shop"})
     store = S3Store(config, attempts=1)
     segment = Layout().segment_key(SegmentKey(topic="orders", partition=0, base=0))
-    keys = re.escape(", kms:GenerateDataKey and kms:Decrypt on the key (storage.sse) on it")
+    keys = re.escape(" on it, and kms:GenerateDataKey on its key (storage.sse) (")
     with faulty.proxy.failing(Fault.DENIED, "PUT"):
         with pytest.raises(StoreError, match=f"grant s3:PutObject{keys}"):
             store.put_if_absent("control/fact", b"", {})
         with pytest.raises(StoreError, match=rf"grant s3:PutObject, s3:PutObjectTagging \(storage.tags\){keys}"):
             store.put_if_absent(segment, b"", {})
+    with (
+        faulty.proxy.failing(Fault.DENIED, "GET"),
+        pytest.raises(
+            StoreError, match=re.escape("grant s3:GetObject on it, and kms:Decrypt on its key (storage.sse) (")
+        ),
+    ):
+        store.get("control/fact")
+
+
+def test_a_right_that_the_store_names_itself_is_the_one_to_grant(faulty: FaultyStore) -> None:
+    """Of the key, a reader knows nothing, nor that there is one."""
+    with faulty.proxy.failing(Fault.DENIED_KEY, "GET"), pytest.raises(StoreError) as caught:
+        faulty.store.get("k")
+    assert f"GetObject was denied; grant kms:Decrypt on {KEY_OF_KMS} (the store answered" in str(caught.value)
 
 
 def test_a_key_that_may_not_be_deleted_is_an_error(faulty: FaultyStore) -> None:

@@ -16,16 +16,17 @@ import pytest
 
 import archiver.codec.batch
 import archiver.writer
-from archiver.errors import CorruptBatchError, StoreTemporaryError
+from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
 from archiver.facts import HoleCause
 from archiver.inventory import position_of
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER
+from archiver.room import DecodingRoom
 from archiver.segment import PartitionSource, SegmentLimits
 from archiver.spool import Spool
 from archiver.store import Body
 from archiver.vigil import Vigil
-from archiver.writer import Archive, Fetch, PartitionWriter, PutLaterError
+from archiver.writer import Archive, Fetch, PartitionWriter, PutLaterError, fault_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
@@ -337,6 +338,40 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
     assert f"{begin}-{begin + 1}:before-start;{begin + 2}-{middle - 1}:expired" in holes
 
 
+def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archiver.writer, "MOST_BLOCK_BYTES", 900)
+    with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
+    for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
+        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingRoom(1 << 20))
+        assert (fault is None) == is_fine
+        assert is_fine or isinstance(fault, LargeBatchError)
+
+
+@pytest.mark.parametrize("both_skip", [True, False])
+def test_a_batch_that_two_writers_pass_is_one_hole(world: World, both_skip: bool) -> None:
+    """The first put decides: a hole, or records where the other one could read them."""
+    world.store.is_calm = True
+    for _ in range(40):
+        world.grow()
+    first, second = (world.writer(None).writer for _ in range(2))
+    begin, after = world.batches[0][0], world.batches[1][0]
+    for writer, skips in ((first, True), (second, both_skip)):
+        if skips:
+            writer.pass_over(begin)
+            writer.skip(after, HoleCause.UNREADABLE)
+        fetch = world.fetch(writer.position)
+        assert fetch is not None
+        take_all(writer, fetch)
+        writer.flush()
+    while (fetch := world.fetch(second.position)) is not None:
+        take_all(second, fetch)
+    second.flush()
+    told = [one.metadata for one in world.store.objects.values() if one.metadata["archiver-holes"]]
+    assert [one["archiver-holes"] for one in told] == [f"{begin}-{after - 1}:unreadable"]
+    assert [one["archiver-format"] for one in told] == ["2"]
+    assert read_archive(world.store)[0] == [row for row in world.truth if row.offset >= after]
+
+
 @pytest.mark.parametrize("step_bytes", [1, 1 << 20])
 def test_batches_that_go_back_are_damage_in_whatever_steps(
     step_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -349,4 +384,5 @@ def test_batches_that_go_back_are_damage_in_whatever_steps(
     writer = Process(world, None).writer
     with pytest.raises(CorruptBatchError, match=r"offset 5: .* behind one that ends at 10"):
         take_all(writer, Fetch(position=0, records=memoryview(first + second)))
+    writer.flush()
     assert writer.durable_position == 11

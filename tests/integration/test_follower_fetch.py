@@ -10,8 +10,9 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.sandbox import KafkaBroker
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
-from tests.support.cluster import BrokerCluster, broker_cluster
+from tests.support.cluster import BrokerCluster, broker_cluster, corrupt_log
 from tests.support.cut_off import FOLLOWER, LEADER, cut_off_follower
+from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import produce_values
 from tests.support.round_trip import ArchiveSite
@@ -76,6 +77,21 @@ def test_followers_are_read_from_and_leaders_when_they_are_gone(
         produce_values(cluster.bootstrap, topic, content)
         until_archived(site, java_oracle, cluster.bootstrap, topic)
         assert_unharmed(instance)
+
+
+def test_what_only_the_leaders_disk_has_broken_is_read_from_its_follower(
+    cluster: BrokerCluster, site: ArchiveSite, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No offset is skipped of which any replica in sync has the record."""
+    cluster.create_topic(topic, [[2, 3]])
+    values = [b"%d" % number for number in range(30)]
+    for start in (0, 10, 20):
+        produce_values(cluster.bootstrap, topic, values[start : start + 10])
+    corrupt_log(cluster.nodes[2], topic, 0, 10)
+    (report,) = site.back_up_with(cluster.bootstrap, topic, unreadable="skip").values()
+    assert (report.error, report.written.holes) == (None, [])
+    assert [one.value for one in read_partitions(site.bucket, topic)[0]] == values
+    assert "asked for once more, of broker 3, it came whole" in caplog.text
 
 
 def test_a_follower_that_lost_its_leader_is_left(

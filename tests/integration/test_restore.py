@@ -33,6 +33,7 @@ from archiver.selection import TopicSelection
 from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.store import open_store
 from tests.support.brokers import Broker, StartBroker
+from tests.support.bucket_archive import tell_falsely
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -671,6 +672,31 @@ def test_what_was_refused_comes_back_when_it_is_mended(
     assert [(one.records, one.already_there) for one in restored.partitions] == [(280, 0), (120, 120)]
     found = on_target(java_oracle, broker_41, f"{topic}.back")
     assert (found[0][:250], len(found[0]), found[1]) == (written[0], 280, written[1])
+
+
+def test_an_index_that_lies_makes_no_restore_incomplete(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One PUT under control/index/: it took two of the three objects out of the plan. What only reading shows, ends it."""
+    written = archived(broker_41, topic, site, [250, 120])
+    store, _ = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    first = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
+    tell_falsely(store, first, next=250)
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
+    assert restored.errors == ()
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
+    assert f"the index of facts is false of 1 object, the first is {first} (next 100, not 250)" in caplog.text
+
+    tell_falsely(store, first, max_timestamp=2**62)
+    rename = [f"{topic}={topic}.more"]
+    (refused,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename, restore_id="r-1").topics
+    assert [(one.partition, one.exit_code) for one in refused.errors] == [(0, 3)]
+    assert f"{first}: max-timestamp is " in refused.errors[0].error
+    assert "delete control/index/" in refused.errors[0].error
+    store.delete([item.key for item in store.list("control/index/")])
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.whole"]).topics
+    assert restored.errors == ()
+    assert on_target(java_oracle, broker_41, f"{topic}.whole") == written
 
 
 def test_objects_that_are_gone_at_the_end_are_missed(

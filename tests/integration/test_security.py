@@ -353,10 +353,10 @@ def test_nothing_is_purged_that_could_then_not_be_configured(
 @pytest.mark.parametrize(
     ("rights", "told"),
     [
-        ([], "which go with it, is not known: this user may not list all groups; grant Describe on the cluster"),
+        ([], "which go with it, is not known: this user may not describe all groups; grant Describe on the groups"),
         (
             [(Kind.GROUP, "some", Op.DESCRIBE)],
-            "offsets that 1 consumer group has committed for it: some; of others that is not known: this user may not list",
+            "offsets that 1 consumer group has committed for it: some; of others that is not known: this user may not describe",
         ),
         (
             [(Kind.BROKER, "kafka-cluster", Op.DESCRIBE), (Kind.GROUP, "some", Op.DESCRIBE)],

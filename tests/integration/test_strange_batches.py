@@ -18,7 +18,7 @@ from archiver.kafka.fetch import Fetched, FetchProblem, fetch
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, log_folder, write_log
-from tests.support.foreign_reader import read_partitions
+from tests.support.foreign_reader import read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.raw_produce import produce_raw
@@ -106,6 +106,10 @@ def test_message_sets(
     write_log(filled_broker, topic, 0, content + message_set(java_oracle, MESSAGE_SETS[kind]))
     filled_broker.start()
     assert_only_that_one_ends(filled_broker, topic, site, f"offset 10: {kind} ")
+    produce_raw(filled_broker.bootstrap, topic, [encode(batch_of(rows(0)))])
+    assert not errors_of(site.back_up_with(filled_broker.bootstrap, topic, unreadable="skip"))
+    assert [one.offset for one in read_partitions(site.bucket, topic)[0]] == [*range(10), *range(20, 30)]
+    assert read_segments(site.bucket, topic)[-1].holes == "10-19:unreadable"
 
 
 @pytest.mark.parametrize("kind", CHANGES)

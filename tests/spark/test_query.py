@@ -21,12 +21,12 @@ import archiver.job
 from archiver.cli import main
 from archiver.codec.compression import BlockCodec
 from archiver.config import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.errors import ArchiverError, FalseFactsError, NotWholeError, UsageError
 from archiver.records import tell_bytes
 from archiver.spark.query import Answer, ask
 from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
 from tests.support.brokers import REPOSITORY, S3, Bucket
-from tests.support.bucket_archive import BucketArchive
+from tests.support.bucket_archive import BucketArchive, tell_falsely
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
 from tests.support.old_archive import old_file, old_key
@@ -390,6 +390,24 @@ def test_damage_is_told_as_everywhere(site: Site) -> None:
     with pytest.raises(NotWholeError, match="damaged-0: offsets 20-39 are missing from the archive"):
         site.rows("SELECT max(value) FROM damaged")
     assert site.rows("SELECT count(*) FROM damaged WHERE offset < 20") == [[20]]
+
+
+def test_a_lie_of_the_index_is_found_out(site: Site) -> None:
+    """Each of these left rows out, with exit code 0."""
+    site.archive.settle("lied")
+    keys = site.archive.put("lied", 0, records_of("orders", 0), each=20)
+    count = site.rows("SELECT count(*), max(offset) FROM lied")
+    tell_falsely(site.archive.store, keys[0], next=100)  # over all others
+    assert site.rows("SELECT count(*), max(offset) FROM lied") == count
+    tell_falsely(site.archive.store, keys[0], min_timestamp=0, max_timestamp=1)
+    assert site.rows("SELECT count(*), max(offset) FROM lied", **{"from": str(NOW_MS - 10**9)}) == count
+    site.archive.store.delete([keys[1]])
+    tell_falsely(site.archive.store, keys[0], next=40)  # over the gap
+    with pytest.raises(FalseFactsError, match=r"0000\.data: next is 20, planned was 40: the index of facts"):
+        site.rows("SELECT count(*) FROM lied")
+    site.archive.store.delete([item.key for item in site.archive.store.list("control/index/")])
+    with pytest.raises(NotWholeError, match="lied-0: offsets 20-39 are missing from the archive"):
+        site.rows("SELECT count(*) FROM lied")
 
 
 FLIPPED = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from archiver.caches import CachePlace
 from archiver.class_archive import options_to_read, options_to_write
 from archiver.spark import classes
 
@@ -71,12 +72,13 @@ MAPPING = """
 import sys
 from pathlib import Path
 from archiver.spark import session
-from archiver.spark.classes import classes_of_spark
+from archiver.spark.classes import options_of_spark
 
 with session.open_session("test") as start_spark:
     spark = start_spark()
     assert spark.range(3).count() == 3
-    print(str(classes_of_spark()) in Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text())
+    file = "".join(options_of_spark()[:1]).partition("=")[2] or "nothing"
+    print(file in Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text())
 """
 
 
@@ -107,12 +109,13 @@ def test_it_maps_the_classes_that_were_kept_and_starts_without_them(tmp_path: Pa
 
 def test_where_one_may_not_look_there_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is too long is refused as a home is that somebody else keeps shut, but to root as well."""
-    home, kept = tmp_path / ("x" * 300) / "spark.jsa", tmp_path / "kept" / "spark.jsa"
+    home, kept = (CachePlace(path=tmp_path / name / "spark.jsa", mode=0o700) for name in ("x" * 300, "kept"))
     monkeypatch.setattr(classes, "cache_places", lambda *_: [home, kept])
-    assert classes.classes_of_spark() is None
+    assert classes.options_of_spark() == []
     assert classes.place_for_classes() == kept
-    kept.write_bytes(b"")
-    assert classes.classes_of_spark() == kept
+    with options_to_write(kept.path) as options:
+        Path(options[0].partition("=")[2]).write_bytes(b"classes")
+    assert classes.options_of_spark()[0].endswith(f"={kept.path}")
 
 
 def test_classes_appear_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ STORE: Final[dict[str, Answer]] = {
     "a wrong secret key": Answer(1, "the credentials were refused; correct them"),
     "a session token with a line break": Answer(1, "a header of the request cannot be spelled; is there a line break"),
     "no credentials": Answer(1, "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
-    "no right to list": Answer(1, "ListObjectsV2 was denied; grant s3:ListBucket on it"),
+    "no right to list": Answer(1, "ListObjectsV2 was denied; grant s3:ListBucket on bucket"),
     "no right to read": Answer(1, "was denied; grant s3:GetObject"),
     "no right to write": Answer(1, "PutObject was denied; grant s3:PutObject on it"),
     "a clock that is wrong": Answer(4, "the clocks of this machine and of the store differ by more than 15 minutes"),
@@ -141,6 +141,7 @@ MACHINE: Final[dict[str, Answer]] = {
     "a batch that expands to gigabytes": Answer(3, "offset 1: ZSTD payload: not readable within 268435456 bytes: it expands to more"),
     "a spool disk that is full": Answer(4, "make room, or name another directory in backup.spool.dir"),
     "no writable place for compiled kernels": Answer(0, "no writable place for compiled kernels"),
+    "compiled kernels that somebody else could have changed": Answer(0, "are not used: "),
     "an output that cannot be written": Answer(1, "the output could not be written: No space left on device"),
 }  # fmt: skip
 

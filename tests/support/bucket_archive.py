@@ -1,11 +1,15 @@
 """An archive that a test lays into a bucket object by object, with the writer's own segments."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from archiver.codec.compression import BlockCodec
 from archiver.config import StorageConfig
 from archiver.control import Branch, settle_branch, settle_topic
+from archiver.facts import facts_from_metadata
+from archiver.index import append_to_index
+from archiver.index_file import IndexEntry
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
 from archiver.spool import Spool
@@ -76,3 +80,15 @@ class BucketArchive:
         found = self.store.get(key)
         assert found is not None
         return found[0]
+
+
+def tell_falsely(store: ObjectStore, key: str, **changes: int) -> None:
+    """Put an entry of the index that is of an object as it is, and false, as anybody can who may put objects there."""
+    layout = Layout()
+    found, parsed = store.head(key), layout.parse_segment(key)
+    assert found is not None
+    assert parsed is not None
+    facts = facts_from_metadata(found.metadata, key)
+    assert facts is not None
+    forged = replace(facts, **changes)  # type: ignore[arg-type]
+    append_to_index(store, layout, [IndexEntry(parsed, found.size, found.etag, forged)])

@@ -27,6 +27,7 @@ class Fault(Enum):
     """What happens to a request instead of what should."""
 
     DENIED = auto()
+    DENIED_KEY = auto()  # as AWS says it of a key that may not be used
     SLOW_DOWN = auto()
     INTERNAL_ERROR = auto()
     CONFLICT = auto()  # 409: another put of this key is under way
@@ -79,8 +80,16 @@ _NO_CHECKSUM = Refusal(
 _BAD_CHECKSUM = Refusal(400, "BadDigest", "The checksum you specified did not match what we received.")
 _LONG_NAME = Refusal(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
 
+KEY_OF_KMS = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
+
 _ANSWERS = {
     Fault.DENIED: Refusal(403, "AccessDenied"),
+    Fault.DENIED_KEY: Refusal(
+        403,
+        "AccessDenied",
+        f"User: arn:aws:iam::123456789012:user/ann is not authorized to perform: kms:Decrypt on resource: {KEY_OF_KMS}"
+        " because no identity-based policy allows the kms:Decrypt action",
+    ),
     Fault.SLOW_DOWN: Refusal(503, "SlowDown"),
     Fault.INTERNAL_ERROR: Refusal(500, "InternalError"),
     Fault.CONFLICT: Refusal(409, "ConditionalRequestConflict"),

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -47,11 +48,13 @@ def _go_binaries() -> list[Path]:
     return [Path(folder) / "bin" / "minio" for folder in answer.stdout.strip().split(os.pathsep) if folder]
 
 
-def minio_or_skip(given: str | None = None, certificates: Path | None = None) -> "Minio":
+def minio_or_skip(
+    given: str | None = None, certificates: Path | None = None, environment: Mapping[str, str] | None = None
+) -> "Minio":
     """A started server. Without a binary the test is skipped, or fails under ARCHIVER_REQUIRE_REAL=1."""
     binary = find_minio(given)
     if binary is not None:
-        minio = Minio(binary, certificates)
+        minio = Minio(binary, certificates, environment)
         minio.start()
         return minio
     reason = "no minio binary: `make setup` builds one, or name one in $ARCHIVER_MINIO"
@@ -73,10 +76,13 @@ class Minio:
     access_key = "archiver-test"
     secret_key = "archiver-test-secret"
 
-    def __init__(self, binary: Path, certificates: Path | None = None) -> None:
+    def __init__(
+        self, binary: Path, certificates: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         """`certificates`: a folder with public.crt and private.key; then it speaks TLS."""
         self._binary = binary
         self._certificates = certificates
+        self._environment = environment or {}
         self._port = 0
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,6 +125,7 @@ class Minio:
             "MINIO_ROOT_PASSWORD": self.secret_key,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
+            **self._environment,
         }
         command = [str(self._binary), "server", str(self.drive), "--address", f"127.0.0.1:{self._port}"]
         command += ["--certs-dir", str(self._certificates)] if self._certificates else []

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 from archiver.facts import Bounds, PartFacts, SegmentFacts
 from archiver.parts import ObjectPart
 from archiver.segments import Reading, Segment
-from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
+from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,12 @@ def wanted(readable: Iterable[Reading], selection: Selection) -> list[Reading]:
 
 def _may_hold(reading: Reading, selection: Selection) -> bool:
     facts = reading.segment.facts
-    last = facts.last if reading.until_offset is None else min(facts.last, reading.until_offset - 1)
-    first = max(facts.first, reading.from_offset)
-    earliest, latest = FIRST_LONG, LAST_LONG
-    if isinstance(facts, SegmentFacts):
-        earliest, latest = facts.min_timestamp, facts.max_timestamp
-    return first <= last and selection.may_hold(
-        first_offset=first, last_offset=last, min_timestamp=earliest, max_timestamp=latest
-    )
+    if reading.next <= selection.first_offset or reading.from_offset > selection.last_offset:
+        return False
+    if not selection.has_times or not isinstance(facts, SegmentFacts):
+        return True
+    only_without = facts.min_timestamp == facts.max_timestamp == NO_TIMESTAMP
+    return not only_without and facts.min_timestamp <= selection.until_ms and facts.max_timestamp >= selection.from_ms
 
 
 def part_of(reading: Reading, selection: Selection) -> ObjectPart:

@@ -64,6 +64,14 @@ class ArchiveSite:
         found, _ = run_backup(config, lambda _: None)
         return {(report.source.topic, report.source.partition): report for report in found.partitions}
 
+    def back_up_with(self, bootstrap: str, topic: str, **backup: object) -> dict[tuple[str, int], PartitionReport]:
+        """The same of one topic; `backup` are keys of its section `backup`."""
+        config = self.config(bootstrap, [topic])
+        found, _ = run_backup(
+            ArchiverConfig.model_validate(config | {"backup": config["backup"] | backup}), lambda _: None
+        )
+        return {(report.source.topic, report.source.partition): report for report in found.partitions}
+
     def restore(
         self,
         bootstrap: str,

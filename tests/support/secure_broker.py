@@ -1,6 +1,7 @@
 """A broker that also listens with TLS, with client certificates, and with passwords; and a user with exactly the rights a test gives."""
 
 import datetime as dt
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,6 +164,11 @@ class SecureBroker(KafkaBroker):
         ]
         for done in (admin.create_acls(bindings) if bindings else {}).values():
             done.result(30)
+        # The controller agrees first, and what the broker goes by comes a little later.
+        deadline_s = time.monotonic() + 30
+        while set(admin.describe_acls(everything).result(30)) != set(bindings):
+            assert time.monotonic() < deadline_s, "the broker does not learn of its ACLs"
+            time.sleep(0.01)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})

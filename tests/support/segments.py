@@ -69,5 +69,9 @@ def read(content: bytes, facts: SegmentFacts | None, **options: int) -> list[Rec
     return records_of(*read_frames(content, facts, **options))
 
 
-def read_frames(content: bytes, facts: SegmentFacts | None, **options: int) -> Iterator[Frame]:
-    return read_segment(content, facts, topic="orders", partition=3, key="key.data", **options)
+def read_frames(
+    content: bytes, facts: SegmentFacts | None, from_offset: int = 0, until_offset: int | None = None
+) -> Iterator[Frame]:
+    return read_segment(
+        content, facts, topic="orders", partition=3, key="key.data", from_offset=from_offset, until_offset=until_offset
+    )

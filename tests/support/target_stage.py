@@ -255,7 +255,7 @@ class Stage:
     def picture(self, case: Case) -> Picture:
         """By Kafka's Java consumer, librdkafka, and boto3."""
         cluster = case.state.cluster
-        topics = _topics(self._admins[cluster], self._done)
+        topics = own_topics(self._admins[cluster], self._done)
         records: Rows = {}
         if case.target in topics:
             records = self._oracle.consume(self._brokers[cluster].bootstrap, case.target).records
@@ -281,8 +281,8 @@ def _records_of(mark: str, *sizes: int, first_ms: int = NOW_MS) -> dict[int, lis
     return {number: [record(number, at) for at in range(size)] for number, size in enumerate(sizes)}
 
 
-def _topics(admin: AdminClient, unwanted: Collection[str]) -> dict[str, Topic]:
-    """But for Kafka's own, which brokers make when they like."""
+def own_topics(admin: AdminClient, unwanted: Collection[str] = ()) -> dict[str, Topic]:
+    """All but Kafka's own, which brokers make when they like."""
     found = admin.list_topics(timeout=_REQUEST_S).topics
     names = [name for name in found if not name.startswith("__") and name not in unwanted]
     described = {name: done.result(_REQUEST_S) for name, done in admin.describe_topics(TopicCollection(names)).items()}

@@ -9,12 +9,13 @@ import pytest
 from archiver.room import DecodingRoom
 
 MEGABYTE = 1024 * 1024
+LARGEST = 256 * MEGABYTE
 PATIENCE_S = 20.0
 
 
 @pytest.mark.parametrize("most", [MEGABYTE, 10 * MEGABYTE, 160 * MEGABYTE, 2**36])
 def test_sizes_rise_to_the_largest(most: int) -> None:
-    sizes = DecodingRoom(most, 256 * MEGABYTE).sizes
+    sizes = DecodingRoom(most).sizes(LARGEST)
     assert sizes[-1] == 256 * MEGABYTE
     assert list(sizes) == sorted(set(sizes))
     assert sizes[0] <= max(MEGABYTE, most // 16)
@@ -22,14 +23,14 @@ def test_sizes_rise_to_the_largest(most: int) -> None:
 
 def test_a_room_is_never_overdrawn(seed: int) -> None:
     """Unless somebody is alone in it."""
-    room = DecodingRoom(100 * MEGABYTE, 256 * MEGABYTE)
+    room = DecodingRoom(100 * MEGABYTE)
     held: list[int] = []
     wrong: list[list[int]] = []
     guard = threading.Lock()
 
     def work(rng: random.Random) -> None:
         for _ in range(200):
-            size = rng.choice(room.sizes)
+            size = rng.choice(room.sizes(LARGEST))
             with room.lend(size):
                 with guard:
                     held.append(size)
@@ -48,15 +49,15 @@ def test_a_room_is_never_overdrawn(seed: int) -> None:
 
 
 def test_who_is_larger_than_the_room_waits_for_all_others_and_gets_in() -> None:
-    room = DecodingRoom(100 * MEGABYTE, 256 * MEGABYTE)
+    room = DecodingRoom(100 * MEGABYTE)
     entered, leave = threading.Event(), threading.Event()
 
     def large() -> None:
-        with room.lend(room.sizes[-1]):
+        with room.lend(room.sizes(LARGEST)[-1]):
             entered.set()
             leave.wait(PATIENCE_S)
 
-    with room.lend(room.sizes[0]):
+    with room.lend(room.sizes(LARGEST)[0]):
         thread = threading.Thread(target=large)
         thread.start()
         assert not entered.wait(0.1)
@@ -64,7 +65,7 @@ def test_who_is_larger_than_the_room_waits_for_all_others_and_gets_in() -> None:
     got_in = threading.Event()
 
     def small() -> None:
-        with room.lend(room.sizes[0]):
+        with room.lend(room.sizes(LARGEST)[0]):
             got_in.set()
 
     other = threading.Thread(target=small)
@@ -77,20 +78,20 @@ def test_who_is_larger_than_the_room_waits_for_all_others_and_gets_in() -> None:
 
 
 def test_buffers_are_used_again_and_large_ones_are_not_kept() -> None:
-    room = DecodingRoom(160 * MEGABYTE, 256 * MEGABYTE)
-    with room.lend(room.sizes[0]) as scratch:
-        scratch.body = np.empty(room.sizes[0], np.uint8)
-    with room.lend(room.sizes[0]) as again:
+    room = DecodingRoom(160 * MEGABYTE)
+    with room.lend(room.sizes(LARGEST)[0]) as scratch:
+        scratch.body = np.empty(room.sizes(LARGEST)[0], np.uint8)
+    with room.lend(room.sizes(LARGEST)[0]) as again:
         assert again is scratch
         assert again.body is not None
-    with room.lend(room.sizes[-1]) as large:
+    with room.lend(room.sizes(LARGEST)[-1]) as large:
         assert large is not scratch
-        large.body = np.empty(room.sizes[-1], np.uint8)
+        large.body = np.empty(room.sizes(LARGEST)[-1], np.uint8)
     assert large.body is None
 
 
 def test_an_error_gives_the_memory_back() -> None:
-    room = DecodingRoom(MEGABYTE, 4 * MEGABYTE)
+    room = DecodingRoom(MEGABYTE)
     for _ in range(3):
-        with pytest.raises(ValueError, match="broken"), room.lend(room.sizes[-1]):
+        with pytest.raises(ValueError, match="broken"), room.lend(room.sizes(LARGEST)[-1]):
             raise ValueError("broken")

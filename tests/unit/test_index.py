@@ -223,7 +223,9 @@ def test_an_object_that_is_gone_is_gone() -> None:
     swept = written[3]
     store.delete([LAYOUT.segment_key(swept.key)])
     inventory, heads = read_counting(store)
-    assert heads == 0
+    assert (
+        heads == 1
+    )  # of what lies before it: that the entry does not end where the next object begins, might be a lie
     assert swept.facts not in [one.facts for one in segments_of(inventory)]
     assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["3-3"]
     merge_index(store, LAYOUT)
@@ -282,7 +284,7 @@ BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
     "short column": lambda content: gzip_wrong(content, base=[1]),
     "many": lambda content: gzip_wrong(content, count=10**12),
     "facts that cannot be": lambda content: gzip_wrong(content, records=0),
-    "later facts": lambda content: gzip_wrong(content, format=2),
+    "later facts": lambda content: gzip_wrong(content, format=3),
     "no entries": lambda content: gzip_wrong(content, count=0, **{name: [] for name in COLUMN_NAMES}),
     "no text in a digest": lambda content: gzip_wrong(content, sha256=[HALF] * ENOUGH),
     "no text in an ETag": lambda content: gzip_wrong(content, etag=HALF),

@@ -1,6 +1,7 @@
 """Compiled kernels are found again: in a copy of the package elsewhere, and where nobody may write."""
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -8,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from archiver.caches import CachePlace
 from archiver.codec import jit
 from archiver.codec.warm import compile_kernels
+from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY
+from tests.support.strangers import NOBODY
 
 _KERNELS = "archiver.codec.row_kernels"  # of the modules with kernels the quickest to compile
 _COUNT = """\
@@ -76,8 +80,10 @@ def test_kernels_that_somebody_else_made_need_not_be_writable(copy: Path, monkey
     """An image made them as root, and a container runs as another user."""
     done = run(copy, _NOBODY_WRITES + _COUNT)
     assert done.stdout == "compiled 0\n", done.stderr
-    monkeypatch.setattr(jit, "is_writable", lambda _: False)
-    assert jit.cache_directory() == jit.kernel_cache()
+    monkeypatch.setattr(CachePlace, "make", lambda *_: False)
+    place = jit.cache_place()
+    assert place is not None
+    assert place.path == jit.kernel_cache()
 
 
 def test_kernels_for_another_processor_are_compiled_where_they_cannot_be_kept(copy: Path) -> None:
@@ -88,6 +94,39 @@ def test_kernels_for_another_processor_are_compiled_where_they_cannot_be_kept(co
     assert done.returncode == 0, done.stderr
     assert "compiled kernels cannot be kept in" in done.stderr
     assert "Permission denied" in done.stderr
+
+
+class _Stolen:
+    """What numba unpickles of an index before it looks at anything else."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return os.mkdir, (str(self.marker),)
+
+
+def test_kernels_that_somebody_else_could_have_changed_are_not_loaded(copy: Path) -> None:
+    """Theirs are pickles, and machine code."""
+    answer = MACHINE["compiled kernels that somebody else could have changed"]
+    folder = copy / "archiver" / "codec" / "__pycache__"
+    for index in folder.glob("kernels-*/row_kernels*.nbi"):
+        index.write_bytes(pickle.dumps(_Stolen(copy / "stolen")))
+        if os.geteuid() == 0:
+            os.chown(index, NOBODY, NOBODY)
+        else:
+            index.chmod(0o666)
+    done = run(copy, _COUNT)
+    assert not (copy / "stolen").exists()
+    assert done.returncode == answer.exit_code, done.stderr
+    assert done.stdout != "compiled 0\n"
+    (line,) = (line for line in done.stderr.splitlines() if answer.says in line)
+    assert "row_kernels" in line
+    assert "let nobody else write there" in line
+    kept = list((copy / ".cache").rglob("*"))  # the user's
+    assert {oct(one.stat().st_mode & 0o777) for one in kept if one.is_dir()} == {"0o700"}
+    assert {oct(one.stat().st_mode & 0o777) for one in kept if one.is_file()} == {"0o600"}
+    assert run(copy, _COUNT).stdout == "compiled 0\n"
 
 
 _ALL_WORK = """\

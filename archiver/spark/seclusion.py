@@ -1,0 +1,46 @@
+"""What keeps other users of this machine out of a Spark that runs on it: what listens knows who may ask, and files are ours alone."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final
+
+# A stranger who may ask can have anything of a driver: tasks with passwords, and code run. With a local master Spark draws
+# the secret itself, which is then in no setting, file or process argument.
+AUTHENTICATED: Final = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+UMASK: Final = 0o077  # of the JVM and of its workers
+_LONGEST_SOCKET_PATH: Final = 103  # in bytes: 107 for Linux
+_SOCKET: Final = "/.00000000-0000-0000-0000-000000000000.sock"  # as Spark names them
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Make a folder for all temporary files of a JVM. It goes when the block fails; else it is the JVM's (see leave_to)."""
+    folder = Path(tempfile.mkdtemp(prefix="archiver-spark-"))
+    try:
+        yield folder
+    except BaseException:
+        rmtree(folder, ignore_errors=True)
+        raise
+
+
+def leave_to(jvm: Any, folder: Path) -> None:  # noqa: ANN401 - py4j's
+    """Have a JVM delete the folder as it ends, which it does also when this process was killed."""
+    jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(jvm.java.io.File(str(folder)))
+
+
+def settings_of(folder: Path) -> dict[str, str]:
+    """Return what makes a new Spark talk to its Python workers by sockets in this folder, where their names fit.
+
+    Else they are of TCP, and ask for a secret: but Spark's daemon of workers forks one for each who connects, and then asks.
+    """
+    if len(os.fsencode(folder)) + len(_SOCKET) > _LONGEST_SOCKET_PATH:
+        return AUTHENTICATED
+    return {
+        **AUTHENTICATED,
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(folder),
+    }

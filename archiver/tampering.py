@@ -1,0 +1,82 @@
+"""Who else could have put code into a place, or put another place there: what is loaded from it would run as we do."""
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+REMEDY: Final = "whoever can change them could run code as you: delete them, and let nobody else write there"
+_ROOT: Final = 0
+
+
+def exposure(*places: Path, trusted: Collection[int] = ()) -> str:
+    """Say who else may change what is at these places, or what leads there; empty: nobody but us, root and `trusted` users.
+
+    That nobody may is true until one of these changes it: so what is found here still holds when the place is read. Of a
+    place that is not there yet it tells of the folders that are.
+    """
+    owners = {os.geteuid(), _ROOT, *trusted}
+    seen: set[Path] = set()
+    told = (_exposure_on_the_way(place.absolute(), owners, seen) for place in places)
+    return next(filter(None, told), "")
+
+
+def _exposure_on_the_way(place: Path, owners: Collection[int], seen: set[Path]) -> str:
+    """From the root to a place, and to where links lead; of steps that were seen for another place it tells nothing again."""
+    for step in [*reversed(place.parents), place]:
+        if step in seen:
+            continue
+        seen.add(step)
+        try:
+            found = step.lstat()
+            told = _exposure_of(step, found, owners, is_end=step == place)
+            if not told and stat.S_ISLNK(found.st_mode):
+                told = _exposure_on_the_way(step.parent / step.readlink(), owners, seen)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"{step} cannot be looked at ({error.strerror})"
+        if told:
+            return told
+    return ""
+
+
+def _exposure_of(step: Path, found: os.stat_result, owners: Collection[int], *, is_end: bool) -> str:
+    if found.st_uid not in owners:
+        return f"{step} belongs to {_user(found.st_uid)}"
+    if stat.S_ISLNK(found.st_mode):
+        return ""
+    if found.st_mode & stat.S_ISVTX and not is_end:  # as in /tmp: nobody replaces what is somebody else's
+        return ""
+    if found.st_mode & stat.S_IWOTH:
+        return f"anybody may write to {step}"
+    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, found.st_uid):
+        return f"group {_group(found.st_gid)} may write to {step}"
+    return ""
+
+
+def _is_private(gid: int, uid: int) -> bool:
+    """Tell a group of one: root's, or that of a user, by the user's name, as Linux makes one for each (and umask 002 for it)."""
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return gid == _ROOT
+    user = "root" if gid == _ROOT else _user(uid)
+    return (gid == _ROOT or group.gr_name == user) and set(group.gr_mem) <= {user}
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

@@ -1,0 +1,187 @@
+"""A batch that cannot be read: whether that is so for good, how far it reaches, and what follows."""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import google_crc32c
+
+from archiver.codec import batch_kernels as k
+from archiver.codec.batch import whole_batches
+from archiver.config import Unreadable, spell_size
+from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError
+from archiver.facts import HoleCause
+from archiver.feed import Feed
+from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.codes import code_text
+from archiver.kafka.fetch import Fetched, FetchProblem, fetch
+from archiver.trouble import Skip, Take, Verdict, judge
+from archiver.writer import fault_of
+
+log = logging.getLogger(__name__)
+
+_ONE_BATCH = 1  # byte: the first batch comes however large it is
+_WAIT_MS = 500
+_MAGIC = 2
+_MESSAGE_SETS = (0, 1)  # the magics of before Kafka 0.11
+_MESSAGE_SET_CRC_END = 16  # it covers everything behind it
+_LAST_DELTA_END = 27  # of a batch of any later magic, as brokers walk over it
+
+
+# Of the leader: the batch is not there any more, or is no longer ours to read.
+_SAYS_MORE = frozenset({
+    FetchProblem.OFFSET_OUT_OF_RANGE,
+    FetchProblem.DIVERGING_EPOCH,
+    FetchProblem.UNKNOWN_TOPIC_ID,
+    FetchProblem.UNKNOWN_TOPIC_OR_PARTITION,
+    FetchProblem.DENIED,
+})  # fmt: skip
+
+
+class Head(NamedTuple):
+    """What a batch that cannot be read says of itself."""
+
+    base_offset: int
+    last_offset: int
+    is_as_written: bool  # its bytes have the checksum that its producer gave them
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The batch at a position as one replica has it, and what is wrong with it."""
+
+    node: int
+    answer: Fetched
+    fault: CorruptBatchError
+
+
+async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+    """Ask the leader once more for the batch at the writer's position, and then every replica in sync.
+
+    Bytes are damaged on the way, and on disks: only what a producer wrote so, by its checksum, or what no replica has whole
+    is for good. A replica that does not tell ends the partition as it is, which skips nothing.
+    """
+    try:
+        return await client.persist(lambda: _judge(client, feed, broken))
+    except (KafkaError, KafkaTemporaryError) as error:
+        return _stop(feed, broken, f"{broken}; whether that is so for good is not known: {error}")
+
+
+async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+    copies: list[Copy] = []
+    for node in await client.replicas_in_sync(*feed.key):
+        answer = await _ask(client, node, feed, feed.fetch_offset)
+        if answer.error in _SAYS_MORE and not copies:  # the leader: retention may have moved on
+            return await judge(client, feed, answer)
+        if answer.error is not None or not len(answer.records):
+            code = f": {code_text(answer.error_code)}" if answer.error_code else ""
+            raise KafkaTemporaryError(f"broker {node} does not send it once more{code}")
+        fault = await asyncio.to_thread(
+            fault_of,
+            answer.records,
+            feed.fetch_offset,
+            answer.aborted,
+            feed.writer.batches.most_bytes,
+            feed.writer.decoding,
+        )
+        if fault is None:
+            log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
+            return Take(answer)
+        copies.append(Copy(node, answer, fault))
+        head = _head_of(answer.records)
+        if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
+            break  # no other replica has other bytes
+    return await _judge_for_good(client, feed, copies)
+
+
+async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int) -> Fetched:
+    target = feed.target if offset == feed.fetch_offset else replace(feed.target, offset=offset, last_fetched_epoch=-1)
+    (answer,) = await fetch(
+        client,
+        node,
+        [target],
+        max_bytes=_ONE_BATCH,
+        partition_bytes=_ONE_BATCH,
+        max_wait_ms=_WAIT_MS,
+        min_bytes=1,
+        lane=Lane.FETCH_ALONE,
+    )
+    return answer
+
+
+async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Verdict:
+    heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
+    head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
+    what = f"{copy.fault}; {_whose(head, copies)}"
+    if feed.writer.batches.unreadable is Unreadable.STOP:
+        return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
+    after = None if head is None else await _reach(client, feed, head)
+    if head is None or after is None:
+        return _stop(
+            feed,
+            copy.fault,
+            f"{what}. How far it reaches cannot be told, so it is not skipped: kafka-delete-records up to an offset behind it"
+            " lets the backup go on there",
+        )
+    first = head.base_offset if head.is_as_written else feed.fetch_offset
+    return Skip(after, HoleCause.UNREADABLE, first_offset=first, why=f"{what}. It is skipped (backup.unreadable: skip)")
+
+
+async def _reach(client: KafkaClient, feed: Feed, head: Head) -> int | None:
+    """Return where the next batch begins; None: nothing tells.
+
+    The checksum covers the length in offsets. Where that is damaged too, log or next batch must begin where it says it ends.
+    """
+    last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
+    after = head.last_offset + 1
+    if not feed.fetch_offset < after <= last_stable:
+        return None
+    if head.is_as_written or after == last_stable:
+        return after
+    answer = await _ask(client, await client.leader(*feed.key), feed, after)
+    if answer.error is not None or not len(answer.records):
+        raise KafkaTemporaryError(f"{feed.source}: its leader does not tell what stands at offset {after}")
+    following = _head_of(answer.records)
+    # What lies between the two, if anything does, may have been of either.
+    return following.base_offset if following is not None and after <= following.base_offset < last_stable else None
+
+
+def _head_of(records: memoryview) -> Head | None:
+    try:
+        batches, content = whole_batches(records, 0)
+    except CorruptBatchError:
+        return None
+    size, base, magic, crc, last = batches[[k.SIZE, k.BASE_OFFSET, k.MAGIC, k.CRC, k.LAST_OFFSET], 0].tolist()
+    batch = content[:size].tobytes()
+    if magic in _MESSAGE_SETS:  # its offset is that of its last message
+        told = int.from_bytes(batch[k.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
+        return Head(base, base, is_as_written=zlib.crc32(batch[_MESSAGE_SET_CRC_END:]) == told)
+    if magic != _MAGIC:
+        last = base + int.from_bytes(batch[k.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
+        return Head(base, last, is_as_written=False)
+    return Head(base, last, is_as_written=google_crc32c.value(batch[k.CRC_END :]) == crc)
+
+
+def _whose(head: Head | None, copies: Sequence[Copy]) -> str:
+    if head is not None and head.is_as_written:
+        return (
+            f"offsets {head.base_offset}-{head.last_offset} are as a producer wrote them, by their checksum: whoever may write to"
+            " the topic can write such a batch"
+        )
+    nodes = ", ".join(str(copy.node) for copy in copies)
+    which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
+    return f"its bytes do not have the checksum of a batch, on {which} {nodes})"
+
+
+def _choices(feed: Feed, fault: CorruptBatchError) -> str:
+    skip = "set backup.unreadable: skip, to go on behind it with a hole that is told"
+    if not isinstance(fault, LargeBatchError):
+        return skip[0].upper() + skip[1:]
+    return f"Raise backup.batch.bytes (now {spell_size(feed.writer.batches.most_bytes)}), or {skip}"
+
+
+def _stop(feed: Feed, fault: CorruptBatchError, what: str) -> CorruptBatchError:
+    return type(fault)(f"{feed.source}: {what}; everything before it is archived")

@@ -1,0 +1,352 @@
+"""A broker and a store on which each command is run by a user with some rights, and what it did is seen by clients that are not ours."""
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import boto3
+import fastavro
+import pytest
+import yaml
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation as Op
+from confluent_kafka.admin._resource import ResourceType
+
+from archiver.cli import main
+from archiver.spark.stores import _open_once
+from tests.support.brokers import Bucket
+from tests.support.foreign_reader import s3_client
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.processes import end_of
+from tests.support.rights_table import Case, Kind, Right
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.secure_broker import PASSWORD, USER, SecureBroker
+from tests.support.service import Instance, eventually
+from tests.support.target_stage import own_topics
+
+ORDERS: Final = "orders"
+RECORDS: Final = {0: (b"one", b"two"), 1: (b"three",)}
+PREFIX: Final = "team/archive"
+GROUP: Final = "billing"
+OFFSETS: Final = "__consumer_offsets"
+_CLUSTER: Final = "kafka-cluster"
+_SPARK_S: Final = 90.0
+_ON_TARGETS: Final = {
+    Right.CREATE: Op.CREATE,
+    Right.READ: Op.READ,
+    Right.WRITE: Op.WRITE,
+    Right.DELETE: Op.DELETE,
+    Right.ALTER_CONFIGS: Op.ALTER_CONFIGS,
+    Right.DESCRIBE_CONFIGS: Op.DESCRIBE_CONFIGS,
+}
+_OTHERS: Final = {
+    Right.READ_TOPICS: (ResourceType.TOPIC, ORDERS, Op.READ),
+    Right.DESCRIBE_TOPICS: (ResourceType.TOPIC, ORDERS, Op.DESCRIBE),
+    Right.TOPIC_CONFIGS: (ResourceType.TOPIC, ORDERS, Op.DESCRIBE_CONFIGS),
+    Right.READ_OFFSETS: (ResourceType.TOPIC, OFFSETS, Op.READ),
+    Right.OFFSETS_CONFIGS: (ResourceType.TOPIC, OFFSETS, Op.DESCRIBE_CONFIGS),
+    Right.DESCRIBE_GROUPS: (ResourceType.GROUP, "*", Op.DESCRIBE),
+    Right.CREATE_ANY: (ResourceType.BROKER, _CLUSTER, Op.CREATE),
+    Right.CLUSTER: (ResourceType.BROKER, _CLUSTER, Op.DESCRIBE),
+    Right.CLUSTER_CONFIGS: (ResourceType.BROKER, _CLUSTER, Op.DESCRIBE_CONFIGS),
+}
+_IN_STORE: Final = {
+    Right.GET: ("s3:GetObject", ""),
+    Right.PUT: ("s3:PutObject", ""),
+    Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
+    Right.PUT_INDEX: ("s3:PutObject", "control/index/"),
+    Right.TAG: ("s3:PutObjectTagging", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command has answered."""
+
+    exit_code: int
+    out: str
+    lines: Sequence[str]  # of both streams
+
+    @property
+    def complaints(self) -> Sequence[str]:
+        return [line.removeprefix("archiver: ") for line in self.lines if line.startswith("archiver: ")]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All topics but Kafka's own, and all objects of the bucket with their ETags."""
+
+    topics: Mapping[str, object]
+    objects: Mapping[str, str]
+
+
+class RightsStage:
+    """One archive that readers and restores share; a backup has one of its own, and a restore a target."""
+
+    def __init__(self, site: ArchiveSite, broker: SecureBroker, oracle: JavaOracle) -> None:
+        self._site = site
+        self._broker = broker
+        self._oracle = oracle
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        self._kafka = {
+            "bootstrap.servers": broker.address("SASL"),
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+        create_topic(broker.bootstrap, ORDERS, len(RECORDS), KEEP_ALL)
+        for partition, values in RECORDS.items():
+            produce_values(broker.bootstrap, ORDERS, list(values), partition=partition)
+        self._commit(ORDERS)
+        anybody = {"bootstrap.servers": broker.bootstrap}
+        prepared = self._write("prepared.yaml", self._config(PREFIX, {"groups": "off"}, {}) | {"kafka": anybody})
+        assert _run(["backup", "--until-end", "-c", prepared]).exit_code == 0
+        (self._object, *_) = keys_below(site.bucket, f"{PREFIX}/topics/")
+        self.group = json.loads(_run(["config", "show", "-c", prepared, "--format", "json"]).out)["backup.group"]
+
+    def _commit(self, topic: str) -> None:
+        consumer = Consumer({"bootstrap.servers": self._broker.bootstrap, "group.id": GROUP})
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+        consumer.close()
+
+    # --- a case
+
+    def stand(self, case: Case) -> None:
+        """Make what must be there before, and grant what is granted."""
+        if case.command.standing is not None:
+            create_topic(self._broker.bootstrap, target_of(case), 2, {**KEEP_ALL, **case.command.standing})
+            produce_values(self._broker.bootstrap, target_of(case), [b"theirs"])
+            self._commit(target_of(case))
+        self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
+
+    def _acl(self, case: Case, right: Right) -> tuple[ResourceType, str, Op]:
+        if right in _ON_TARGETS:
+            return ResourceType.TOPIC, target_of(case), _ON_TARGETS[right]
+        if right is Right.CREATE_LIKE:
+            return ResourceType.TOPIC, f"{target_of(case)}-", Op.CREATE
+        if right in {Right.READ_GROUP, Right.DESCRIBE_GROUP}:
+            group = f"group-{case.number}" if case.command.kind is Kind.SERVICE else self.group
+            return ResourceType.GROUP, group, Op.READ if right is Right.READ_GROUP else Op.DESCRIBE
+        return _OTHERS[right]
+
+    def run(self, case: Case) -> Done:
+        """As somebody with the rights of the case alone."""
+        with acting(self._site.bucket, self._statements(case)) as environment:
+            if case.command.kind is Kind.SERVICE:
+                return self._run_service(case, environment)
+            arguments = [
+                *(one.format(object=f"s3://{self._site.bucket.name}/{self._object}") for one in case.command.typed)
+            ]
+            arguments += self._arguments(case)
+            if not case.command.has_spark:
+                return _run(arguments)
+            done = end_of(self._site.command(*arguments, **environment), _SPARK_S)
+            return Done(done.returncode, done.stdout, (done.stdout + done.stderr).splitlines())
+
+    def _arguments(self, case: Case) -> list[str]:
+        config = self._write("archive.yaml", self._config(prefix_of(case), case.command.backup, case.command.storage))
+        verbose = ["-c", config, "--verbose"]
+        if case.command.kind is not Kind.RESTORE:
+            return [*verbose, *([] if case.command.typed[0] == "cat" else ["--format", "json"])]
+        target = self._write("target.yaml", {"kafka": self._kafka})
+        return [*verbose, "--target", target, "--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}"]
+
+    def _run_service(self, case: Case, environment: Mapping[str, str]) -> Done:
+        """Until it has archived all, or has said what it lacks."""
+        config = self._config(prefix_of(case), {**case.command.backup, "group": f"group-{case.number}"}, {})
+        config["topics"]["refresh"] = "1s"
+        config["backup"]["segment"] = {"age": "1s"}
+        instance = Instance(self._site, config, f"service-{case.number}", environment)
+        is_stuck = case.loss is not None and not case.loss.is_borne
+
+        def has_come_to_it() -> bool:
+            if is_stuck:
+                return instance.process.poll() is not None or re.search(says(self, case), instance.log) is not None
+            return self._has_all(case)
+
+        try:
+            eventually(has_come_to_it, "neither done nor refused")
+            code = instance.process.poll()
+            return Done(instance.stop() if code is None else code, "", instance.log.splitlines())
+        finally:
+            instance.kill()
+
+    def _has_all(self, case: Case) -> bool:
+        return archived_values(self._site.bucket, prefix_of(case), ORDERS) == {k: list(v) for k, v in RECORDS.items()}
+
+    def _statements(self, case: Case) -> Iterator[Mapping[str, Any]]:
+        bucket, prefix = f"arn:aws:s3:::{self._site.bucket.name}", prefix_of(case)
+        if Right.LIST in case.rights:
+            below = {"StringLike": {"s3:prefix": [f"{prefix}/*"]}}
+            yield {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket], "Condition": below}
+        for right in case.rights:
+            if right in _IN_STORE:
+                action, sub = _IN_STORE[right]
+                yield {"Effect": "Allow", "Action": [action], "Resource": [f"{bucket}/{prefix}/{sub}*"]}
+        if case.missing is Right.TAG:  # AWS asks for it with a put that has tags, and MinIO does not
+            tagged = {"StringLike": {"s3:RequestObjectTag/team": "*"}}
+            yield {"Effect": "Deny", "Action": ["s3:PutObject"], "Resource": [f"{bucket}/*"], "Condition": tagged}
+
+    def _config(self, prefix: str, backup: Mapping[str, object], storage: Mapping[str, object]) -> dict[str, Any]:
+        tree = self._site.config("", [ORDERS])
+        return {
+            **tree,
+            "kafka": self._kafka,
+            "storage": {**tree["storage"], "url": f"{self._site.bucket.url}/{prefix}", **storage},
+            "backup": {**tree["backup"], **backup},
+        }
+
+    def _write(self, name: str, tree: Mapping[str, Any]) -> str:
+        path = self._site.folder / name
+        path.write_text(yaml.safe_dump(tree))
+        return str(path)
+
+    # --- what came of it
+
+    def picture(self) -> Picture:
+        return Picture(own_topics(self._admin), objects_of(self._site.bucket))
+
+    def assert_whole(self, case: Case, done: Done) -> None:
+        """All that the command is for is there, but for what a right is optional for."""
+        command = case.command
+        if command.kind in {Kind.BACKUP, Kind.SERVICE}:
+            assert self._has_all(case)
+            assert self._kept_positions(case) == self._wanted_positions(case)
+        elif command.kind is Kind.RESTORE:
+            if "--dry-run" not in command.typed:
+                self._assert_restored(case)
+        elif command.typed[0] in {"cat", "query"}:
+            rows = [json.loads(line) for line in done.out.splitlines()]
+            found = [
+                (row["partition"], row["value"]["utf8"] if command.typed[0] == "cat" else row["value"]) for row in rows
+            ]
+            assert sorted(found) == sorted(
+                (number, value.decode()) for number, some in RECORDS.items() for value in some
+            )
+        elif command.typed[0] in {"ls", "verify"}:
+            told = json.loads(done.out)
+            assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
+        elif command.typed[0] == "inspect":
+            assert json.loads(done.out)["records"] == len(RECORDS[0])
+        else:
+            assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
+
+    def _assert_restored(self, case: Case) -> None:
+        found = self._oracle.consume(self._broker.bootstrap, target_of(case)).records
+        values = {number: [record.value for record in records] for number, records in found.items()}
+        if "--into-existing" in case.command.typed:
+            assert values == {0: [b"theirs", *RECORDS[0]], 1: list(RECORDS[1])}
+        elif "--repartition" in case.command.typed:
+            assert sorted(value for some in values.values() for value in some if value) == [b"one", b"three", b"two"]
+        else:
+            assert values == {number: list(some) for number, some in RECORDS.items()}
+
+    def _kept_positions(self, case: Case) -> set[str]:
+        below = [key.removeprefix(prefix_of(case) + "/") for key in keys_below(self._site.bucket, prefix_of(case))]
+        kept = {"topic"} if any(key.startswith(f"topics/{OFFSETS}/") for key in below) else set()
+        (*_, last) = ["", *(key for key in below if key.startswith("control/group-positions/"))]
+        if not last:
+            return kept
+        got = s3_client(self._site.bucket).get_object(Bucket=self._site.bucket.name, Key=f"{prefix_of(case)}/{last}")
+        return kept | {"snapshot", *(json.loads(got["Body"].read())["groups"].keys() & {GROUP})}
+
+    @staticmethod
+    def _wanted_positions(case: Case) -> set[str]:
+        match case.command.backup["groups"], case.missing:
+            case ("topic" | "auto", missing) if missing is not Right.READ_OFFSETS:
+                return {"topic"}
+            case ("snapshot", missing) if missing is not Right.DESCRIBE_GROUPS:
+                return {"snapshot", GROUP}
+            case ("snapshot", _) | ("auto", _):
+                return {"snapshot"}
+            case _:
+                return set()
+
+    def assert_nothing_begun(self, case: Case, before: Picture) -> None:
+        """But for what a backup notes before it archives anything, and other topics."""
+        after = self.picture()
+        assert after.topics == before.topics
+        new = after.objects.keys() - before.objects.keys()
+        is_backup = case.command.kind in {Kind.BACKUP, Kind.SERVICE}
+        others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
+        assert not [key for key in new if not is_backup or not key.startswith(others)]
+        assert before.objects.items() <= after.objects.items()
+
+
+def says(stage: RightsStage, case: Case) -> str:
+    """What the loss of its right is told by, as a regular expression."""
+    assert case.loss is not None
+    names = {"{target}": re.escape(target_of(case)), "{group}": re.escape(stage.group)}
+    text = case.loss.says
+    for name, value in names.items():
+        text = text.replace(name, value)
+    return text
+
+
+def target_of(case: Case) -> str:
+    return f"back.{case.number}"
+
+
+def prefix_of(case: Case) -> str:
+    return f"fresh/{case.number}" if case.command.kind in {Kind.BACKUP, Kind.SERVICE} else PREFIX
+
+
+def _run(arguments: Sequence[str]) -> Done:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(arguments)
+    return Done(code, out.getvalue(), (out.getvalue() + err.getvalue()).splitlines())
+
+
+@contextmanager
+def acting(bucket: Bucket, statements: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, str]]:
+    """Have this process come to the store as somebody with these rights alone; gives what another process needs for that."""
+    sts = boto3.client(
+        "sts",
+        endpoint_url=bucket.s3.endpoint,
+        aws_access_key_id=bucket.s3.access_key,
+        aws_secret_access_key=bucket.s3.secret_key,
+        region_name="us-east-1",
+    )
+    nothing = {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["arn:aws:s3:::nobodys/nothing"]}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [*statements, nothing]})
+    given = sts.assume_role(RoleArn="arn:any:of:any:role:any", RoleSessionName="test", Policy=policy)["Credentials"]
+    sts.close()
+    environment = {
+        "AWS_ACCESS_KEY_ID": given["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": given["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": given["SessionToken"],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in environment.items():
+            patch.setenv(name, text)
+        _open_once.cache_clear()  # what the one before had opened
+        yield environment
+    _open_once.cache_clear()
+
+
+def objects_of(bucket: Bucket, prefix: str = "") -> dict[str, str]:
+    pages = s3_client(bucket).get_paginator("list_objects_v2").paginate(Bucket=bucket.name, Prefix=prefix)
+    return {item["Key"]: item["ETag"] for page in pages for item in page.get("Contents", [])}
+
+
+def keys_below(bucket: Bucket, prefix: str) -> list[str]:
+    return sorted(objects_of(bucket, prefix))
+
+
+def archived_values(bucket: Bucket, prefix: str, topic: str) -> dict[int, list[bytes]]:
+    """By fastavro."""
+    found: dict[int, list[bytes]] = {}
+    for key in keys_below(bucket, f"{prefix}/topics/{topic}/"):
+        body = s3_client(bucket).get_object(Bucket=bucket.name, Key=key)["Body"].read()
+        for record in cast("Iterator[dict[str, Any]]", fastavro.reader(io.BytesIO(body))):
+            found.setdefault(record["partition"], []).append(record["value"])
+    return found

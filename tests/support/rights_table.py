@@ -1,0 +1,384 @@
+"""Which rights each command needs, and what it says without one of them: the table of docs/operations.md, which a test tries."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from tests.support.brokers import REPOSITORY
+from tests.support.pages import with_table
+
+PAGE: Final = REPOSITORY / "docs" / "operations.md"
+MARK: Final = "rights"
+
+
+class Right(Enum):
+    """As the table names it."""
+
+    READ_TOPICS = "Read on the topics"
+    DESCRIBE_TOPICS = "Describe on the topics"
+    TOPIC_CONFIGS = "DescribeConfigs on the topics"
+    READ_OFFSETS = "Read on `__consumer_offsets`"
+    OFFSETS_CONFIGS = "DescribeConfigs on `__consumer_offsets`"
+    DESCRIBE_GROUPS = "Describe on the groups"
+    READ_GROUP = "Read on the archive's group"
+    DESCRIBE_GROUP = "Describe on the archive's group"
+    CREATE = "Create on the targets"
+    READ = "Read on the targets"
+    WRITE = "Write on the targets"
+    DELETE = "Delete on the targets"
+    ALTER_CONFIGS = "AlterConfigs on the targets"
+    DESCRIBE_CONFIGS = "DescribeConfigs on the targets"
+    CREATE_LIKE = "Create on names that begin with the target's and a `-`"
+    CREATE_ANY = "Create on the cluster"
+    CLUSTER = "Describe on the cluster"
+    CLUSTER_CONFIGS = "DescribeConfigs on the cluster"
+    LIST = "ListBucket"
+    GET = "GetObject"
+    PUT = "PutObject"
+    PUT_NOTES = "PutObject on `control/restores/`"
+    PUT_INDEX = "PutObject on `control/index/`"
+    TAG = "PutObjectTagging"
+
+    @property
+    def is_of_store(self) -> bool:
+        return self in _OF_STORE
+
+
+_OF_STORE: Final = {Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.TAG}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What comes of it when a right is missing: a line that matches, and whether it goes on. `instead` tells the table what it does then."""
+
+    says: str
+    exit_code: int = 1
+    instead: str = ""
+
+    @property
+    def is_borne(self) -> bool:
+        return bool(self.instead)
+
+
+def goes_on(says: str, instead: str) -> Loss:
+    return Loss(says, 0, instead)
+
+
+class Kind(Enum):
+    """What a command is tried on, and how it is seen to have done its work."""
+
+    READER = "reads the archive"
+    BACKUP = "fills an archive of its own"
+    SERVICE = "fills one until it is stopped"
+    RESTORE = "fills a topic of its own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A row. `typed` may have {object}; that of a restore comes with its topic and target."""
+
+    name: str
+    typed: tuple[str, ...]
+    needs: Mapping[Right, Loss]
+    kind: Kind = Kind.READER
+    backup: Mapping[str, object] = field(default_factory=dict)  # of its configuration
+    storage: Mapping[str, object] = field(default_factory=dict)
+    standing: Mapping[str, str] | None = None  # the configs of a target that is there, with a record; None: it is not
+    has_spark: bool = False  # a real one
+    is_brief: bool = False  # all of its cases are tried in each run, not only with `--long`
+
+    @property
+    def is_on_kafka(self) -> bool:
+        return self.kind is not Kind.READER or any(not right.is_of_store for right in self.needs)
+
+
+def denied(operation: str, right: str) -> Loss:
+    return Loss(rf"{operation} was denied; grant {right} on ")
+
+
+LIST: Final = Loss(r"ListObjectsV2 was denied; grant s3:ListBucket on bucket \S+ for .*/\*")
+GET: Final = Loss(r"\.(data|json): (Get|Head)Object was denied; grant s3:GetObject on it")
+PUT: Final = denied(r"/control/probe/\d+\.json: PutObject", "s3:PutObject")
+READING: Final = {Right.LIST: LIST, Right.GET: GET}
+WRITING: Final = {**READING, Right.PUT: PUT}
+
+HIDDEN: Final = Loss(r"topic orders: .*grant this user Describe on topic orders \(and Read, to archive it\)")
+ARCHIVING: Final = {
+    Right.READ_TOPICS: HIDDEN,
+    Right.TOPIC_CONFIGS: goes_on(
+        r"configs of topic orders could not be read: .*grant this user DescribeConfigs on topic orders;",
+        "keeps no configs of a topic",
+    ),
+    **WRITING,
+}
+NO_GROUPS: Final = goes_on(
+    r"whether there are others is not known; grant this user Describe on the groups",
+    "its snapshots have the groups that may be described",
+)
+
+
+def on_target(right: str, exit_code: int = 2) -> Loss:
+    return Loss(rf"grant this user {right} on topic {{target}}(?![\w.-])", exit_code)
+
+
+NOTES: Final = {
+    **READING,
+    Right.PUT_NOTES: denied(r"/control/restores/\S+: PutObject", "s3:PutObject"),
+    Right.PUT_INDEX: goes_on(
+        r"the index of facts was not written: \S+/control/index/\S+ PutObject was denied; grant s3:PutObject on it",
+        "`verify` will not miss the last notes of the restore, should they be lost",
+    ),
+}
+BROKERS: Final = {
+    Right.CLUSTER_CONFIGS: goes_on(
+        r"does not tell its configs; .*; grant this user DescribeConfigs on the cluster",
+        "learns only when it is refused that brokers delete no topics, or take no request as large",
+    )
+}
+FILLING: Final = {Right.READ: on_target("Read"), Right.WRITE: on_target("Write")}
+CREATING: Final = {
+    Right.CREATE: on_target("Create"),
+    **FILLING,
+    Right.ALTER_CONFIGS: on_target("AlterConfigs"),
+    **BROKERS,
+}
+APPENDING: Final = {**FILLING, Right.DESCRIBE_CONFIGS: on_target("DescribeConfigs", 1), **BROKERS, **NOTES}
+PURGING: Final = {
+    Right.DELETE: on_target("Delete"),
+    **FILLING,
+    Right.ALTER_CONFIGS: on_target("AlterConfigs"),
+    Right.DESCRIBE_GROUPS: goes_on(
+        r"which go with it, is not known: this user may not describe all groups; grant Describe on the groups",
+        "does not tell which groups' offsets go with a topic",
+    ),
+    **BROKERS,
+    **NOTES,
+}
+AGAIN: Final = r"could not be created again; grant this user Create on topic {target}, or on the cluster"
+UNTIL_END: Final = ("backup", "--until-end")
+
+COMMANDS: Final = (
+    Command(name="`ls`", typed=("ls",), needs=READING, is_brief=True),
+    Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
+    Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
+    Command(name="`inspect`", typed=("inspect", "{object}"), needs={Right.GET: GET}, is_brief=True),
+    Command(name="`verify`", typed=("verify",), needs=READING, is_brief=True),
+    Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=READING),
+    Command(name="`verify --level records`", typed=("verify", "--level", "records"), needs=READING),
+    Command(
+        name="`query`",
+        typed=("query", "SELECT partition, CAST(value AS STRING) AS value FROM orders"),
+        needs=READING,
+        has_spark=True,
+    ),
+    Command(
+        name="`verify --against-kafka`",
+        typed=("verify", "--against-kafka"),
+        needs={
+            Right.READ_TOPICS: HIDDEN,
+            Right.DESCRIBE_GROUP: goes_on(
+                r"the positions of group {group} could not be read: .*grant this user Describe on group {group};",
+                "does not hold the archive's ends against what the backup has committed",
+            ),
+            **READING,
+        },
+    ),
+    Command(
+        name="`topics`", typed=("topics",), needs={Right.DESCRIBE_TOPICS: HIDDEN, Right.LIST: LIST}, is_brief=True
+    ),
+    Command(name="`backup --until-end`", typed=UNTIL_END, kind=Kind.BACKUP, backup={"groups": "off"}, needs=ARCHIVING, is_brief=True),
+    Command(
+        name="… with `storage.tags`",
+        typed=UNTIL_END,
+        kind=Kind.BACKUP,
+        backup={"groups": "off"},
+        storage={"tags": {"team": "shop"}},
+        needs={**ARCHIVING, Right.TAG: denied(r"topics/orders/\S+: PutObject", r"s3:PutObject, s3:PutObjectTagging \(storage\.tags\)")},
+    ),
+    Command(
+        name="… with `backup.groups: topic`",
+        typed=UNTIL_END,
+        kind=Kind.BACKUP,
+        backup={"groups": "topic"},
+        needs={
+            **ARCHIVING,
+            Right.READ_OFFSETS: goes_on(
+                "positions of consumer groups are not kept yet: __consumer_offsets is not there .*, or this user may not describe it",
+                "keeps no positions",
+            ),
+            Right.OFFSETS_CONFIGS: goes_on(
+                r"grant this user DescribeConfigs on topic __consumer_offsets;", "keeps no configs of that topic"
+            ),
+        },
+    ),
+    Command(
+        name="… with `backup.groups: auto`",
+        typed=UNTIL_END,
+        kind=Kind.BACKUP,
+        backup={"groups": "auto"},
+        needs={
+            **ARCHIVING,
+            Right.READ_OFFSETS: goes_on("positions of consumer groups are taken as snapshots:", "takes snapshots"),
+            Right.OFFSETS_CONFIGS: goes_on(
+                r"grant this user DescribeConfigs on topic __consumer_offsets;", "keeps no configs of that topic"
+            ),
+        },
+    ),
+    Command(
+        name="… with `backup.groups: snapshot`",
+        typed=UNTIL_END,
+        kind=Kind.BACKUP,
+        backup={"groups": "snapshot"},
+        needs={**ARCHIVING, Right.DESCRIBE_GROUPS: NO_GROUPS},
+    ),
+    Command(
+        name="`backup`",
+        typed=("backup",),
+        kind=Kind.SERVICE,
+        backup={"groups": "off"},
+        needs={
+            **ARCHIVING,
+            # It goes on, and asks again and again, until it is stopped.
+            Right.READ_TOPICS: Loss(HIDDEN.says, 0),
+            Right.READ_GROUP: Loss(r"does not let us in: .*grant this user Read on the group", 0),
+        },
+    ),
+    Command(name="`restore --dry-run`", typed=("restore", "--dry-run"), kind=Kind.RESTORE, needs={**CREATING, **READING}),
+    Command(name="`restore`", typed=("restore",), kind=Kind.RESTORE, needs={**CREATING, **NOTES}, is_brief=True),
+    Command(name="… `--repartition`", typed=("restore", "--repartition", "3"), kind=Kind.RESTORE, needs={**CREATING, **NOTES}),
+    Command(
+        name="… `--where`",
+        typed=("restore", "--where", "partition >= 0"),
+        kind=Kind.RESTORE,
+        needs={**CREATING, **NOTES},
+        has_spark=True,
+    ),
+    Command(
+        name="… `--latest-per-key`",
+        typed=("restore", "--latest-per-key"),
+        kind=Kind.RESTORE,
+        needs={**CREATING, **NOTES},
+        has_spark=True,
+    ),
+    Command(
+        name="… `--into-existing`",
+        typed=("restore", "--into-existing"),
+        kind=Kind.RESTORE,
+        standing={},
+        needs=APPENDING,
+    ),
+    Command(
+        name="… `--into-existing`, of a topic with `retention.bytes`",
+        typed=("restore", "--into-existing"),
+        kind=Kind.RESTORE,
+        standing={"retention.bytes": "10000000"},
+        needs={**APPENDING, Right.CLUSTER: Loss(r"^{target}: .*is not known \(.*grant this user Describe on the cluster\)", 2)},
+    ),
+    Command(
+        name="… `--purge-target`",
+        typed=("restore", "--purge-target"),
+        kind=Kind.RESTORE,
+        standing={},
+        needs={
+            Right.CREATE: Loss(AGAIN, 2),
+            Right.CREATE_LIKE: Loss(r"grant this user Create on topics with the prefix {target},", 2),
+            **PURGING,
+        },
+        is_brief=True,
+    ),
+    Command(
+        name="… `--purge-target`, by one right for all names",
+        typed=("restore", "--purge-target"),
+        kind=Kind.RESTORE,
+        standing={},
+        needs={Right.CREATE_ANY: Loss(r"grant this user Create on topics with the prefix {target},", 2), **PURGING},
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A command without one of its rights; None: with all of them, and no others."""
+
+    number: int
+    command: Command
+    missing: Right | None
+
+    @property
+    def loss(self) -> Loss | None:
+        return None if self.missing is None else self.command.needs[self.missing]
+
+    @property
+    def rights(self) -> Sequence[Right]:
+        return [right for right in self.command.needs if right is not self.missing]
+
+    @property
+    def is_long(self) -> bool:
+        """Left to `--long`."""
+        is_slow = self.command.has_spark or self.command.kind is Kind.SERVICE
+        return is_slow or not (self.command.is_brief or self.missing is None)
+
+    def __str__(self) -> str:
+        without = "" if self.missing is None else f" without {self.missing.value}"
+        return f"{self.command.name}{without}".replace("`", "")
+
+
+CASES: Final = tuple(
+    Case(number, *what)
+    for number, what in enumerate((command, missing) for command in COMMANDS for missing in (None, *command.needs))
+)
+
+
+def table(commands: Sequence[Command] = COMMANDS) -> str:
+    """For docs/operations.md."""
+    return "\n".join(_lines(commands))
+
+
+def _lines(commands: Sequence[Command]) -> Iterator[str]:
+    yield "| command | in Kafka | in S3, on the prefix | may be missing: what it does then |"
+    yield "| --- | --- | --- | --- |"
+    above: _Cells = ((), (), ())
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for command in commands:
+        cells = _cells(command)
+        is_variant = command.name.startswith("…")
+        spelled = [_spelled(*both) for both in zip(cells, above if is_variant else ((), (), ()), strict=True)]
+        rows.setdefault(tuple(spelled), []).append(command.name)
+        above = above if is_variant else cells
+    for texts, names in rows.items():
+        yield f"| {', '.join(names)} | {' | '.join(texts)} |"
+
+
+_Cells = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+
+def _cells(command: Command) -> _Cells:
+    must = [right for right, loss in command.needs.items() if not loss.is_borne]
+    kafka, store = ([one.value for one in must if one.is_of_store is of_store] for of_store in (False, True))
+    return kafka, store, [f"{right.value}: {loss.instead}" for right, loss in command.needs.items() if loss.is_borne]
+
+
+def _spelled(rights: Sequence[str], above: Sequence[str]) -> str:
+    """By what comes to those of the row that a variant belongs to, if all of them are needed."""
+    if not above or not set(above) <= set(rights):
+        return "; ".join(_merged(rights)) or "none"
+    return "; ".join(["the same", *_merged([right for right in rights if right not in above])])
+
+
+def _merged(rights: Sequence[str]) -> Iterator[str]:
+    """`Read on the targets`, `Write on the targets` are `Read, Write on the targets`."""
+    found: dict[str, list[str]] = {}
+    for right in rights:
+        operation, on, what = right.partition(" on ")
+        found.setdefault(on + what, []).append(operation)
+    return (f"{', '.join(some)}{what}" for what, some in found.items())
+
+
+def main() -> None:
+    """Write the table anew."""
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), MARK, table()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
