@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test test-long test-worlds docs demo bench bench-quick
+.PHONY: help setup check test test-long test-worlds docs demo bench bench-quick pins
 
 BIN := .venv/bin
 # Most tests wait, for brokers and for time: four at once keep two cores busy. Whole files, which share what they start.
@@ -48,6 +48,9 @@ bench: .venv/.set-up-test ## ours against the baseline; writes docs/benchmarks.m
 
 bench-quick: .venv/.set-up-test ## the same with few records: its ratios beside the recorded ones, in two minutes
 	$(BIN)/python -m benchmarks.run --quick $(ARGS)
+
+pins: .venv/.set-up-test ## the hashes of all that set-up, tests and demo fetch, written anew
+	$(BIN)/python -m tests.support.pins
 
 .venv/.set-up-test: $(SETUP_INPUTS)
 	@infra/setup.sh test

@@ -1,11 +1,12 @@
 """What lies beside the records: how much of it there is, and what of it is gone."""
 
 import logging
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import NamedTuple
 
 from archiver.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
@@ -19,6 +20,7 @@ from archiver.store import ObjectStore
 log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
+_PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # facts that are gone: told in one line
 
 
@@ -56,16 +58,26 @@ class Gone(NamedTuple):
     text: str
 
 
-def gone_facts(layout: Layout, stream: str, numbers: Collection[int]) -> Iterator[Gone]:
-    """Tell that facts of a stream are gone, one by one; many in a row at once."""
-    for _, run in groupby(enumerate(sorted(numbers)), key=lambda at: at[1] - at[0]):
-        keys = [layout.fact_key(stream, number) for _, number in run]
-        if len(keys) >= _MANY_IN_A_ROW:
-            text = f"{keys[0]} to {keys[-1]}: {len(keys):,} facts are gone; bring them back from the bucket's versions"
-            yield Gone(stream, len(keys), text)
+def gone_facts(layout: Layout, stream: str, there: Iterable[int], until: int) -> Iterator[Gone]:
+    """Tell that facts of a stream below a number are gone, one by one; many in a row at once."""
+    for run in _gaps(there, until):
+        if len(run) >= _MANY_IN_A_ROW:
+            first, last = layout.fact_key(stream, run[0]), layout.fact_key(stream, run[-1])
+            text = f"{first} to {last}: {len(run):,} facts are gone; bring them back from the bucket's versions"
+            yield Gone(stream, len(run), text)
         else:
-            for key in keys:
+            for number in run:
+                key = layout.fact_key(stream, number)
                 yield Gone(stream, 1, f"{key}: is gone; bring it back from the bucket's versions")
+
+
+def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
+    """Yield what lies between numbers: a single one that is high has a million below it."""
+    start = 0
+    for number in sorted({*(one for one in there if one < until), until}):
+        if start < number:
+            yield range(start, number)
+        start = number + 1
 
 
 def lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[str], list[str]]:
@@ -126,7 +138,7 @@ def _lost_facts(layout: Layout, there: _Beside) -> Iterator[Gone]:
     """Tell of facts before the newest of a stream; of topics' the index knows more."""
     for stream, numbers in sorted(there.numbers.items()):
         if not stream.startswith(f"{TOPICS}/"):
-            yield from gone_facts(layout, stream, set(range(max(numbers))) - numbers)
+            yield from gone_facts(layout, stream, numbers, max(numbers))
 
 
 def _lost_of_restores(store: ObjectStore, layout: Layout, there: _Beside) -> Iterator[Gone]:
@@ -134,7 +146,7 @@ def _lost_of_restores(store: ObjectStore, layout: Layout, there: _Beside) -> Ite
     for stream in there.of_restores():
         target, _, last = stream.rpartition("/")
         if last == "finished" and f"{target}/plan" not in there.numbers:
-            yield from gone_facts(layout, f"{target}/plan", [0])
+            yield from gone_facts(layout, f"{target}/plan", (), 1)
         place = f"{layout.control_prefix(stream)}offsets/"
         has_map = stream in there.mapped or not last.isdecimal() or f"{target}/finished" not in there.numbers
         if not has_map and next(store.list(place), None) is None:  # the restore may have gone on while we listed
@@ -150,10 +162,10 @@ def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterato
         except NotWholeError:  # which level `records` tells
             return [], []
         pieces = _pieces_in(stream, plan)
-        chosen = set(_choices_in(plan))
+        chosen = set(_choices_in(layout, plan))
         for piece in pieces:
             with suppress(NotWholeError):
-                chosen |= set(_choices_in(read_fact(store, layout, piece, 0)))
+                chosen |= set(_choices_in(layout, read_fact(store, layout, piece, 0)))
         # They may have been put while we listed.
         lost = [piece for piece in pieces if piece not in there.numbers]
         lost = [piece for piece in lost if store.head(layout.fact_key(piece, 0)) is None]
@@ -163,14 +175,18 @@ def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterato
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
         for stream, (pieces, lost) in zip(plans, pool.map(lost_of, plans), strict=True):
             for piece in pieces:
-                yield from gone_facts(layout, piece, [0])
+                yield from gone_facts(layout, piece, (), 1)
             for key in lost:
                 text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
                 yield Gone(stream, 1, text)
 
 
-def _choices_in(plan: Fact) -> Iterator[str]:
+def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:
     """Tell the keys of the lists that a plan, or a piece of one, names; of one that is not spelled as ours are, none."""
+    return (key for key in _named_choices(plan) if layout.is_chosen(key))
+
+
+def _named_choices(plan: Fact) -> Iterator[str]:
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         if "chosen" in plan:
             yield from (
@@ -186,5 +202,6 @@ def _choices_in(plan: Fact) -> Iterator[str]:
 def _pieces_in(stream: str, plan: Fact) -> list[str]:
     """The same of the streams of its pieces."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
-        return [f"{stream}/{name}" for partition in plan["partitions"] for name in partition.get("pieces", ())]
+        names = [name for partition in plan["partitions"] for name in partition.get("pieces", ())]
+        return [f"{stream}/{name}" for name in names if _PIECE_NAME.fullmatch(name)]
     return []

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import shlex
 import threading
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
 from archiver.output import complain, complain_of, print_json, print_line, print_lines, write
 from archiver.printable import printable_json
+from archiver.shell import can_be_typed, spell_command
 from archiver.spelling import spell_count
 
 if TYPE_CHECKING:
@@ -311,8 +311,12 @@ def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = 
     from archiver.config import is_submitted
 
     named = [] if options.id is not None else ["--id", restore_id]
-    command = shlex.join(["archiver", *options.typed, *named])
-    way = f"submit it again with --id {restore_id}" if is_submitted() else f"go on with: {command}"
+    words = ["archiver", *options.typed, *named]
+    way = f"go on with: {spell_command(words)}"
+    if is_submitted():
+        way = f"submit it again with --id {restore_id}"
+    elif not can_be_typed(words):  # what a terminal would show is another command
+        way = f"go on with the same command, and --id {restore_id}"
     return f"restore {restore_id} is not done; {'' if is_stopped else 'when that is mended, '}{way}"
 
 

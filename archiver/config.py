@@ -425,13 +425,15 @@ class BackupConfig(Section):
 class MetricsConfig(Section):
     """What a running backup tells of itself over HTTP: /metrics, /healthz, /readyz."""
 
-    listen: Text | None = Field(default=None, description="host:port; absent: no endpoint")
+    listen: Text | None = Field(
+        default=None, description="host:port; absent: no endpoint; it answers everybody who reaches it"
+    )
 
     @field_validator("listen")
     @classmethod
     def _is_an_address(cls, listen: str | None) -> str | None:
         if listen is not None and not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}", listen):
-            raise ValueError(f"{without_user(listen)!r} is not like 0.0.0.0:9404")
+            raise ValueError(f"{without_user(listen)!r} is not like 127.0.0.1:9404")
         if listen is not None and int(listen.rpartition(":")[2]) > _LAST_PORT:
             raise ValueError(f"{listen!r} has a port above {_LAST_PORT}")
         return listen

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from archiver.errors import (
     ArchiverError,
@@ -15,29 +15,51 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
-from archiver.layout import Layout
-from archiver.store import ObjectStore
+from archiver.json_values import as_list, as_number, as_object, as_text, parse_json, spelled_number
+from archiver.layout import FACT_DIGITS, Layout, is_topic_name
+from archiver.store import ObjectStore, refuse_larger
 from archiver.workers import workers
 
 FORMAT = 1
+CLUSTER, TOPICS, RESTORES = "cluster", "topics", "restores"
 _DIGEST = "sha256"
 _ATTEMPTS = 32
+_LAST_NUMBER = 10**FACT_DIGITS - 1
+# Bytes of a fact, by the first part of its stream. A topic: 10,000 partitions that were cut back ten times each take 9 MB.
+# Where a million partitions begin takes 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of 10,000
+# partitions, or a piece of one, up to 14 MB. All others name one thing.
+_MOST_BYTES: Final[Mapping[str, int]] = {
+    TOPICS: 16 << 20,
+    "present": 64 << 20,
+    "group-positions": 64 << 20,
+    RESTORES: 64 << 20,
+}
+_FEW_BYTES: Final = 1 << 20
+_MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 of one with many configs
 _MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to be counted through
+_MOST_EPOCH = 2**31 - 1
+_MOST_CONFIG = 1 << 20  # characters: throttled replicas name each partition of a topic
 _READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]
 
 
+def most_fact_bytes(stream: str) -> int:
+    """Return how many bytes a fact of a stream can have: more are not written, and not read."""
+    return _MOST_BYTES.get(stream.partition("/")[0], _FEW_BYTES)
+
+
 def latest_fact(store: ObjectStore, layout: Layout, stream: str) -> Fact | None:
     """Return the fact that holds; None when the stream has none."""
-    number = _highest(store, layout, stream)
-    return None if number is None else _read(store, layout.fact_key(stream, number))
+    newest = _newest(store, layout, stream)
+    return None if newest is None else _read(store, layout, stream, newest)
 
 
 def facts(store: ObjectStore, layout: Layout, stream: str) -> list[Fact]:
     """Return the history of a stream, oldest first."""
-    numbers = _numbers(store, layout, stream)
-    return [_read(store, layout.fact_key(stream, number)) for number in sorted(numbers)]
+    listed = sorted(_listed(store, layout, stream))
+    refuse_larger(layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
+    return [_read(store, layout, stream, one) for one in listed]
 
 
 def append_fact(
@@ -49,15 +71,31 @@ def append_fact(
     It also meets its own fact there, when the answer to the put was lost: it must know what it wrote.
     """
     for _ in range(_ATTEMPTS):
-        number = _highest(store, layout, stream)
-        latest = None if number is None else _read(store, layout.fact_key(stream, number))
+        newest = _newest(store, layout, stream)
+        latest = None if newest is None else _read(store, layout, stream, newest)
         wanted = decide(latest)
         if wanted is None:
             return latest
-        key = layout.fact_key(stream, 0 if number is None else number + 1)
-        if store.put_if_absent(key, encode_fact(wanted), {}) is not None:
+        key = _key_behind(layout, stream, newest)
+        if store.put_if_absent(key, _bounded(encode_fact(wanted), stream, key), {}) is not None:
             return wanted
     raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
+
+
+def _key_behind(layout: Layout, stream: str, newest: "_Listed | None") -> str:
+    if newest is not None and newest.number == _LAST_NUMBER:
+        raise CorruptSegmentError(
+            f"{layout.fact_key(stream, _LAST_NUMBER)}: is the last number that a fact can have, so nothing can be written"
+            " behind it; find out who put it, and delete it if it is not a backup's or a restore's"
+        )
+    return layout.fact_key(stream, 0 if newest is None else newest.number + 1)
+
+
+def _bounded(content: bytes, stream: str, key: str) -> bytes:
+    """Nobody would read one that is larger."""
+    if len(content) > most_fact_bytes(stream):
+        raise ArchiverError(f"{key}: would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}")
+    return content
 
 
 def settle_first(store: ObjectStore, layout: Layout, stream: str, wanted: Fact) -> Fact:
@@ -79,27 +117,38 @@ def newest_numbers(store: ObjectStore, layout: Layout, parent: str) -> dict[str,
 
 def read_fact(store: ObjectStore, layout: Layout, stream: str, number: int) -> Fact:
     """Read one that was listed. Raises NotWholeError."""
-    return _read(store, layout.fact_key(stream, number))
+    return _read(store, layout, stream, _Listed(number))
 
 
 def read_facts(store: ObjectStore, layout: Layout, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
-    keys = [layout.fact_key(stream, number) for stream, number in numbers.items()]
     with workers(_READS_AT_ONCE, "fact") as pool:
-        return dict(zip(numbers, pool.map(lambda key: _read(store, key), keys), strict=True))
+        found = pool.map(lambda one: read_fact(store, layout, *one), numbers.items())
+        return dict(zip(numbers, found, strict=True))
 
 
-def _numbers(store: ObjectStore, layout: Layout, stream: str) -> list[int]:
-    listed = store.list(layout.control_prefix(stream))
-    return [number for item in listed if (number := layout.parse_fact(stream, item.key)) is not None]
+class _Listed(NamedTuple):
+    """A fact of a stream, by its row of a listing."""
+
+    number: int
+    size: int = 0
 
 
-def _highest(store: ObjectStore, layout: Layout, stream: str) -> int | None:
-    return max(_numbers(store, layout, stream), default=None)
+def _listed(store: ObjectStore, layout: Layout, stream: str) -> Iterator[_Listed]:
+    for item in store.list(layout.control_prefix(stream)):
+        number = layout.parse_fact(stream, item.key)
+        if number is not None:
+            yield _Listed(number, item.size)
 
 
-def _read(store: ObjectStore, key: str) -> Fact:
-    found = store.get(key)
+def _newest(store: ObjectStore, layout: Layout, stream: str) -> _Listed | None:
+    return max(_listed(store, layout, stream), default=None)
+
+
+def _read(store: ObjectStore, layout: Layout, stream: str, listed: _Listed) -> Fact:
+    key, most_bytes = layout.fact_key(stream, listed.number), most_fact_bytes(stream)
+    refuse_larger(key, listed.size, most_bytes)
+    found = store.get(key, most_bytes)
     if found is None:
         raise CorruptSegmentError(f"{key}: was listed, and is gone; control facts are never deleted")
     return decode_fact(found[0], key)
@@ -114,29 +163,22 @@ def encode_fact(fact: Fact) -> bytes:
 def decode_fact(content: bytes, key: str) -> Fact:
     """Read a fact; its digest, if it has one, is checked, and taken out. Raises NotWholeError."""
     try:
-        return _decoded(content, key)
-    except RecursionError as error:
-        raise CorruptSegmentError(f"{key}: not a control fact: nested too deep") from error
-
-
-def has_digest(content: bytes) -> bool:
-    """Tell of a fact that can be read whether it is held against a digest of its own."""
-    return _DIGEST in json.loads(content)
-
-
-def _decoded(content: bytes, key: str) -> Fact:
-    try:
-        fact = json.loads(content)
+        fact = parse_json(content)
     except ValueError as error:
         raise CorruptSegmentError(f"{key}: not JSON: {error}") from error
-    if not isinstance(fact, dict) or not isinstance(fact.get("format"), int):
+    if not isinstance(fact, dict) or type(fact.get("format")) is not int:
         raise CorruptSegmentError(f"{key}: not a control fact")
     if fact["format"] > FORMAT:
         raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FORMAT})")
     digest = fact.pop(_DIGEST, None)
     if digest is not None and digest != hashlib.sha256(_spelled(fact)).hexdigest():
         raise CorruptSegmentError(f"{key}: does not say what was written (its sha256 is of something else)")
-    return cast("Fact", fact)
+    return fact
+
+
+def has_digest(content: bytes) -> bool:
+    """Tell of a fact that can be read whether it is held against a digest of its own."""
+    return _DIGEST in json.loads(content)
 
 
 def _spelled(fact: Fact) -> bytes:
@@ -184,15 +226,16 @@ class Life:
 
     @classmethod
     def from_json(cls, fact: Fact) -> "Life":
-        if not isinstance(fact["topic_id"], str):
-            raise ValueError(f"topic id {fact['topic_id']!r}")  # noqa: TRY004 - as all else that a fact cannot say
+        parent = fact["parent"]
         return cls(
-            life=fact["life"],
-            topic_id=fact["topic_id"],
-            parent=fact["parent"],
+            life=as_number(fact["life"]),
+            topic_id=as_text(fact["topic_id"]),
+            parent=None if parent is None else as_number(parent),
             branches={
-                int(partition): Branch(offset=branch["offset"], leader_epoch=branch["leader_epoch"])
-                for partition, branch in fact.get("branches", {}).items()
+                spelled_number(partition, 0, _MOST_PARTITIONS): Branch(
+                    offset=as_number(branch["offset"]), leader_epoch=as_number(branch["leader_epoch"], -1, _MOST_EPOCH)
+                )
+                for partition, branch in as_object(fact.get("branches", {})).items()
             },
         )
 
@@ -214,19 +257,25 @@ class TopicFact:
     partitions: int
     configs: Mapping[str, str]
     lives: tuple[Life, ...]
+    _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.lives or [life.life for life in self.lives] != list(range(len(self.lives))):
             raise ValueError(f"the lives of {self.topic} are not numbered from 0: {[life.life for life in self.lives]}")
+        roots: list[int] = []
+        holders: dict[tuple[int, int], int] = {}  # the newest life of a root that holds a partition, if not the root
         for life in self.lives:
             if life.parent is not None and not 0 <= life.parent < life.life:
                 raise ValueError(f"life {life.life} of {self.topic} has parent {life.parent}")
             if life.parent is not None and self.lives[life.parent].topic_id != life.topic_id:
                 raise ValueError(f"life {life.life} of {self.topic} is of another topic id than its parent")
+            root = life.life if life.parent is None else roots[life.parent]
+            roots.append(root)
             for partition in life.branches:
-                before = self._holder(self.root(life.life), partition, life.life)
-                if before is None or before.life != life.parent:
+                if holders.get((root, partition), root) != life.parent:
                     raise ValueError(f"life {life.life} of {self.topic}-{partition} is no branch of life {life.parent}")
+                holders[root, partition] = life.life
+        object.__setattr__(self, "_roots", tuple(roots))
 
     @property
     def current(self) -> Life:
@@ -238,9 +287,7 @@ class TopicFact:
 
         Topic ids do not tell that: all topics of brokers without ids have the same one, none.
         """
-        while (parent := self.lives[life].parent) is not None:
-            life = parent
-        return life
+        return self._roots[life]
 
     def life_of_partition(self, topic_id: str, partition: int) -> Life:
         """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known.
@@ -286,18 +333,12 @@ class TopicFact:
     def from_fact(cls, fact: Fact, where: str = "") -> "TopicFact":
         """Read a fact; `where` names its key in an error."""
         try:
-            if not (
-                isinstance(fact["partitions"], int)
-                and 0 < fact["partitions"] <= _MOST_PARTITIONS
-                and isinstance(fact["configs"], dict)
-            ):
-                raise ValueError(f"partitions {fact['partitions']!r}, configs {fact['configs']!r}")  # noqa: TRY301
             return cls(
-                topic=fact["topic"],
-                cluster_id=fact["cluster_id"],
-                partitions=fact["partitions"],
-                configs=fact["configs"],
-                lives=tuple(Life.from_json(life) for life in fact["lives"]),
+                topic=as_text(fact["topic"]),
+                cluster_id=as_text(fact["cluster_id"]),
+                partitions=as_number(fact["partitions"], 1, _MOST_PARTITIONS),
+                configs={name: as_text(value, _MOST_CONFIG) for name, value in as_object(fact["configs"]).items()},
+                lives=tuple(Life.from_json(as_object(life)) for life in as_list(fact["lives"])),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact lacks {error}") from error
@@ -326,9 +367,6 @@ def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError
     )
 
 
-CLUSTER, TOPICS, RESTORES = "cluster", "topics", "restores"
-
-
 def topic_stream(topic: str) -> str:
     return f"{TOPICS}/{topic}"
 
@@ -351,7 +389,7 @@ def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
 
 def topics_known(store: ObjectStore, layout: Layout) -> frozenset[str]:
     """Return the topics that were archived, or were to be: by their names alone."""
-    return frozenset(store.list_directories(layout.control_prefix(TOPICS)))
+    return frozenset(filter(is_topic_name, store.list_directories(layout.control_prefix(TOPICS))))
 
 
 def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
@@ -365,7 +403,7 @@ def list_topic_facts(store: ObjectStore, layout: Layout) -> dict[str, list[int]]
     found: dict[str, list[int]] = {}
     for item in store.list(prefix):
         topic, slash, _ = item.key.removeprefix(prefix).partition("/")
-        if slash:
+        if slash and is_topic_name(topic):
             number = layout.parse_fact(topic_stream(topic), item.key)
             found.setdefault(topic, []).extend([] if number is None else [number])
     return found
@@ -380,9 +418,9 @@ def read_topics_known(
         topic, number = known
         if number is None:
             return None
-        key = layout.fact_key(topic_stream(topic), number)
+        stream = topic_stream(topic)
         try:
-            return _topic_fact(_read(store, key), topic, key)
+            return _topic_fact(read_fact(store, layout, stream, number), topic, layout.fact_key(stream, number))
         except NotWholeError as error:
             return error
 

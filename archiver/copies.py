@@ -4,13 +4,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from reprlib import repr as short_repr
 
 from archiver.archived import ArchivedTopic
 from archiver.control import Fact, TopicFact, newest_numbers, read_fact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.index import Index
 from archiver.inventory import EMPTY, arrange_all
-from archiver.layout import MOST_OFFSET, CopyKey, Layout
+from archiver.json_values import as_number
+from archiver.layout import MOST_OFFSET, CopyKey, Layout, is_partition_number
 from archiver.listing import ListedPartition, Listing, Partition
 from archiver.lookup import look_up
 from archiver.store import ListedObject, ObjectStore
@@ -83,11 +85,7 @@ def _streams_of(store: ObjectStore, layout: Layout, instance: str, name: str) ->
     found: dict[int, dict[int, int]] = {}
     for stream, number in newest_numbers(store, layout, f"{COPIES}/{instance}/{name}").items():
         life, _, partition = stream.removeprefix(f"{COPIES}/{instance}/{name}/").partition("/")
-        if (
-            life.isdecimal()
-            and partition.isdecimal()
-            and stream == copy_stream(instance, name, int(life), int(partition))
-        ):
+        if is_partition_number(life) and is_partition_number(partition):
             found.setdefault(int(life), {})[int(partition)] = number
     return found
 
@@ -139,12 +137,15 @@ def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
     told = (said.get("instance"), said.get("topic"), said.get("life"), said.get("partition"))
     if told != (place.instance, place.topic, place.life, place.partition):
         raise CorruptSegmentError(
-            f"{where}: tells of {told}, and not of what its key names; bring its older version back"
+            f"{where}: tells of {short_repr(told)}, and not of what its key names; bring its older version back"
         )
-    generation, end = said.get("generation"), said.get("next")
-    if not (isinstance(generation, int) and isinstance(end, int) and generation >= 0 and 0 <= end <= MOST_OFFSET):
-        raise CorruptSegmentError(f"{where}: does not tell which copy is complete; bring its older version back")
-    return CompleteCopy(key=replace(place, generation=generation), next=end)
+    try:
+        key = replace(place, generation=as_number(said.get("generation")))
+        return CompleteCopy(key=key, next=as_number(said.get("next"), 0, MOST_OFFSET))
+    except ValueError as error:
+        raise CorruptSegmentError(
+            f"{where}: does not tell which copy is complete: {error}; bring its older version back"
+        ) from error
 
 
 def _list_copies(

@@ -9,6 +9,7 @@ from operator import ne
 from typing import NamedTuple
 
 from archiver.errors import CorruptSegmentError, FormatTooNewError
+from archiver.json_values import MOST_TEXT, spelled_digest, spelled_number
 from archiver.selection import FIRST_LONG, LAST_LONG
 
 FORMAT_VERSION = 2  # the newest that this program reads
@@ -45,10 +46,11 @@ class Hole:
 
     @classmethod
     def parse(cls, text: str) -> "Hole":
-        match = re.fullmatch(r"(\d+)-(\d+):([a-z-]+)", text)
+        match = re.fullmatch(r"([0-9]+)-([0-9]+):([a-z-]+)", text)
         if match is None:
             raise ValueError(f"not a hole: {text!r}")
-        return cls(first_offset=int(match[1]), last_offset=int(match[2]), cause=HoleCause(match[3]))
+        first, last = (spelled_number(part) for part in match.groups()[:2])
+        return cls(first_offset=first, last_offset=last, cause=HoleCause(match[3]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,13 +207,15 @@ TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})
 
 
 def parse_fact(name: str, text: str) -> object:
-    """Parse one fact. Raises ValueError."""
+    """Parse one fact, as `spell_fact` spells it and no other way. Raises ValueError."""
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"a text of {len(text):,} characters")
     if name in TEXTS:
         return text
     if name == "digest":
-        return int(text, 16)
+        return spelled_digest(text)
     if name == "holes":
         return tuple(Hole.parse(part) for part in text.split(";") if part)
     if name == "timestamp_types":
-        return tuple(int(part) for part in text.split(","))
-    return int(text)
+        return tuple(spelled_number(part, -1, 1) for part in text.split(",", 3))
+    return spelled_number(text, FIRST_LONG)

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Final
 
@@ -16,6 +16,7 @@ from archiver.entries import Entries
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.facts import SegmentFacts
 from archiver.index_file import (
+    MOST_FILE_BYTES,
     NOTHING_SEEN,
     Directory,
     IndexEntry,
@@ -31,14 +32,19 @@ from archiver.index_file import (
     join_members,
     split_file,
 )
-from archiver.layout import Layout, SegmentKey
+from archiver.layout import FACT_DIGITS, Layout, SegmentKey
 from archiver.listing import ListedPartition, Partition, list_directory
-from archiver.store import ObjectStore
+from archiver.store import ListedObject, ObjectStore, refuse_larger
 
 log = logging.getLogger(__name__)
 
 # Files of a generation; then a backup begins the next one. Each is a request for every reader.
 MOST_FILES: Final = 64
+# What is read of a generation. While nobody could merge, there may be more files: one each ten minutes of each instance. Its
+# files are held side by side; a merged one of ten million objects has 0.9 GB.
+_MOST_FILES_READ: Final = 1_000
+MOST_GENERATION_BYTES: Final = 3 << 30
+_LAST_NUMBER: Final = 10**FACT_DIGITS - 1
 SHA256: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 64
@@ -291,14 +297,14 @@ def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]
     """Read what the index knows of the wanted topics (default: all). Whatever is wrong with it, it is only smaller then."""
     index = Index()
     try:
-        generation, keys = _newest_generation(store, layout)
+        generation, files = _newest_generation(store, layout)
     except ArchiverError as error:
         log.info("the index of facts is not used: %s", error)
         index.unreadable[layout.index_prefix] = str(error)
         return index
-    index.files = len(keys)
-    index.lost_files = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1) - len(keys)
-    for key, (members, beside) in _read_files(store, keys, index):
+    index.files = len(files)
+    index.lost_files = _next_number(layout, generation, files) - len(files)
+    for key, (members, beside) in _read_files(store, files, index):
         index.beside = index.beside.joined(beside)
         for directory in list(members):
             packed = cut_member(
@@ -313,36 +319,67 @@ def _add_member(index: Index, directory: Directory, packed: deque[bytes], key: s
     try:
         index.add(directory, decode_member(packed, key))
     except NotWholeError as error:
-        log.info("a part of the index of facts is not used: %s", error)
-        index.unreadable.setdefault(key, str(error))
+        _leave_out(index, key, error)
 
 
-def _read_files(store: ObjectStore, keys: Sequence[str], index: Index) -> Iterator[tuple[str, IndexFile]]:
+def _leave_out(index: Index, key: str, error: object) -> None:
+    log.info("a part of the index of facts is not used: %s", error)
+    index.unreadable.setdefault(key, str(error))
+
+
+def _read_files(store: ObjectStore, files: Iterable[ListedObject], index: Index) -> Iterator[tuple[str, IndexFile]]:
     """Read files, in order, those that can be read; the index is told of the others."""
 
-    def read(key: str) -> tuple[str, IndexFile] | None:
+    def read(item: ListedObject) -> bytes | None:
         try:
-            found = store.get(key)
-            if found is None:
-                return None
-            problem = _digest_problem(*found, key)
-            if problem:  # most of it may be good still
-                index.unreadable[key] = problem
-            return key, split_file(found[0], key)
+            found = store.get(item.key, item.size)
         except ArchiverError as error:
-            log.info("a part of the index of facts is not used: %s", error)
-            index.unreadable.setdefault(key, str(error))
+            _leave_out(index, item.key, error)
             return None
+        problem = _digest_problem(*found, item.key) if found is not None else ""
+        if problem:  # most of it may be good still
+            index.unreadable[item.key] = problem
+        return None if found is None else found[0]
 
-    yield from filter(None, run_ahead(read, keys, _READS_AT_ONCE, "index"))
+    wanted = list(_bounded(files, index))
+    contents = run_ahead(read, wanted, _READS_AT_ONCE, "index")
+    for item in wanted:
+        try:  # one by one: what is made of a first line may be larger than the file
+            content = next(contents)
+            file = None if content is None else split_file(content, item.key)
+        except NotWholeError as error:
+            _leave_out(index, item.key, error)
+            continue
+        del content  # its members are used up one by one
+        if file is not None:
+            yield item.key, file
 
 
-def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[str]]:
-    """Return its number and the keys of its files, in order. Number 0 without a file: there is no index yet."""
+def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObject]:
+    """Tell which files are read, by their rows of a listing: not too large a one, nor too many, nor too much."""
+    left_bytes, left_files = MOST_GENERATION_BYTES, _MOST_FILES_READ
+    for item in files:
+        try:
+            refuse_larger(item.key, item.size, min(MOST_FILE_BYTES, left_bytes))
+            if not left_files:
+                raise CorruptSegmentError(f"{item.key}: is behind {_MOST_FILES_READ:,} other files")  # noqa: TRY301
+        except CorruptSegmentError as error:
+            _leave_out(index, item.key, error)
+            continue
+        left_bytes, left_files = left_bytes - item.size, left_files - 1
+        yield item
+
+
+def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[ListedObject]]:
+    """Return its number and its files, in order. Number 0 without a file: there is no index yet."""
     names = store.list_directories(layout.index_prefix)
     generation = max((found for name in names if (found := layout.parse_index_generation(name)) is not None), default=0)
     listed = store.list(layout.index_generation_prefix(generation))
-    return generation, [item.key for item in listed if layout.parse_index(generation, item.key) is not None]
+    return generation, [item for item in listed if layout.parse_index(generation, item.key) is not None]
+
+
+def _next_number(layout: Layout, generation: int, files: Iterable[ListedObject]) -> int:
+    return 1 + max((layout.parse_index(generation, item.key) or 0 for item in files), default=-1)
 
 
 # --- writing
@@ -360,16 +397,24 @@ def append_to_index(
 
 def _append(store: ObjectStore, layout: Layout, content: bytes, most_files: int | None = None) -> int:
     """With `most_files` the generation gets no more than so many."""
-    generation, keys = _newest_generation(store, layout)
-    number = 1 + max((layout.parse_index(generation, key) or 0 for key in keys), default=-1)
+    generation, files = _newest_generation(store, layout)
+    number = _next_number(layout, generation, files)
+    if number + _ATTEMPTS > _LAST_NUMBER:
+        raise _nothing_follows(layout, files[-1].key)
     # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
     # so nobody loses for long, however many write.
     for lost in range(_ATTEMPTS):
-        if most_files is not None and len(keys) + lost >= most_files:
-            return len(keys) + lost
+        if most_files is not None and len(files) + lost >= most_files:
+            return len(files) + lost
         if store.put_if_absent(layout.index_key(generation, number + lost), content, _metadata(content)) is not None:
-            return len(keys) + lost + 1
+            return len(files) + lost + 1
     raise TemporaryError(f"{layout.index_prefix}: {_ATTEMPTS} other writers were faster")
+
+
+def _nothing_follows(layout: Layout, last: str) -> ArchiverError:
+    return CorruptSegmentError(
+        f"{last}: has the last number, and nothing can be put behind it; delete {layout.index_prefix}, which is made again"
+    )
 
 
 def _metadata(content: bytes) -> dict[str, str]:
@@ -406,7 +451,7 @@ def share(
     try:
         for known in files:
             _append(store, layout, encode_index(known, beside), MOST_FILES)
-    except (ArchiverError, ValueError) as error:  # ValueError: there are no more numbers
+    except ArchiverError as error:
         log.log(level, "the index of facts was not written: %s", error)
 
 
@@ -422,6 +467,10 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
         entries = _entries_of(store, layout, directory, packed.of(directory))
         if len(entries):
             members[directory] = encode_member(entries)
+    for problem in packed.unreadable.values():
+        log.warning("a part of the index of facts is left behind, as it cannot be read: %s", problem)
+    if packed.generation == _LAST_NUMBER:
+        raise _nothing_follows(layout, layout.index_generation_prefix(_LAST_NUMBER))
     if members:
         content = join_members(members, packed.beside)
         store.put_if_absent(layout.index_key(packed.generation + 1, 0), content, _metadata(content))
@@ -431,8 +480,10 @@ class PackedIndex:
     """All files of the index as they lie there, compressed: what it knows of a topic directory is read when it is asked for."""
 
     def __init__(self, store: ObjectStore, layout: Layout) -> None:
-        self.generation, keys = _newest_generation(store, layout)
-        self._files = list(_read_files(store, keys, Index()))
+        self.generation, files = _newest_generation(store, layout)
+        told = Index()
+        self._files = list(_read_files(store, files, told))
+        self.unreadable = told.unreadable  # also of what was read since
         self.beside = reduce(SeenBeside.joined, (file.beside for _, file in self._files), NOTHING_SEEN)
 
     def directories(self) -> list[Directory]:
@@ -443,6 +494,7 @@ class PackedIndex:
         for key, file in self._files:
             if directory in file.members:
                 _add_member(index, directory, cut_member(file.members[directory]), key)
+        self.unreadable |= index.unreadable
         return index
 
 

@@ -17,25 +17,35 @@ from archiver.entries import NUMBERS, Entries, Entry, Traits, can_be
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
 from archiver.json_columns import JsonColumns, Values
+from archiver.json_values import MOST_TEXT, as_list, as_number, as_object, as_text, parse_json
 from archiver.layout import FACT_DIGITS, SegmentKey, is_topic_name
 from archiver.selection import FIRST_LONG, LAST_LONG
 
 FORMAT = 1
 _GZIP = 31  # zlib's number for it
 _LEVEL = 1  # hashes do not get smaller: level 6 takes four times as long for 5 %
+# An entry takes 75 to 90 bytes, and ten million of them, merged, one file of 0.9 GB.
+MOST_FILE_BYTES: Final = 2 << 30
 _MOST_BYTES = 1 << 34  # of one topic directory, uncompressed: fifty million segments
-_MOST_HEADER_BYTES = 1 << 30
+_MOST_HEADER_BYTES = 32 << 20  # 200,000 topics, of which a directory and the number of a fact are told
+_SMALLEST_MEMBER: Final = 20  # bytes: gzip of nothing
 _PIECE_BYTES: Final = 1 << 18
 _READ_BYTES: Final = 1 << 16
 _SMALL_BYTES: Final = 1 << 14  # two hundred entries
-# Ours are a third of what they expand to, their first lines a tenth: what expands to more of its size is none of ours.
-_MOST_TIMES = 64
-_FEW_BYTES = 4 << 20  # that any may expand to
-_MOST_TEXT: Final = 2048  # characters of a value: the metadata of an object, of which it is a part, has no more
+# Ours expand to three times their size, their first lines to ten; and those of long names that are alike to eighty.
+_MOST_TIMES = 16
+_MOST_HEADER_TIMES = 64
+_FEW_BYTES = 1 << 20  # that any may expand to
+_FEW_HEADER_BYTES = 4 << 20
+# Lists of nothing take thirty times their text. Ours have one for each topic directory or column, and that is longer.
+_LEAST_OF_A_LIST: Final = 8
+_FEW_LISTS: Final = 16_000
+_MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
 
-_BESIDE: Final = ("facts", "beside")  # the names of what SeenBeside has
-_MOST_BESIDE: Final = 10**9  # objects
-_MOST_LIVES: Final = 2**31
+_MOST_NAME: Final = 1024  # as keys of S3
+# The names of what SeenBeside has, and how much of each there can be: numbers of facts, and objects.
+_BESIDE: Final[Mapping[str, int]] = {"facts": 10**FACT_DIGITS - 1, "beside": 10**9 - 1}
+_MOST_LIFE: Final = 2**31 - 1
 
 Directory = tuple[str, int]  # topic and life
 
@@ -51,6 +61,7 @@ class IndexEntry(NamedTuple):
 
 _PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "size": int, "etag": str}
 _FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
+_TAGS: Final = ("etag", "sha256")
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 
@@ -144,7 +155,7 @@ def _values(entries: Entries, name: str, rows: slice) -> list[Any]:
         told = [getattr(trait, name, None) for trait in entries.traits]
         spelled = [spell_fact(name, value) for value in told] if name in _SPELLED else told
         return [spelled[kind] for kind in entries.numbers("kind")[rows].tolist()]
-    if name in {"etag", "sha256"}:
+    if name in _TAGS:
         return entries.texts(name).texts(rows)
     found = entries.numbers(name)[rows].tolist()
     return [spell_fact(name, value) for value in found] if name in _SPELLED else found
@@ -163,19 +174,18 @@ def split_file(content: bytes, key: str) -> IndexFile:
     """Split a file by topic directory, without looking into the members. Raises NotWholeError."""
     header, start = _read_header(content, key)
     version = header.get("format")
-    if isinstance(version, int) and version > FORMAT:
+    if type(version) is int and version > FORMAT:
         raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({FORMAT})")
     members: dict[Directory, bytes] = {}
     try:
-        for topic, life, length in header["directories"]:
-            members[_directory(topic, life)] = content[start : start + _number_below(len(content) + 1, length)]
+        for topic, life, length in map(as_list, as_list(header["directories"])):
+            directory = _directory(topic, life)
+            if directory in members:
+                raise ValueError(f"{directory} twice")  # noqa: TRY301
+            members[directory] = content[start : start + as_number(length, _SMALLEST_MEMBER, len(content) - start)]
             start += length
-        facts, counts = (dict(header.get(name, {}).items()) for name in _BESIDE)
-        beside = SeenBeside(
-            {topic: _number_below(10**FACT_DIGITS, number) for topic, number in facts.items()},
-            {name: _number_below(_MOST_BESIDE, number) for name, number in counts.items()},
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        beside = SeenBeside(*(_counts(header.get(name, {}), most) for name, most in _BESIDE.items()))
+    except (KeyError, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
     if start != len(content) or version != FORMAT:
         raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
@@ -183,35 +193,36 @@ def split_file(content: bytes, key: str) -> IndexFile:
 
 
 def _directory(topic: object, life: object) -> Directory:
-    if not isinstance(topic, str) or not is_topic_name(topic):
+    if not is_topic_name(as_text(topic)):
         raise ValueError(f"topic {topic!r}")
-    return topic, _number_below(_MOST_LIVES, life)
+    return cast("str", topic), as_number(life, 0, _MOST_LIFE)
 
 
-def _number_below(limit: int, value: object) -> int:
-    if type(value) is not int or not 0 <= value < limit:
-        raise ValueError(f"number {value!r}")
-    return value
+def _counts(found: object, most: int) -> Mapping[str, int]:
+    return {as_text(name, _MOST_NAME): as_number(count, 0, most) for name, count in as_object(found).items()}
 
 
 def _read_header(content: bytes, key: str) -> tuple[dict[str, Any], int]:
     """Read the first member, and tell where it ends; gzip checks its bytes."""
     unpacker, end, texts = zlib.decompressobj(wbits=_GZIP), 0, list[bytes]()
-    left = min(_MOST_HEADER_BYTES, _FEW_BYTES + _MOST_TIMES * len(content))
+    left = min(_MOST_HEADER_BYTES, _FEW_HEADER_BYTES + _MOST_HEADER_TIMES * len(content))
     try:
         while end < len(content) and not unpacker.eof and not unpacker.unconsumed_tail:
             packed = content[end : end + _READ_BYTES]
             texts.append(unpacker.decompress(packed, left + 1))
             left -= len(texts[-1])
             end += len(packed) - len(unpacker.unused_data)
-        value = json.loads(b"".join(texts))
+        if not unpacker.eof or left < 0:
+            raise ValueError("cut, or expanding to more than it could")  # noqa: TRY301
+        return as_object(_parse_flat(b"".join(texts).decode())), end
     except (zlib.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error}") from error
-    except RecursionError as error:
-        raise CorruptSegmentError(f"{key}: not an index: nested too deep") from error
-    if not unpacker.eof or left < 0 or not isinstance(value, dict):
-        raise CorruptSegmentError(f"{key}: not an index: cut, expanding to more than it could, or no object")
-    return value, end
+
+
+def _parse_flat(text: str) -> object:
+    if text.count("[") + text.count("{") > _FEW_LISTS + len(text) // _LEAST_OF_A_LIST:
+        raise ValueError("more lists than it could have")
+    return parse_json(text)
 
 
 # --- a member, column by column
@@ -237,7 +248,7 @@ def decode_member(pieces: deque[bytes], key: str) -> Entries | SmallMember:
     packed_bytes = sum(map(len, pieces))
     try:
         if packed_bytes <= _SMALL_BYTES:
-            return _small_member(json.loads("".join(_expand(pieces))), packed_bytes)
+            return _small_member(_parse_flat("".join(_expand(pieces))), packed_bytes)
         return _large_member(JsonColumns(_expand(pieces)), packed_bytes)
     except (zlib.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error}") from error
@@ -256,17 +267,23 @@ def entries_of(members: Sequence[SmallMember]) -> Entries:
     return _entries(columns, sum(one.entries for one in members))
 
 
-def _small_member(found: object, packed_bytes: int) -> SmallMember:
-    if not isinstance(found, dict):
-        raise ValueError("no object")  # noqa: TRY004 - as for all that is wrong
+def _small_member(told: object, packed_bytes: int) -> SmallMember:
+    found = as_object(told)
     count = _checked_count(found.get("count"), packed_bytes)
-    for name, kind in _COLUMNS.items():
-        value = found.get(name)
-        values: list[Any] = value if isinstance(value, list) else [value]
+    columns = {name: found.get(name) for name in _COLUMNS}
+    for (name, value), kind in zip(columns.items(), _COLUMNS.values(), strict=True):
         if isinstance(value, list) and len(value) != count:
             raise ValueError(f"column {name}")
-        _check(values, kind, _RANGES.get(name, _ANY))
-    return SmallMember(count, found)
+        several: list[Any] = value if isinstance(value, list) else [value]
+        _check(several, kind, _RANGES.get(name, _ANY))
+        if name in _TAGS:
+            _check_tags(several)
+    return SmallMember(count, columns)
+
+
+def _check_tags(values: Sequence[str]) -> None:
+    if max(map(len, values), default=0) > _MOST_TAG or not "".join(values).isascii():
+        raise ValueError("an ETag or a hash that cannot be")
 
 
 def _check(values: Sequence[Any], kind: type, limits: tuple[int, int] = _ANY) -> None:
@@ -276,7 +293,7 @@ def _check(values: Sequence[Any], kind: type, limits: tuple[int, int] = _ANY) ->
     if kind is int and values and not limits[0] <= min(values) <= max(values) <= limits[1]:
         raise ValueError("a number that is too small or too large")
     if kind is str:
-        if max(map(len, values), default=0) > _MOST_TEXT:
+        if max(map(len, values), default=0) > MOST_TEXT:
             raise ValueError("a text that is too long")
         "".join(values).encode()  # half a surrogate pair cannot be
 
@@ -288,13 +305,22 @@ def _checked_count(count: object, packed_bytes: int) -> int:
     return count
 
 
+def _no_more(lists: Values, most: int) -> Values:
+    """Stop at more values than there can be entries: `count` may come behind them."""
+    for some in lists:
+        most -= len(some)
+        if most < 0:
+            raise ValueError("more values than entries")
+        yield some
+
+
 def _large_member(columns: JsonColumns, packed_bytes: int) -> Entries:
     found: dict[str, _Column] = {}
     count: object = None
     for name, value in columns:
-        lists = value if isinstance(value, Iterator) else iter([[value]])
+        lists = _no_more(value, packed_bytes) if isinstance(value, Iterator) else iter([[value]])
         if name in _COLUMNS:
-            found[name] = _GATHERED[name](lists)._replace(is_same=lists is not value)
+            found[name] = _GATHERED[name](lists)._replace(is_same=not isinstance(value, Iterator))
         elif name == "count":
             count = value
         for _ in lists:
@@ -357,8 +383,11 @@ def _truths(lists: Values) -> _Column:
     return _joined([np.array(values, bool) for values in _checked(lists, bool)])
 
 
-def _texts(lists: Values) -> _Column:
-    pieces = [Texts.of(values) for values in _checked(lists, str)]
+def _tags(lists: Values) -> _Column:
+    pieces: list[Texts] = []
+    for values in _checked(lists, str):
+        _check_tags(values)
+        pieces.append(Texts.of(values))
     return _Column(Texts.join(pieces) if pieces else Texts.of(()))
 
 
@@ -393,7 +422,7 @@ _GATHERED: Final[Mapping[str, Callable[[Values], _Column]]] = {
     **{name: _few(kind) for name, kind in _COLUMNS.items() if name in Traits._fields},
     **{name: _numbers(_RANGES.get(name, _ANY)) for name in (*NUMBERS, *_RANGES)},
     "merged": _truths,
-    **dict.fromkeys(("etag", "sha256"), _texts),
+    **dict.fromkeys(_TAGS, _tags),
     "digest": _digests,
 }
 
@@ -401,11 +430,12 @@ _GATHERED: Final[Mapping[str, Callable[[Values], _Column]]] = {
 def _entries(found: dict[str, _Column], count: int) -> Entries:
     kinds, traits = _kinds(found, count)
     columns: dict[str, Numbers | Texts] = {name: found[name].expanded(count) for name in (*_PLACE, "sha256", *NUMBERS)}
-    for rows in chunks(count):
-        possible = can_be({name: cast("Numbers", columns[name])[rows].astype(np.int64) for name in NUMBERS})
-        if not possible.all():
-            kinds = kinds.astype(np.int64)
-            kinds[rows][~possible] = len(traits)  # none
+    possible = [
+        can_be({name: cast("Numbers", columns[name])[rows].astype(np.int64) for name in NUMBERS})
+        for rows in chunks(count)
+    ]
+    if not all(map(np.all, possible)):
+        kinds = np.where(np.concatenate(possible), kinds, len(traits))  # none
     return Entries({**columns, "kind": narrow(kinds)}, [*traits, None])
 
 

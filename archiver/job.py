@@ -19,6 +19,7 @@ from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing,
 from archiver.browse import read_archive, read_known, topic_names
 from archiver.codec.compression import BlockCodec
 from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
+from archiver.defects import sweep_defects
 from archiver.errors import ArchiverError, DroppedError, NotWholeError, StoppedError, UsageError
 from archiver.feed import Feed, PartitionReport
 from archiver.index import read_index
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DECODING_SHARE = 5 / 8  # of the memory; an eighth is for what was fetched, the rest for open segments
+_DAY_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ def run_backup(
 ) -> tuple[BackupReport, float]:
     """Archive up to the end of now. Returns what became of it, and the seconds it took."""
     started_s = time.monotonic()
+    sweep_defects()
 
     async def run() -> BackupReport:
         stop = stop_on_signals()
@@ -146,6 +149,7 @@ def run_service(
                     stop,
                     lambda client: [
                         _tell(service, metrics, notice, Arrival(config, group, say)),
+                        _sweep_daily(pool),
                         *vitals.watch(client),
                     ],
                 )
@@ -167,6 +171,12 @@ async def _tell(
         arrival.look(service)
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
+
+
+async def _sweep_daily(pool: Workers) -> None:
+    while True:
+        await pool.call(sweep_defects)
+        await asyncio.sleep(_DAY_S)
 
 
 async def _own_group(config: ArchiverConfig, mark: str, request: BackupRequest, pool: Workers) -> str:
@@ -517,29 +527,36 @@ def preview_restore(
 
             check_predicate(start_spark(), request.where)
 
+    unreadable: list[str] = []
+
+    def plan(some: Mapping[str, str], life: int | None) -> RestorePlan:
+        archived = read_archive(
+            store,
+            layout,
+            life=life,
+            wanted=some.__contains__,
+            use=storage.index,
+            reads=request.wanted.of,
+            tell_asked=_tell_asked(notice),
+        )
+        unreadable.extend(tell_unreadable(archived, request))
+        return plan_restore(archived, some, request)
+
     async def look() -> "tuple[RestorePreview, Purge]":
         async with KafkaClient(kafka) as client:
             cluster_id = await client.cluster_id()
             name = restore_id or request.default_id(storage.url, cluster_id)
             notes = RestoreNotes(store, layout, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
-            begun, unplanned = await targets.planned(client, wave)
-            archived = read_archive(
-                store,
-                layout,
-                life=request.life,
-                wanted=unplanned.__contains__,
-                use=storage.index,
-                reads=request.wanted.of,
-                tell_asked=_tell_asked(notice),
-            )
-            topics = with_mended(begun, plan_restore(archived, unplanned, request).topics)
+            noted, unplanned = await targets.planned(client, wave)
+            begun = targets.believed(noted, plan)
+            topics = with_mended(begun.plans, [*plan(unplanned, request.life).topics, *begun.fresh])
             check_partitions(topics, request)
             verdict = await targets.judge(client, topics)
             preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
-                begun={topic.target for topic in begun},
+                begun={topic.target for topic in begun.plans},
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
                 is_partial=request.is_partial,
@@ -549,7 +566,8 @@ def preview_restore(
                     *request.notes(wave),
                     *_archived_copies(select_topics, wave),
                     *([_NOT_TRIED] if request.where else []),
-                    *tell_unreadable(archived, request),
+                    *dict.fromkeys(unreadable),
+                    *begun.notes,
                     *verdict.losses,
                     *verdict.notes,
                 ],
@@ -631,12 +649,13 @@ def run_restore_job(
     store, prefix = open_store(storage)
     layout = Layout(prefix)
 
-    def plan(wave: Mapping[str, str]) -> RestorePlan:
+    def plan(wave: Mapping[str, str], life: int | None) -> RestorePlan:
+        """Plan in a life; None: in that which was asked for."""
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
         archived = read_archive(
             store,
             layout,
-            life=request.life,
+            life=request.life if life is None else life,
             wanted=wave.__contains__,
             known=known,
             use=storage.index,

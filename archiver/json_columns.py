@@ -8,7 +8,8 @@ from typing import Final
 Values = Iterator[list[object]]  # a list, as one list behind the other
 
 _SPACE: Final = " \t\r\n"
-_MOST_OPEN: Final = 1 << 24  # characters of which no piece is whole: none of ours are so long
+_MOST_OPEN: Final = 1 << 20  # characters of which no piece is whole: a value of ours has 2,048
+_MOST_NAMES: Final = 100  # each costs a copy of the text that is in sight; ours are 24
 _decoder = json.JSONDecoder()
 
 
@@ -25,7 +26,7 @@ class JsonColumns:
         if self._next() == "}":
             self._take("}")
         else:
-            while True:
+            for left in reversed(range(_MOST_NAMES)):
                 name = self._value()
                 if not isinstance(name, str):
                     raise ValueError("a name that is no text")  # noqa: TRY004 - as for all that is wrong
@@ -34,6 +35,8 @@ class JsonColumns:
                 yield name, self._value() if values is None else values
                 if self._next() == "}":
                     break
+                if not left:
+                    raise ValueError("more names than there are columns")
                 self._take(",")
             self._take("}")
         if self._text.strip(_SPACE) or any(piece.strip(_SPACE) for piece in self._pieces):

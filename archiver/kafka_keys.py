@@ -62,9 +62,10 @@ KAFKA_KEYS: Final = (
     KafkaKey("sasl.oauthbearer.method", Group.TOKEN, "oidc", "of OAUTHBEARER, without token_provider: an OpenID provider", takes="oidc"),
     KafkaKey("sasl.oauthbearer.client.id", Group.TOKEN, "none", "at the provider"),
     KafkaKey("sasl.oauthbearer.client.secret", Group.TOKEN, "none", "at the provider", is_secret=True),
-    KafkaKey("sasl.oauthbearer.token.endpoint.url", Group.TOKEN, "none", "of the provider; what stands behind a ? is not shown", takes="http(s)://host/path"),
+    KafkaKey("sasl.oauthbearer.token.endpoint.url", Group.TOKEN, "none", "of the provider; http on this machine alone; what stands behind a ? is not shown", takes="https://host/path"),
     KafkaKey("sasl.oauthbearer.scope", Group.TOKEN, "none", "asked of the provider"),
     KafkaKey("sasl.oauthbearer.extensions", Group.TOKEN, "none", "name=value, several with commas between, for the broker", is_secret=True, takes="name=value, ..."),
+    KafkaKey("token_proxy", Group.TOKEN, "none", "HTTP proxy to the provider, whose endpoint must be https; those of the environment are not used", is_secret=True, takes="http://host:port"),
     KafkaKey("https.ca.location", Group.TOKEN, "the system's", "file with the certificates of who signed the provider's", takes="path"),
 )  # fmt: skip
 SECRET_KEYS: Final = frozenset(key.name for key in KAFKA_KEYS if key.is_secret)

@@ -8,14 +8,16 @@ from typing import NamedTuple
 OFFSET_DIGITS = 20
 FACT_DIGITS = 6
 MOST_OFFSET = 2**63 - 1
+MOST_PARTITION = 2**31 - 1  # Kafka's own; and of lives as many
 
 _TOPIC = r"[a-zA-Z0-9._-]{1,249}"
-_NUMBER = r"0|[1-9][0-9]*"
-_TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]*))?", re.ASCII)
+_NUMBER = r"0|[1-9][0-9]{0,9}"
+_TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]{{0,9}}))?", re.ASCII)
 _PARTITION_DIRECTORY = re.compile(rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})", re.ASCII)
 _OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data", re.ASCII)
 _SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*", re.ASCII)
-_CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets$", re.ASCII)
+_CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
+_MOST_KEY = 1024  # bytes that S3 takes
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # that a user gives, and that stands in keys
 _TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
@@ -31,6 +33,11 @@ _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.A
 def is_topic_name(text: str) -> bool:
     """Tell whether Kafka takes this as a topic's name."""
     return re.fullmatch(_TOPIC, text, re.ASCII) is not None and text not in {".", ".."}
+
+
+def is_partition_number(text: str) -> bool:
+    """Tell whether this is the number of a partition, as we spell it."""
+    return re.fullmatch(_NUMBER, text, re.ASCII) is not None and int(text) <= MOST_PARTITION
 
 
 def is_restore_id(text: str) -> bool:
@@ -236,7 +243,8 @@ class Layout:
         return f"{self.chosen_stem(restore_id, topic, partition)}{chosen_name(digest)}"
 
     def is_chosen(self, key: str) -> bool:
-        return key.startswith(self.control_prefix("restores")) and _CHOSEN.search(key) is not None
+        is_ours = key.startswith(self.control_prefix("restores")) and _CHOSEN.search(key) is not None
+        return is_ours and len(key.encode()) <= _MOST_KEY
 
     # --- offset maps
 
@@ -248,7 +256,7 @@ class Layout:
         """Parse a key; None for anything that offset_map_key would not spell exactly so."""
         prefix = self.control_prefix("restores")
         match = _OFFSET_MAP.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
-        if match is None or not is_topic_name(match["topic"]):
+        if match is None or not is_topic_name(match["topic"]) or int(match["partition"]) > MOST_PARTITION:
             return None
         return OffsetMapKey(
             restore_id=match["restore_id"],
@@ -313,9 +321,10 @@ def _directory(topic: str, life: int) -> str:
 
 def _parse_topic_directory(name: str) -> tuple[str, int] | None:
     match = _TOPIC_DIRECTORY.fullmatch(name)
-    if match is None or match["topic"] in {".", ".."}:
+    life = int(match["life"] or 0) if match is not None else 0
+    if match is None or match["topic"] in {".", ".."} or life > MOST_PARTITION:
         return None
-    return match["topic"], int(match["life"] or 0)
+    return match["topic"], life
 
 
 class _PartitionDirectory(NamedTuple):
@@ -327,7 +336,7 @@ class _PartitionDirectory(NamedTuple):
 def _parse_partition_directory(topics_prefix: str, path: str) -> _PartitionDirectory | None:
     match = _PARTITION_DIRECTORY.fullmatch(path, len(topics_prefix)) if path.startswith(topics_prefix) else None
     topic_life = _parse_topic_directory(match["directory"]) if match else None
-    if match is None or topic_life is None:
+    if match is None or topic_life is None or int(match["partition"]) > MOST_PARTITION:
         return None
     topic, life = topic_life
     return _PartitionDirectory((topic, life, int(match["partition"])), f"{topic}+{match['partition']}-")

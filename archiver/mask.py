@@ -7,9 +7,9 @@ MASK: Final = "********"
 
 
 def without_user(text: str) -> str:
-    """For messages: what stands before an @ may hold a password."""
+    """For messages: what stands before an @ may hold a password, and behind a ? a signature."""
     before, at, rest = text.rpartition("@")
-    return f"{MASK if before else ''}{at}{rest}"
+    return f"{MASK if before else ''}{at}{without_query(rest)}"
 
 
 def without_users(text: str) -> str:
@@ -21,3 +21,9 @@ def without_query(url: str) -> str:
     """What stands behind a ? may be a key."""
     place, mark, _ = url.partition("?")
     return f"{place}?{MASK}" if mark else place
+
+
+def without_secrets(text: str) -> str:
+    """For errors of code that is not ours: users in addresses, what stands behind a ?, and what looks like a token."""
+    without_keys = re.sub(r"\?[^\s\"'<>()]+", f"?{MASK}", without_users(text))
+    return re.sub(r"(?i)(?:(?<=bearer )|(?<=basic ))(?=\S*\d)\S+|\beyJ[\w-]{8,}(?:\.[\w-]*)*", MASK, without_keys)

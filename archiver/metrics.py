@@ -284,6 +284,10 @@ _PAGE: Final = """\
 `/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
 most often by a backup that runs for ever, it says so and goes on without.
 
+They ask nobody who they are, and speak no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
+errors, on `/readyz` perhaps addresses of brokers; no record, no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where nobody but the monitoring gets (a
+pod's network with a policy), and put a proxy with TLS before it where others may.
+
 Counters count since the process started, whichever partitions it held meanwhile. Gauges are worked out at each scrape, from the partitions that
 this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. What no instance holds, no
 gauge shows: alarm on an instance that is down as well.

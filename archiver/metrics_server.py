@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from archiver.errors import UsageError
 from archiver.metrics import Metrics
+from archiver.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def _verdict(reason: str | None) -> _Answer:
 
 
 def _line(text: str) -> bytes:
-    return " ".join(text.split()).encode() + b"\n"
+    return printable(" ".join(text.split())).encode() + b"\n"
 
 
 class _Server(ThreadingHTTPServer):

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from archiver.defects import write_down
+from archiver.defects import call_for_report, write_down
 from archiver.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ def writes_json() -> bool:
     return any(isinstance(handler.formatter, _JsonFormatter) for handler in logging.getLogger().handlers)
 
 
+@cache
+def warn_once(text: str) -> None:
+    """Warn of what holds for a whole run, however many parts come across it."""
+    logging.getLogger("archiver").warning("%s", text)
+
+
 class _StderrHandler(logging.Handler):
     """Writes to the stderr of the moment: while a progress line stands there, rich puts its own in between."""
 
@@ -62,9 +69,7 @@ class _StderrHandler(logging.Handler):
             return
         except Exception as error:  # noqa: BLE001 - nor can it be spelled, which is a defect of ours
             with suppress(OSError):
-                sys.stderr.write(
-                    f"archiver: a line of the log could not be spelled; please report it, with {write_down(error)}\n"
-                )
+                sys.stderr.write(f"archiver: a line of the log could not be spelled; {call_for_report(error)}\n")
 
 
 class _TextFormatter(logging.Formatter):

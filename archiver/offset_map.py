@@ -3,9 +3,10 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from itertools import zip_longest
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from archiver.codec.varint import BROKEN
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError
 from archiver.facts import PREFIX_IN_HEADER, PREFIX_IN_METADATA
 from archiver.frame import Frame, Longs
+from archiver.json_values import as_text, spelled_number
 from archiver.layout import MOST_OFFSET, OffsetMapKey
 from archiver.store import ObjectStore
 
@@ -37,8 +39,12 @@ SHA256: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its met
 _RUNS_A_BLOCK: Final = 16 * 1024
 _LEVEL: Final = 1
 _SMALLEST_RUN: Final = 2  # bytes: two numbers
-# Uncompressed, of what is read: ours have a tenth of it at most, and what is made of a run is eight times as large.
-_MOST_BLOCK_BYTES: Final = 4 * 1024 * 1024
+_Object = tuple[bytes, Mapping[str, str]]  # its content and metadata
+# Uncompressed, of what is read: ours have 320 KB at most, and what is made of a run is eight times as large.
+_MOST_BLOCK_BYTES: Final = 512 * 1024
+# Ten million runs take 14 MB, and of those that are alike none.
+MOST_MAP_BYTES: Final = 256 * 1024 * 1024
+MOST_RUNS: Final = 1 << 27  # that are held at once: two GiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +100,12 @@ class OffsetMapFacts:
             )
         try:
             found = {item.name: texts[_name_in_header(item.name)] for item in fields(cls)}
-            return cls(**{item.name: item.type(found[item.name]) for item in fields(cls)})  # type: ignore[operator]
+            return cls(**{item.name: _PARSED[item.type](found[item.name]) for item in fields(cls)})  # type: ignore[index]
         except (KeyError, ValueError) as error:
             raise CorruptSegmentError(f"{key}: not an offset map: {error!r}") from error
+
+
+_PARSED: Final[Mapping[type, Callable[[str], Any]]] = {int: spelled_number, str: as_text}
 
 
 def _name_in_header(name: str) -> str:
@@ -169,13 +178,22 @@ def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts:
     content = writer.finish(facts)
     if store.put_if_absent(key, content, {SHA256: hashlib.sha256(content).hexdigest()}) is not None:
         return
-    found = store.get(key)
     try:
-        is_same = found is not None and offset_map_facts(*found, key) == facts
+        found = store.get(key, MOST_MAP_BYTES)
+        is_same = found is not None and _says_the_same(found, (content, {}), key)
     except NotWholeError:
         is_same = False
     if not is_same:
         raise NotWholeError(f"{key}: is not the map of what was restored; {HOW_TO_MEND}")
+
+
+def _says_the_same(one: _Object, other: _Object, key: str) -> bool:
+    """Compare maps run by run: each attempt writes a sync marker of its own, and the same blocks. Raises NotWholeError."""
+    (header, facts), (other_header, other_facts) = _open(*one, key), _open(*other, key)
+    if facts != other_facts:
+        return False
+    runs = zip_longest(_read_runs(one[0], header, facts, key), _read_runs(other[0], other_header, facts, key))
+    return all(pair[0] is not None and pair[1] is not None and np.array_equal(*pair) for pair in runs)
 
 
 # --- reading
@@ -212,13 +230,17 @@ def _across(here: Longs, there: Longs, offsets: Longs) -> Longs:
 
 def read_offset_map(store: ObjectStore, key: str) -> OffsetMap | None:
     """Read a map; None when there is none. Raises NotWholeError."""
-    found = store.get(key)
+    found = store.get(key, MOST_MAP_BYTES)
     return None if found is None else decode_offset_map(*found, key)
 
 
 def decode_offset_map(content: bytes, metadata: Mapping[str, str], key: str) -> OffsetMap:
     """Read and check a whole object. Raises NotWholeError, which names it."""
     header, facts = _open(content, metadata, key)
+    if facts.runs > MOST_RUNS:
+        raise CorruptSegmentError(
+            f"{key}: tells of {facts.runs:,} runs, and no more than {MOST_RUNS:,} are read at once"
+        )
     sources, targets = np.concatenate([*_read_runs(content, header, facts, key)], axis=1)
     return OffsetMap(facts=facts, sources=sources, targets=targets)
 
@@ -230,11 +252,6 @@ def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetM
         raise CorruptSegmentError(f"{key}: is the map of another partition, or of another restore")
     for _ in _read_runs(content, header, facts, key):
         pass
-
-
-def offset_map_facts(content: bytes, metadata: Mapping[str, str], key: str) -> OffsetMapFacts:
-    """Read what a map is of, without its runs. Raises NotWholeError."""
-    return _open(content, metadata, key)[1]
 
 
 def _open(content: bytes, metadata: Mapping[str, str], key: str) -> tuple[ContainerHeader, OffsetMapFacts]:
@@ -266,6 +283,8 @@ def _read_runs(content: bytes, header: ContainerHeader, facts: OffsetMapFacts, k
         if block.is_empty:
             continue
         runs = _decode_block(block, header)
+        if block.count > facts.runs - count:
+            raise CorruptSegmentError(f"{block.where}: more runs than the {facts.runs:,} that the header tells of")
         absent, records = runs
         # Where each run begins, and where it ends. The sum of two that fit into 64 bits is negative where it does not.
         sources = np.cumsum(np.concatenate([[source], runs.T.ravel()]))[1:].reshape(-1, 2).T

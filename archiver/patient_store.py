@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from archiver.errors import StoreTemporaryError
-from archiver.store import Body, ListedObject, ObjectInfo, ObjectStore, Room
+from archiver.store import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectStore, Room
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ class PatientStore:
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         return self._persist(lambda: self._store.put_if_absent(key, body, metadata))
 
-    def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
-        return self._persist(lambda: self._store.get(key))
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        return self._persist(lambda: self._store.get(key, most_bytes))
 
     def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         return self._persist(lambda: self._store.get_into(room, key))

@@ -11,7 +11,8 @@ from typing import Final
 from archiver.config import GroupPositions
 from archiver.control import FORMAT, Fact, append_fact, latest_fact
 from archiver.defects import as_ours
-from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
+from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
+from archiver.json_values import as_number
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
@@ -154,23 +155,23 @@ class PositionKeeper:
         begun_ms = self._clock_ms()
         stream = f"group-positions/{datetime.fromtimestamp(begun_ms / 1000, UTC):%Y-%m-%d}"
         latest = await self._pool.call(latest_fact, self._store, self._layout, stream)
-        if latest is not None and _is_young(latest, begun_ms, interval_ms):
-            return _time_ms(latest)
+        if latest is not None and _is_young(_time_ms(latest, stream), begun_ms, interval_ms):
+            return _time_ms(latest, stream)
         fact = await self._read(begun_ms)
 
         def decide(newest: Fact | None) -> Fact | None:
             if newest is None:
                 return fact
-            if newest["cluster_id"] != self._cluster_id:
+            if newest.get("cluster_id") != self._cluster_id:
                 raise StrangerError(
-                    f"{stream}: this archive belongs to cluster {newest['cluster_id']}, and this is {self._cluster_id};"
+                    f"{stream}: this archive belongs to cluster {newest.get('cluster_id')}, and this is {self._cluster_id};"
                     " give each cluster its own prefix in storage.url"
                 )
-            is_told = all(newest[key] == fact[key] for key in ("groups", "missing"))
-            return None if is_told or _is_young(newest, begun_ms, interval_ms) else fact
+            is_told = all(newest.get(key) == fact[key] for key in ("groups", "missing"))
+            return None if is_told or _is_young(_time_ms(newest, stream), begun_ms, interval_ms) else fact
 
         kept = await self._pool.call(append_fact, self._store, self._layout, stream, decide)
-        return begun_ms if kept is None else _time_ms(kept)
+        return begun_ms if kept is None else _time_ms(kept, stream)
 
     async def _read(self, begun_ms: int) -> Fact:
         found, refused = await positions_known(self._client)
@@ -216,13 +217,18 @@ class PositionKeeper:
             )
 
 
-def _time_ms(fact: Fact) -> int:
-    return int(fact["time_ms"])
+def _time_ms(fact: Fact, stream: str) -> int:
+    try:
+        return as_number(fact.get("time_ms"))
+    except ValueError as error:
+        raise CorruptSegmentError(
+            f"control/{stream}: does not tell when the positions were taken: {error}; bring its older version back"
+        ) from error
 
 
-def _is_young(fact: Fact, now_ms: int, interval_ms: int) -> bool:
+def _is_young(time_ms: int, now_ms: int, interval_ms: int) -> bool:
     """Clocks of instances differ a little: a fact from the near future is young, too."""
-    return abs(now_ms - _time_ms(fact)) < interval_ms
+    return abs(now_ms - time_ms) < interval_ms
 
 
 def _to_json(positions: Positions) -> Fact:

@@ -1,18 +1,31 @@
-"""Text that may come from anywhere, spelled so that a terminal shows it and does nothing else."""
+"""Text that may come from anywhere, spelled so that a terminal shows all of it and does nothing else."""
 
+import json
 import re
 from typing import Final
 
 # What moves a cursor, colors, rings, breaks a line or turns its direction, for any terminal, pager or log viewer; and halves
 # of pairs, which UTF-8 cannot write. C1 (U+0080-U+009F) are commands to terminals as those that begin with ESC are.
-_ACTING: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_COMMANDS: Final = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+# Unicode's format characters (Cf): some turn the direction of what stands around them, most are not seen at all.
+_FORMATS: Final = (
+    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_UNSEEN: Final = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # of letters and marks, those that no font shows
+_ACTING: Final = re.compile(f"[{_COMMANDS}{_FORMATS}{_UNSEEN}]")
 
 
 def printable(text: str) -> str:
     r"""Write a line: each character that acts as \n, \x1b or \u2028."""
-    return _ACTING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return text if _is_tame(text) else _ACTING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def printable_json(text: str) -> str:
     r"""Write a line of JSON, which means the same afterwards: JSON itself lets DEL, C1 and U+2028 stand as they are."""
-    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if _is_tame(text) else _ACTING.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def _is_tame(text: str) -> bool:
+    """Most lines are, and this is seen ten times as fast."""
+    return text.isascii() and text.isprintable()

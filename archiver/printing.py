@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.facts import SegmentFacts
+from archiver.shell import spell_command
 from archiver.spelling import spell_count
 from archiver.spelling import spell_size as _size
 from archiver.spelling import spell_table as _table
@@ -310,6 +311,7 @@ def topic_row(topic: "TopicReport") -> dict[str, Any]:
         "is_finished": topic.is_finished,
         "refusal": None if topic.refusal is None else str(topic.refusal),
         "retention_command": topic.retention_command,
+        "strange_retention": topic.strange_retention,
         "left_out_configs": topic.left_out_configs,
         "appends": topic.appends,
         "nothing": topic.nothing,
@@ -397,6 +399,10 @@ def _configs_lines(topic: "TopicReport") -> Iterator[str]:
     if topic.left_out_configs:
         yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
     yield from (f"{topic.target}: {told}" for told in topic.left_out_filling)
+    yield from _retention_lines(topic)
+
+
+def _retention_lines(topic: "TopicReport") -> Iterator[str]:
     if topic.retention_command:
         stays = (
             f"{topic.retention} stays"
@@ -405,6 +411,11 @@ def _configs_lines(topic: "TopicReport") -> Iterator[str]:
         )
         yield f"{topic.target}: {stays}. To set what was archived:"
         yield f"  {topic.retention_command}"
+    if topic.strange_retention:
+        yield (
+            f"{topic.target}: the archive has {', '.join(topic.strange_retention)} of {topic.source}, which no topic can have had,"
+            f" so there is no command to set it; see who wrote control/topics/{topic.source}/, and bring its older version back"
+        )
     if topic.expiring is not None:
         holds = "holds: it had none of its own" if topic.inherits_retention else "is set, as was archived"
         older = f"the brokers delete {topic.expiring} of the restored records, which are older"
@@ -426,7 +437,7 @@ def packed_lines(packed: "PackedEnvironment") -> Iterator[str]:
     )
     yield f"archiver {packed.edition} for {packed.python}, sha256 {packed.sha256}"
     yield (
-        f"give it to executors: spark-submit --archives {packed.path}#env"
+        f"give it to executors: {spell_command(['spark-submit', '--archives', f'{packed.path}#env'])}"
         ' --conf spark.pyspark.python=./env/bin/python ... "$(archiver spark-env entry)" restore ...'
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from archiver.control import encode_fact
+from archiver.control import encode_fact, most_fact_bytes
 from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
 from archiver.facts import Hole, HoleCause, SegmentFacts
 from archiver.layout import Layout
@@ -60,7 +60,7 @@ def probe_store(store: ObjectStore, layout: Layout) -> None:
         raise StoreError(_unsafe(key, str(error))) from error
     if overwrites:
         raise StoreError(_unsafe(key, "it overwrote an object"))
-    found = store.get(key)
+    found = store.get(key, most_fact_bytes(_STREAM))
     if found is None:
         raise StoreTemporaryError(f"{key}: was put, and is not there; who deletes objects of the archive?")
     changed = [name for name, text in METADATA.items() if found[1].get(name) != text]

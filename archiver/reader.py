@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from archiver.chosen import read_chosen
+from archiver.chosen import MOST_OFFSETS, read_chosen
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import facts_from_metadata
 from archiver.frame import Column, Frame, Longs
@@ -77,7 +77,8 @@ def wanted_frames(
 
 
 def _wanted(store: ObjectStore, part: ObjectPart, frames: Iterable[Frame], selection: Selection) -> Iterator[Frame]:
-    chosen = None if part.chosen_key is None else read_chosen(store, part.chosen_key)
+    most = MOST_OFFSETS if part.end_offset is None else min(part.end_offset - part.from_offset, MOST_OFFSETS)
+    chosen = None if part.chosen_key is None else read_chosen(store, part.chosen_key, most)
     for frame in frames:
         wanted = _within_times(frame, selection) if chosen is None else _among(frame, chosen)
         if len(wanted):

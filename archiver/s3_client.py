@@ -18,7 +18,7 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError
 from botocore.loaders import Loader, create_loader
 from botocore.session import Session
-from botocore.utils import parse_timestamp
+from botocore.utils import get_environ_proxies, parse_timestamp
 
 from archiver.config import StorageConfig
 from archiver.errors import UsageError
@@ -57,6 +57,12 @@ class S3Clients:
         self._origin = _origin_of(self._session)
 
     @property
+    def has_session_token(self) -> bool:
+        """Tell whether a token goes with each request, as it is; a secret key never does."""
+        found = self._session.get_credentials()
+        return found is not None and bool(found.token)
+
+    @property
     def once(self) -> "S3Client":
         """The client that never repeats a request.
 
@@ -78,6 +84,16 @@ class S3Clients:
             return None
 
     def _open(self, attempts: int, read_timeout_s: float) -> "S3Client":
+        """Through a proxy of the environment, as other tools of AWS: but to an https store alone, of which it reads nothing."""
+        made = self._make(attempts, read_timeout_s, proxies=None)
+        endpoint = made.meta.endpoint_url
+        if endpoint.startswith("http://") and get_environ_proxies(endpoint):
+            made = self._make(attempts, read_timeout_s, proxies={})
+        made.meta.events.register("choose-signer.s3.PutObject", _choose_signature)
+        made.meta.events.register("before-parse.s3.ListObjectsV2", read_rows)
+        return made
+
+    def _make(self, attempts: int, read_timeout_s: float, *, proxies: dict[str, str] | None) -> "S3Client":
         config = self._config
         # Without boto3 around it, of which nothing else is used: 50 ms at each start.
         made = self._session.create_client(
@@ -90,6 +106,7 @@ class S3Clients:
                 read_timeout=read_timeout_s,
                 retries={"mode": "standard", "total_max_attempts": attempts},
                 max_pool_connections=_CONNECTIONS,
+                proxies=proxies,
                 # A put has its checksum from `_PutSignature`. botocore's own would be one more, and over https a trailer,
                 # which not every store takes.
                 request_checksum_calculation="when_required",
@@ -97,8 +114,6 @@ class S3Clients:
                 s3={"addressing_style": "path" if config.endpoint else "auto"},
             ),
         )
-        made.meta.events.register("choose-signer.s3.PutObject", _choose_signature)
-        made.meta.events.register("before-parse.s3.ListObjectsV2", read_rows)
         return cast("S3Client", made)
 
 

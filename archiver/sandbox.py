@@ -1,10 +1,7 @@
 """Real parts without containers, for the demo and the tests: a Kafka broker as a process, and S3 inside this process."""
 
 import http.client
-import importlib.util
 import random
-import re
-import shutil
 import signal
 import socket
 import struct
@@ -19,22 +16,12 @@ from typing import Final, Protocol, Self
 
 from archiver.children import start_child
 from archiver.class_archive import options_to_read, options_to_write
-from archiver.errors import ArchiverError, TemporaryError
+from archiver.errors import ArchiverError
+from archiver.jars import JarFolder, Module, fetch_jars
+from archiver.java import check_java, last_lines, run_to_end
 
-OLDEST_JAVA: Final = 17  # what Kafka 4 brokers need
 MEBIBYTE: Final = 1024 * 1024
-
-# slf4j-simple: the broker's jars name no logging backend, and without one a broker that cannot start dies silently.
-IVY_MODULE: Final = """\
-<ivy-module version="2.0">
-  <info organisation="kafka-archiver" module="sandbox"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}" conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
-  </dependencies>
-</ivy-module>
-"""
+KAFKA_HASHES: Final = Path(__file__).with_name("kafka_jars.sha256")
 
 # The group and log settings make things happen soon; the limits let records of 10 MB and more through.
 BROKER_PROPERTIES: Final[Mapping[str, str]] = {
@@ -75,39 +62,15 @@ LOGGING_OPTIONS: Final = (
 PORTS: Final = range(20000, 32000)
 
 
-def check_java() -> str:
-    """The path of a Java that runs a broker; an error with the next step where there is none."""
-    java = shutil.which("java")
-    if java is None:
-        raise ArchiverError(f"Java is not installed: install Java {OLDEST_JAVA} or later and put `java` on the PATH")
-    match = re.search(r'version "(?:1\.)?(\d+)', _run([java, "-version"]).stdout)
-    if match is None:
-        raise ArchiverError(f"{java} does not tell its version: install Java {OLDEST_JAVA} or later")
-    if int(match[1]) < OLDEST_JAVA:
-        raise ArchiverError(f"{java} is Java {match[1]}: install Java {OLDEST_JAVA} or later")
-    return java
+def fetch_kafka(version: str, cache_dir: Path, hashes: Path = KAFKA_HASHES) -> Path:
+    """The folder with the jars of this Kafka version, `<cache_dir>/kafka-<version>`, fetched from Maven when absent."""
+    return fetch_jars(kafka_of(version), cache_dir, hashes)
 
 
-def fetch_kafka(version: str, cache_dir: Path) -> Path:
-    """The folder with the jars of this Kafka version, `<cache_dir>/kafka-<version>`, fetched from Maven when absent.
-
-    The folder appears whole or not at all, also when two processes fetch at once. Ivy's own settings hold: a file
-    `~/.ivy2/ivysettings.xml`, where there is one, names another registry or a mirror.
-    """
-    target = cache_dir / f"kafka-{version}"
-    if target.is_dir():
-        return target
-    java, ivy = check_java(), _find_ivy()
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"kafka-{version}-", dir=cache_dir) as staging_name:
-        staging = Path(staging_name)
-        _retrieve(java, ivy, version, staging)
-        try:
-            (staging / "jars").rename(target)
-        except OSError:
-            if not target.is_dir():  # else someone else was first, with the same jars
-                raise
-    return target
+def kafka_of(version: str) -> JarFolder:
+    """With slf4j-simple: the broker's jars name no logging backend, and without one a broker that cannot start dies silently."""
+    broker = Module("org.apache.kafka", "kafka_2.13", version)
+    return JarFolder(name=f"kafka-{version}", modules=(broker, Module("org.slf4j", "slf4j-simple", "1.7.36")))
 
 
 def keep_classes(jars: Path) -> None:
@@ -122,49 +85,6 @@ def keep_classes(jars: Path) -> None:
 
 def _classes_of(jars: Path) -> Path:
     return jars.parent / f"{jars.name}.jsa"
-
-
-def _find_ivy() -> Path:
-    """PySpark carries Ivy. It is found without an import, which would be another layer and two seconds."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ArchiverError("fetching Kafka needs PySpark: pip install 'kafka-archiver[demo]'")
-    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    if not jars:
-        raise ArchiverError(f"no ivy-*.jar in {Path(spec.origin).parent / 'jars'}: reinstall PySpark")
-    return jars[-1]
-
-
-def _retrieve(java: str, ivy: Path, version: str, staging: Path) -> None:
-    module = staging / "ivy.xml"
-    module.write_text(IVY_MODULE.format(version=version), encoding="utf-8")
-    settings = Path.home() / ".ivy2" / "ivysettings.xml"
-    command = [java, "-Djava.net.useSystemProxies=true", "-jar", str(ivy)]
-    command += ["-settings", str(settings)] if settings.is_file() else []
-    command += ["-cache", str(staging / "ivy"), "-ivy", str(module), "-confs", "default"]
-    command += ["-retrieve", str(staging / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
-    done = _run(command)
-    if done.returncode != 0 or not list(staging.glob("jars/kafka_2.13-*.jar")):
-        said = "\n".join(_last_lines(done.stdout, 15))
-        raise TemporaryError(
-            f"could not fetch Kafka {version} from the Maven registry; check the network, a proxy "
-            f"(java -Dhttps.proxyHost), or name a mirror in {settings}. Ivy said:\n{said}"
-        ).in_lines()
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # noqa: S603
-        try:
-            printed, _ = process.communicate()
-        except BaseException:  # on Ctrl-C subprocess.run would leave it alone while it still writes
-            process.kill()
-            process.wait()
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, printed)
-
-
-def _last_lines(text: str, count: int) -> list[str]:
-    return [line for line in text.splitlines() if line.strip()][-count:]
 
 
 def free_ports(count: int) -> list[int]:
@@ -259,7 +179,7 @@ class KafkaBroker:
         """For error messages."""
         if not self.log_path.exists():
             return ""
-        return "\n".join(_last_lines(self.log_path.read_text(encoding="utf-8", errors="replace"), count))
+        return last_lines(self.log_path.read_text(encoding="utf-8", errors="replace"), count)
 
     def __enter__(self) -> Self:
         self.start()
@@ -305,9 +225,9 @@ class KafkaBroker:
         (folder / "meta.properties").write_text("".join(f"{name}={text}\n" for name, text in names.items()))
 
     def _run_to_end(self, java: str, *arguments: str) -> None:
-        done = _run([*self._java(java), *arguments])
+        done = run_to_end([*self._java(java), *arguments])
         if done.returncode != 0:
-            said = "\n".join(_last_lines(done.stdout, 15))
+            said = last_lines(done.stdout, 15)
             raise ArchiverError(f"{arguments[0]} failed with {done.returncode} in {self.data_dir}:\n{said}").in_lines()
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:

@@ -7,7 +7,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from archiver.branch import end_of_epoch
 from archiver.control import FORMAT, Fact, append_fact, latest_fact, settle_first, topics_known
+from archiver.errors import CorruptSegmentError
 from archiver.failpoints import reach
+from archiver.json_values import as_list, as_number, as_object, as_text
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -64,7 +66,7 @@ class Starts:
         if known is None:
             known = await self._pool.call(self._settle, _PRESENT, await self._look())
             reach("start.noted")
-        self._present = known
+        self._present = _checked_present(known)
 
     async def _look(self) -> Fact:
         at_ms = self._clock_ms()  # before the ends: what comes between is archived
@@ -96,16 +98,17 @@ class Starts:
             return BEGINNING
         if str(source.partition) not in present["ends"]:
             return BEGINNING  # the topic has grown
-        noted = await self._pool.call(self._latest, _stream(source))
+        stream = _stream(source)
+        noted = await self._pool.call(self._latest, stream)
         if noted is not None:
-            return _first_of(noted)
+            return _first_of(noted, stream)
         if (end := present["ends"][str(source.partition)]) is not None:
             return First(*end)
         at_ms = self._start if isinstance(self._start, int) else self._present["at_ms"]
         first = First(*await self._client.offset_at(source.topic, source.partition, at_ms))
-        held = await self._pool.call(self._settle, _stream(source), _fact(source, first))
+        held = await self._pool.call(self._settle, stream, _fact(source, first))
         reach("start.noted")
-        return _first_of(held)
+        return _first_of(held, stream)
 
     async def cut_back(self, source: PartitionSource) -> bool:
         """Begin earlier when the log was cut back to below its start: what is there now is new. Tell whether it was."""
@@ -121,12 +124,14 @@ class Starts:
         if agreed.offset >= first.offset:
             return False
 
+        stream = _stream(source)
+
         def decide(latest: Fact | None) -> Fact | None:
-            is_known = latest is not None and latest["offset"] <= agreed.offset
+            is_known = latest is not None and _first_of(latest, stream).offset <= agreed.offset
             return None if is_known else _fact(source, agreed)
 
         archive = self._archive
-        await self._pool.call(append_fact, archive.store, archive.layout, _stream(source), decide)
+        await self._pool.call(append_fact, archive.store, archive.layout, stream, decide)
         log.error(
             "%s: the log was cut back to offset %d, below offset %d at which the archive was to begin: it begins there now."
             " Look for an unclean election or a lost disk",
@@ -148,8 +153,34 @@ def _stream(source: PartitionSource) -> str:
     return f"starts/{source.topic}/{source.partition}"
 
 
-def _first_of(fact: Fact) -> First:
-    return First(fact["offset"], fact["leader_epoch"])
+def _checked_present(fact: Fact) -> Fact:
+    """Return the fact of what was there first, if it can be one. Raises CorruptSegmentError."""
+    try:
+        as_number(fact["at_ms"])
+        for topic in map(as_object, as_object(fact["topics"]).values()):
+            as_text(topic["topic_id"])
+            for end in as_object(topic["ends"]).values():
+                if end is not None:
+                    _first(*as_list(end))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptSegmentError(
+            f"control/{_PRESENT}: does not tell what was there first: {error!r}; bring its older version back"
+        ) from error
+    return fact
+
+
+def _first(offset: object, leader_epoch: object) -> First:
+    return First(as_number(offset), as_number(leader_epoch, -1))
+
+
+def _first_of(fact: Fact, stream: str) -> First:
+    """Return where a partition begins. Raises CorruptSegmentError."""
+    try:
+        return _first(fact["offset"], fact["leader_epoch"])
+    except (KeyError, ValueError) as error:
+        raise CorruptSegmentError(
+            f"control/{stream}: does not tell where a partition begins: {error!r}; bring its older version back"
+        ) from error
 
 
 def _fact(source: PartitionSource, first: First) -> Fact:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import urlencode
 
 from botocore.exceptions import (
@@ -28,9 +28,19 @@ from botocore.exceptions import (
 from urllib3.exceptions import HTTPError
 
 from archiver.config import Sse, StorageConfig
-from archiver.errors import ArchiverError, StoreError, StoreLacksError, StoreNameError, StoreTemporaryError, UsageError
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    StoreError,
+    StoreLacksError,
+    StoreNameError,
+    StoreTemporaryError,
+    UsageError,
+)
 from archiver.layout import Layout
+from archiver.loopback import leaves_in_clear
 from archiver.mask import without_users
+from archiver.observe import warn_once
 from archiver.s3_client import S3Clients
 
 if TYPE_CHECKING:
@@ -63,6 +73,8 @@ _TEMPORARY_CODES = frozenset(
 # What botocore raises when the bytes did not get through. The rest of BotoCoreError is a mistake that stays one.
 _BROKEN_WIRE = (ConnectionError, HTTPClientError, IncompleteReadError, CredentialRetrievalError, HTTPError, OSError)
 _PIECE_BYTES = 256 * 1024  # of a body that is read into room
+# What S3 takes in one put, and every object of an archive is put by one.
+MOST_PUT_BYTES: Final = 5 << 30
 _ANY_ERROR = (ClientError, BotoCoreError, HTTPError, OSError)
 _REFUSED_NAMES = frozenset({"KeyTooLongError", "XMinioInvalidObjectName"})
 _REFUSED_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"})
@@ -129,8 +141,11 @@ class ObjectStore(Protocol):
         the client itself repeated a put whose answer was lost.
         """
 
-    def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
-        """Return body and metadata; None when there is no such object."""
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        """Return body and metadata; None when there is no such object.
+
+        Of an object with more bytes none is read. Raises CorruptSegmentError.
+        """
 
     def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         """Do as `get`; the body lies in the room until it is used again."""
@@ -168,6 +183,11 @@ class S3Store:
             raise UsageError(f"storage: {without_users(str(error))}") from error
         # Of the configuration, or $AWS_ENDPOINT_URL, or AWS.
         self._place = without_users(self._clients.patient.meta.endpoint_url)
+
+    def warn_of_clear_text(self) -> None:
+        if leaves_in_clear(self._clients.patient.meta.endpoint_url):
+            token = " and the session token" if self._clients.has_session_token else ""
+            warn_once(f"storage.endpoint: to {self._place} records{token} go in clear; take https")
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
         is_segment = self._layout.parse_segment(key) is not None
@@ -215,19 +235,23 @@ class S3Store:
                 self._clients = others
             return self._clients
 
-    def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[bytes, Mapping[str, str]]:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
-                return body.read(), answer["Metadata"]
+                refuse_larger(key, answer.get("ContentLength", 0), most_bytes)
+                content = body.read(most_bytes + 1)  # a stream in chunks tells no length
+                refuse_larger(key, len(content), most_bytes)
+                return content + body.read(), answer["Metadata"]  # at the end it sees that all has come
 
         return self._or_none("GetObject", key, read)
 
     def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[memoryview, Mapping[str, str]]:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
-            target, filled = room.of(answer["ContentLength"]), 0
             with contextlib.closing(answer["Body"]) as body:
+                refuse_larger(key, answer["ContentLength"], MOST_PUT_BYTES)
+                target, filled = room.of(answer["ContentLength"]), 0
                 while piece := body.read(_PIECE_BYTES):  # at the end it sees that all has come
                     target[filled : filled + len(piece)] = piece
                     filled += len(piece)
@@ -401,6 +425,15 @@ def _named_in(said: str) -> str:
     return "" if named is None else f"{named[1]} on {named[2]}" if named[2] else named[1]
 
 
+def refuse_larger(key: str, size: int, most_bytes: int) -> None:
+    """Raise CorruptSegmentError for an object, listed or answered with this size, that nobody of ours can have written."""
+    if size > most_bytes:
+        raise CorruptSegmentError(
+            f"{key}: has {size:,} bytes, and what is written there never has more than {most_bytes:,}; it was not read. Find"
+            " out who put it, and bring its older version back"
+        )
+
+
 def _tls_reason(error: Exception) -> str:
     """OpenSSL's own words, out of those that botocore and urllib3 put around them."""
     found = re.search(r"\[SSL: \w+\] ([^(]+?)(?: \(_ssl|\)|$)", str(error))
@@ -439,5 +472,7 @@ def _segment_options(config: StorageConfig) -> dict[str, Any]:
 
 
 def open_store(config: StorageConfig) -> tuple[ObjectStore, str]:
-    """Open the store of a configuration. Returns it and the prefix."""
-    return S3Store(config), config.prefix
+    """Open the store of a configuration, and warn where others on the way can read. Returns it and the prefix."""
+    store = S3Store(config)
+    store.warn_of_clear_text()
+    return store, config.prefix

@@ -1,7 +1,7 @@
 """What an existing topic would eat, change or refuse of the records that are to go behind its own: by its configs, without effects."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,9 +11,10 @@ from archiver.columns import Numbers, total
 from archiver.kafka.log_dirs import LogSizes
 from archiver.message_format import FORMAT_KEY, has_old_format
 from archiver.parts import FactsOfParts
-from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, TopicPlan
+from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, PartitionPlan, TopicPlan
 from archiver.restore_request import SENT_BATCH_BYTES
-from archiver.selection import LAST_LONG, NO_TIMESTAMP, Selection
+from archiver.selection import FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
+from archiver.shell import spell_command, spell_configs
 from archiver.spelling import spell_count
 
 # The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record
@@ -49,6 +50,13 @@ class Count(NamedTuple):
 def records_before(topic: TopicPlan, moment_ms: int) -> Count:
     """Count the records that are older than a moment; one without a timestamp is not."""
     return _records_within(topic, 0, moment_ms - 1)
+
+
+def wanted_records(partition: PartitionPlan) -> Count:
+    """Count the records of a partition that are restored."""
+    if not partition.facts:
+        return Count(0, 0)
+    return _records_of(FactsOfParts.of(partition.facts), partition.selection, FIRST_LONG, LAST_LONG)
 
 
 def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Count:
@@ -126,19 +134,25 @@ def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
     return max(1, int((most_batch_bytes(configs) - _REPACKED_OVERHEAD_BYTES) * _WORST_CODEC))
 
 
-def alter_command(cluster: str, topic: str) -> str:
-    """Spell the beginning of the command with which an operator changes a topic's configs; `cluster` is its options for that."""
-    return f"kafka-configs.sh {cluster} --entity-type topics --entity-name {topic} --alter"
+def alter_command(
+    cluster: Sequence[str], topic: str, added: Mapping[str, str], taken_back: Collection[str] = ()
+) -> str:
+    """Spell the command with which an operator changes a topic's configs; `cluster` is its options for that.
+
+    Raises ValueError for configs that cannot be set like that.
+    """
+    words = ["kafka-configs.sh", *cluster, "--entity-type", "topics", "--entity-name", topic, "--alter"]
+    words += ["--add-config", spell_configs(added)] if added else []
+    return spell_command([*words, *(["--delete-config", ",".join(taken_back)] if taken_back else [])])
 
 
 def limit_problems(
-    topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: str, held: LogSizes = NOTHING_HELD
+    topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: Sequence[str], held: LogSizes = NOTHING_HELD
 ) -> list[str]:
     """Tell what the topic would not leave as it was, a line for each config that does it. `held`: the bytes that it has."""
-    alter = alter_command(cluster, topic.target)
     return [
         f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
-        f" `{alter} --add-config {found.name}={found.harmless}`, or restore into another topic with"
+        f" `{alter_command(cluster, topic.target, {found.name: found.harmless})}`, or restore into another topic with"
         f" --rename {topic.source}=NEW"
         for found in _harms(topic, configs, now_ms, held)
     ]

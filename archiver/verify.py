@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.beside import gone_facts, lost_beside
-from archiver.chosen import CHOSEN_DIGEST, decode_chosen
+from archiver.chosen import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.codec.avro import (
     RECORD_SCHEMAS,
     ContainerHeader,
@@ -24,6 +24,7 @@ from archiver.control import (
     decode_fact,
     encode_fact,
     has_digest,
+    most_fact_bytes,
     read_cluster,
     topic_stream,
 )
@@ -32,15 +33,16 @@ from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.facts import PREFIX_IN_HEADER, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.holdings import look, problems_in
 from archiver.index import SHA256, Index, check_index_file, read_index
+from archiver.index_file import MOST_FILE_BYTES
 from archiver.inventory import Inventory
 from archiver.layout import Layout, SegmentKey
 from archiver.listing import Partition, list_beside
-from archiver.offset_map import HOW_TO_MEND, check_offset_map
+from archiver.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
 from archiver.probe import probe_problem
 from archiver.segment import check_header, read_segment
 from archiver.segments import Segment, segment_blocks
 from archiver.spelling import spell_count
-from archiver.store import ObjectStore
+from archiver.store import ListedObject, ObjectStore, refuse_larger
 from archiver.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -214,7 +216,7 @@ def _lost_facts(
     for topic in sorted(topics | with_facts | remembered.keys()):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
-        yield from (one.text for one in gone_facts(layout, topic_stream(topic), set(range(newest + 1)) - set(found)))
+        yield from (one.text for one in gone_facts(layout, topic_stream(topic), found, newest + 1))
 
 
 def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool] | None) -> Iterator[str]:
@@ -278,14 +280,30 @@ def _notes(inventory: Inventory) -> Iterator[str]:
 
 def check_control(store: ObjectStore, layout: Layout) -> list[str]:
     """Read all that is beside the records: facts, offset maps, the index, the probe. Returns what is not as it was written."""
-    keys = [item.key for item in store.list(layout.control_root)]
+    listed = list(store.list(layout.control_root))
 
-    def problem_of(key: str) -> str:
-        found = store.get(key)
-        return "" if found is None else control_problem(layout, key, *found)
+    def problem_of(item: ListedObject) -> str:
+        try:
+            refuse_larger(item.key, item.size, _most_bytes(layout, item.key))
+            found = store.get(item.key, item.size)
+        except CorruptSegmentError as error:
+            return str(error)
+        return "" if found is None else control_problem(layout, item.key, *found)
 
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="control") as pool:
-        return [problem for problem in pool.map(problem_of, keys) if problem]
+        return [problem for problem in pool.map(problem_of, listed) if problem]
+
+
+def _most_bytes(layout: Layout, key: str) -> int:
+    """Return how many bytes an object beside the records can have."""
+    if key.startswith(layout.index_prefix):
+        return MOST_FILE_BYTES
+    if layout.parse_offset_map(key) is not None:
+        return MOST_MAP_BYTES
+    if layout.is_chosen(key):
+        return MOST_CHOSEN_BYTES
+    fact = layout.split_fact(key)
+    return most_fact_bytes(fact[0] if fact is not None else "")
 
 
 def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
@@ -312,7 +330,7 @@ def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping
     if problem is not None:
         return problem
     if layout.is_chosen(key):
-        decode_chosen(content, metadata.get(CHOSEN_DIGEST), key)
+        check_chosen(content, metadata.get(CHOSEN_DIGEST), key)
     elif layout.is_fact(key):
         return _problem_of_fact(content, key)
     else:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from archiver.config import ArchiverConfig
@@ -26,14 +25,13 @@ from benchmarks.measure import cpu_seconds
 from benchmarks.servers import own_broker, own_minio
 from tests.support.foreign_reader import open_client
 from tests.support.minio import Minio
-from tests.support.parts import fetch_jar
+from tests.support.parts import SPARK_AVRO_OVER_S3A, fetch_part
 from tests.support.processes import tree_of
 
 BUCKET = "scan"
 RECORDS = {100: 4_000_000, 800: 1_000_000}
 FEW_COLUMNS = ("offset", "timestamp", "partition")
 WARM_RUNS = 3  # after one, the JVM's compiler is still at work on spark-avro's code
-_FETCH_SECONDS = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,23 +50,6 @@ class Site:
     endpoint: str
     access_key: str
     secret_key: str
-
-
-def hadoop_version() -> str:
-    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
-    return jar.stem.removeprefix("hadoop-client-api-")
-
-
-def fetch_jars() -> list[Path]:
-    """Fetch what spark-avro over s3a needs with the Ivy that PySpark carries, once."""
-    modules = [
-        ("org.apache.spark", "spark-avro_2.13", pyspark.__version__),
-        ("org.apache.hadoop", "hadoop-aws", hadoop_version()),
-        ("software.amazon.awssdk", "bundle", "2.29.52"),
-        ("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.2.1"),
-        ("org.wildfly.openssl", "wildfly-openssl", "2.1.4.Final"),
-    ]
-    return [fetch_jar(*module, timeout_s=_FETCH_SECONDS) for module in modules]
 
 
 @contextmanager
@@ -197,7 +178,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     records = {size: count // 100 if given.quick else count for size, count in RECORDS.items()}
-    jars = fetch_jars()
+    jars = sorted(fetch_part(SPARK_AVRO_OVER_S3A).iterdir())
     with archive(records, given.seed) as (site, minio):
         session = open_session(site, jars)
         try:

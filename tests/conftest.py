@@ -22,6 +22,7 @@ from archiver.errors import ArchiverError
 from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket, GivenBroker, GivenS3, StartBroker
 from tests.support.foreign_reader import s3_client
+from tests.support.http_proxy import VARIABLES, http_proxy
 from tests.support.java_oracle import JavaOracle
 from tests.support.minio import minio_or_skip
 from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBroker
@@ -237,6 +238,18 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses. The topic itself is the test's to create."""
     name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-.")[:100]
     return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What a proxy sees that the environment names; it is for all addresses."""
+    seen: list[str] = []
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with http_proxy(seen) as address:
+        for name in VARIABLES:
+            monkeypatch.setenv(name, f"http://{address}")
+        yield seen
 
 
 @pytest.fixture(scope="session")

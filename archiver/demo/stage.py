@@ -20,7 +20,8 @@ from archiver.caches import home_cache
 from archiver.children import start_child
 from archiver.demo.teller import Teller
 from archiver.errors import ArchiverError, UsageError
-from archiver.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, check_java, fetch_kafka
+from archiver.java import check_java
+from archiver.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, fetch_kafka
 
 KAFKA_VERSION: Final = "4.1.1"
 BUCKET: Final = "shop-archive"

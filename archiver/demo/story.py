@@ -26,6 +26,7 @@ from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.witness import Sighting, Topic, read_topic, write_records, write_transaction
 from archiver.restore import RETENTION_KEYS
+from archiver.shell import spell_command
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 4
@@ -202,7 +203,7 @@ class _Story:
 
     def _archiver(self, *arguments: str) -> None:
         """Run a command of ours as a process, and tell what it prints."""
-        self.teller.command(f"archiver {' '.join(arguments)}")
+        self.teller.command(spell_command(["archiver", *arguments]))
         self._show_run(f"archiver {arguments[0]}", "-m", "archiver", *arguments)
 
     def _show_run(self, doing: str, *arguments: str) -> None:

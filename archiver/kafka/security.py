@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
 from archiver.kafka_keys import PROVIDER_URL, Group, names_of
+from archiver.loopback import leaves_in_clear
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ _PLURAL: Final = "sasl.mechanisms"  # librdkafka takes both names
 _IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
 _VERIFICATION: Final = "enable.ssl.certificate.verification"
 _PROVIDER: Final = "token_provider"
+_PROXY: Final = "token_proxy"
 _OIDC: Final = "sasl.oauthbearer."
 _TLS_KEYS: Final = names_of(Group.TLS)
 _TOKEN_KEYS: Final = names_of(Group.TOKEN)
@@ -63,6 +65,7 @@ _BY_MECHANISM: Final[Mapping[str, Group]] = {
     "GSSAPI": Group.KERBEROS,
     "OAUTHBEARER": Group.TOKEN,
 }
+_SENT: Final[Mapping[str, str]] = {"PLAIN": "password", "OAUTHBEARER": "token"}  # as it is
 _KEYS: Final = names_of(*(group for group in Group if group is not Group.CLIENT))  # beside PROTOCOL
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "none"), _VERIFICATION: ("true", "false")}
 
@@ -100,6 +103,24 @@ class Security:
         return " ".join(
             [self.protocol, *([self.mechanism] if self.mechanism else []), *([f"as user {name}"] if name else [])]
         )
+
+    def exposures(self, where: Where, *, is_near: bool) -> Iterator[str]:
+        """Tell what others on the way to the brokers can read or pretend; `is_near`: there is no way, they are on this machine.
+
+        SCRAM and Kerberos never send the password.
+        """
+        sent = _SENT.get(self.mechanism)
+        if self.protocol is Protocol.SASL_PLAINTEXT and sent and not is_near:
+            yield f"{where(PROTOCOL)}: with {self.protocol} and {self.mechanism} the {sent} goes in clear to the brokers; take sasl_ssl"
+        instead = f"{sent} and records" if self.protocol.has_sasl and sent else "records"
+        given = self.properties
+        if given.get(_VERIFICATION) == "false":
+            yield f"{where(_VERIFICATION)}: whoever is between can pose as a broker, and gets {instead}; take ssl.ca.location instead"
+        elif given.get(_IDENTIFICATION) == "none":
+            yield (
+                f"{where(_IDENTIFICATION)}: whoever has any certificate of this authority can pose as a broker, and gets {instead};"
+                " give the brokers certificates with their names"
+            )
 
     def for_confluent(self) -> dict[str, object]:
         """Properties of a confluent-kafka client. Raises KafkaError or KafkaTemporaryError when there is no token."""
@@ -167,7 +188,7 @@ class Security:
     def _check_tokens(self, where: Where) -> None:
         given = self.properties
         if _PROVIDER in given:
-            extra = sorted(key for key in given if key.startswith(_OIDC) and key != f"{_OIDC}extensions")
+            extra = sorted(key for key in given if key.startswith((_OIDC, _PROXY)) and key != f"{_OIDC}extensions")
             if extra:
                 raise UsageError(f"{where(extra[0])}: goes with an OpenID provider, not with {_PROVIDER}")
             try:
@@ -180,8 +201,7 @@ class Security:
         for key in _OIDC_NEEDED:
             if not given.get(key):
                 raise UsageError(f"{where(key)}: is missing; OAUTHBEARER needs it, or a {_PROVIDER}: module:function")
-        if not re.fullmatch(r"https?://[^\s@\x00-\x20\x7f]+", given[PROVIDER_URL]):
-            raise UsageError(f"{where(PROVIDER_URL)}: is not like https://host/path, without a user")
+        _check_endpoint(given[PROVIDER_URL], given.get(_PROXY), where)
 
     def _tokens(self) -> Tokens:
         given = self.properties
@@ -199,6 +219,22 @@ class Security:
             client_secret=given[_CLIENT_SECRET],
             scope=given.get(f"{_OIDC}scope", ""),
             ca_location=given.get("https.ca.location", ""),
+            proxy=given.get(_PROXY, ""),
+        )
+
+
+def _check_endpoint(url: str, proxy: str | None, where: Where) -> None:
+    if not re.fullmatch(r"https?://[^\s@\x00-\x20\x7f]+", url):
+        raise UsageError(f"{where(PROVIDER_URL)}: is not like https://host/path, without a user")
+    if leaves_in_clear(url):
+        raise UsageError(
+            f"{where(PROVIDER_URL)}: must be https: client secret and token would go in clear; http is for this machine alone"
+        )
+    if proxy is not None and not re.fullmatch(r"http://[^\s/?#]+:\d{1,5}/?", proxy):
+        raise UsageError(f"{where(_PROXY)}: is not like http://host:port")
+    if proxy is not None and not url.startswith("https:"):
+        raise UsageError(
+            f"{where(_PROXY)}: goes with an https token endpoint; of another it could read the client secret"
         )
 
 
@@ -261,14 +297,19 @@ def _load_own_certificate(context: ssl.SSLContext, given: Mapping[str, str], whe
 
 @contextmanager
 def _as_file(key: str, given: Mapping[str, str]) -> Iterator[str]:
-    """OpenSSL takes files alone: what was given as text is one for a moment, which nobody else can read."""
+    """OpenSSL takes files alone: what was given as text is one for a moment, in memory where the system has such."""
     if not key.endswith(".pem"):
         yield given[key]
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
-        file.write(given[key])
-        file.flush()
-        yield file.name
+    elif hasattr(os, "memfd_create"):  # whatever ends us here leaves no key on a disk
+        with os.fdopen(os.memfd_create("pem"), "w") as file:
+            file.write(given[key])
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
+            file.write(given[key])
+            file.flush()
+            yield file.name
 
 
 @contextmanager

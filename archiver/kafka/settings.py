@@ -10,7 +10,9 @@ from typing import Any
 from archiver.errors import UsageError
 from archiver.kafka.security import Protocol, Security, Where
 from archiver.kafka_keys import Group, names_of
+from archiver.loopback import is_loopback
 from archiver.mask import without_user
+from archiver.observe import warn_once
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 _PORTS = range(1, 65536)
@@ -40,7 +42,10 @@ class KafkaSettings:
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], where: Where = lambda key: f"kafka: {key}") -> "KafkaSettings":
-        """From librdkafka properties. UsageError names the key that cannot be honoured, as `where` spells it."""
+        """From librdkafka properties. UsageError names the key that cannot be honoured, as `where` spells it.
+
+        Warns, once, of what lets others on the way read or pretend.
+        """
         for key in properties:
             _refuse_unknown(key, where)
         fields: dict[str, int] = {}
@@ -51,19 +56,24 @@ class KafkaSettings:
                     f"{where('socket.timeout.ms')} and request.timeout.ms mean the same and differ; keep one"
                 )
         texts = {_TEXTS[key]: str(properties[key]) for key in _TEXTS.keys() & properties.keys()}
-        return cls(
+        made = cls(
             bootstrap_servers=_addresses(properties, where),
             security=Security.parse(properties, where),
             **texts,  # type: ignore[arg-type]
             **fields,  # type: ignore[arg-type]
         )
+        for exposure in made.security.exposures(where, is_near=all(map(is_loopback, made._hosts()))):
+            warn_once(exposure)
+        return made
 
-    def for_tools(self) -> str:
-        """Options of Kafka's own tools. How to log in stands in a file of Java properties, which we have not."""
+    def _hosts(self) -> list[str]:
+        return [found[1] for address in self.bootstrap_servers.split(",") if (found := _ADDRESS.fullmatch(address))]
+
+    def for_tools(self) -> tuple[str, ...]:
+        """Options of Kafka's own tools, word by word. How to log in stands in a file of Java properties, which we have not."""
         is_open = self.security.protocol is Protocol.PLAINTEXT
-        return f"--bootstrap-server {self.bootstrap_servers}" + (
-            "" if is_open else " --command-config client.properties"
-        )
+        log_in = () if is_open else ("--command-config", "client.properties")
+        return ("--bootstrap-server", self.bootstrap_servers, *log_in)
 
     def for_aiokafka(self) -> dict[str, object]:
         """Keyword arguments of AIOKafkaClient."""

@@ -22,7 +22,7 @@ from numbers import Real
 from typing import Any, Final, TypeVar, cast
 
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
-from archiver.mask import without_query
+from archiver.mask import without_query, without_secrets
 
 Value = TypeVar("Value")
 
@@ -76,7 +76,7 @@ class FunctionSource:
         """Import it. Raises UsageError."""
         module, colon, function = self.name.partition(":")
         if not (module and colon and function.isidentifier()):
-            raise UsageError(f"{self.name!r} is not like module:function")
+            raise UsageError("is not like module:function")  # it may be a token itself
         try:
             found = getattr(importlib.import_module(module), function)
         except BaseException as error:  # also sys.exit() of a program that was meant to be started
@@ -97,6 +97,7 @@ class OidcSource:
     client_secret: str = field(repr=False)
     scope: str = ""
     ca_location: str = ""
+    proxy: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return without_query(self.url)
@@ -110,22 +111,31 @@ class OidcSource:
             urllib.parse.urlencode(form).encode(),
             {"Authorization": f"Basic {credentials}", "Accept": "application/json"},
         )
-        context = ssl.create_default_context(cafile=self.ca_location or None)
-        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
         try:
-            with opener.open(request, timeout=PATIENCE_S) as answer:
+            with self._opener().open(request, timeout=PATIENCE_S) as answer:
                 found = json.loads(answer.read(_MOST_BYTES))
             return Token(str(found["access_token"]), now_s + float(found.get("expires_in", 300)))
         except urllib.error.HTTPError as error:
             kind = PermissionError if error.code < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
             with error:  # it is the answer, and holds the connection
-                raise kind(f"{self} answered {error.code} {error.reason}{_hint(error)}") from None
+                raise kind(f"{self} answered {_spelled_status(error.code)}{_hint(error)}") from None
         except urllib.error.URLError as error:
-            raise OSError(f"{self}: {error.reason}") from error
+            raise OSError(f"{self}: {error.reason}") from None
         except http.client.HTTPException as error:
-            raise OSError(f"{self} does not speak HTTP: {type(error).__name__}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise OSError(f"{self} answered no token: {error!r}") from error
+            raise OSError(f"{self} does not speak HTTP: {type(error).__name__}") from None
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):  # its text may quote a token
+            raise OSError(
+                f"{self} answered no token: expected JSON with access_token, and expires_in in seconds"
+            ) from None
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        """The proxy of the configuration or none: the environment's was meant for other things than a secret."""
+        context = ssl.create_default_context(cafile=self.ca_location or None)
+        return urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context),
+            urllib.request.ProxyHandler({"https": self.proxy} if self.proxy else {}),
+            _NoRedirects(),
+        )
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -133,6 +143,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - seven of urllib's
         return None
+
+
+def _spelled_status(code: int) -> str:
+    """Without the reason of the answer, which is any text."""
+    return f"{code} {http.client.responses.get(code, '')}".strip()
 
 
 def _hint(error: urllib.error.HTTPError) -> str:
@@ -211,10 +226,10 @@ class Tokens:
         now_s = self._clock()
         try:
             token = self._source.fetch(now_s)
-        except BaseException as error:  # code of the user's may raise anything, and call sys.exit()
+        except BaseException as error:  # noqa: BLE001 - code of the user's may raise anything, and call sys.exit()
             is_away = isinstance(error, OSError) and not isinstance(error, PermissionError)
             kind = KafkaTemporaryError if is_away else KafkaError
-            raise kind(f"there is no token: {_told(error)}") from error
+            raise kind(f"there is no token: {_told(error)}") from None  # a traceback has its text, too
         if not _TEXT.fullmatch(token.text) or math.isnan(token.expires_at_s):
             raise KafkaError(
                 f"there is no token: what {self._source} gave is none: printable ASCII without blanks, and a time"
@@ -252,7 +267,7 @@ def _aside(work: Callable[[], Value]) -> "Future[Value]":
 
 def _told(error: BaseException) -> str:
     """Tell an error's text, where it has one; of what is no error, such as SystemExit, its kind, too."""
-    kind, text = type(error).__name__, str(error)
+    kind, text = type(error).__name__, without_secrets(str(error))
     return text if text and isinstance(error, Exception) else " ".join(filter(None, (kind, text)))
 
 

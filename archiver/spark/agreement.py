@@ -6,13 +6,15 @@ from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, Replicas, TopicDescription
 from archiver.kafka.codes import Code
+from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore import BatchLimits, TopicPlan
+from archiver.restore import RETENTION_KEYS, UNLIMITED, BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.bargain import Configs
 from archiver.spark.broker_terms import BrokerTerms, broker_terms
-from archiver.spark.fill_terms import FillTerms, FillTermsOf
+from archiver.spark.fill_terms import FillTerms, FillTermsOf, lacking
 from archiver.spark.final_terms import FinalTerms
+from archiver.spark.fitness import unlike_problem
 from archiver.spark.in_sync import Copies, unmet_in_the_end
 from archiver.spark.target_configs import final_changes, without_unmet
 from archiver.spelling import spell_count
@@ -29,6 +31,7 @@ class Agreement:
     ) -> None:
         self._asked = FillTermsOf(kafka, request, restore_id)
         self._cluster = kafka.for_tools()
+        self._restore_id = restore_id
         self._batch_bytes = request.batch_bytes
         self._has_largest = request.retention is not Retention.UNLIMITED
         self._clock_ms = clock_ms
@@ -160,6 +163,27 @@ class Agreement:
         terms, refused = await self._asked.of_standing(client, names)
         self._terms |= terms
         return [str(error) for _, error in sorted(refused.items())]
+
+    async def on_begun(self, client: KafkaClient, plans: Plans) -> list[str]:
+        """Tell of topics with records that are to be filled, and that have not what a restore gives a topic before its first.
+
+        Facts that say that this restore has begun them are not its own then, and the topics are somebody else's.
+        """
+        configs, refused = await topic_configs_known(client, plans.keys() & self._terms.keys())
+        for error in refused.values():
+            raise error
+        return [
+            unlike_problem(plans[name], self._restore_id, missing, self._cluster)
+            for name, one in configs.items()
+            if (missing := lacking(self._terms[name].configs, one.own)) and not self._is_ended(plans[name], one.own)
+        ]
+
+    def _is_ended(self, plan: TopicPlan, own: Configs) -> bool:
+        """Tell whether a topic has just the configs of the end: who set them may have been killed before that was noted."""
+        changes = final_changes(plan, self._terms[plan.target].holding, self._retention)
+        kept = () if self._retention is Retention.ARCHIVED else RETENTION_KEYS
+        wanted = {name: value for name, value in changes.items() if value is not None} | dict.fromkeys(kept, UNLIMITED)
+        return dict(own) == wanted
 
     def harms(self, plans: Plans, standing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
         """Tell what targets would not leave as it was, with the configs that were agreed on."""

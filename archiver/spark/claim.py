@@ -2,27 +2,27 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from archiver.control import RESTORES, Fact, append_fact, latest_fact, newest_numbers, read_facts
 from archiver.errors import NotWholeError, UsageError
 from archiver.failpoints import reach
+from archiver.json_values import as_number, as_object, as_text, as_texts, spelled_digest
 from archiver.kafka.produce import ProducerIdentity
-from archiver.layout import Layout
+from archiver.layout import Layout, is_partition_number, is_restore_id
 from archiver.restore import TopicPlan
-from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, joint_claim_from_fact
-from archiver.spark.noted_plan import plan_from_fact, plan_to_fact
+from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim, identity_from_fact, joint_claim_from_fact
+from archiver.spark.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.spark.noted_target import is_here, is_of
 from archiver.store import ObjectStore
 from archiver.workers import workers
 
 FORMAT = 1
 _FINISHED = "finished"  # the streams beside those of a topic's partitions
-_PLAN = "plan"
 _REPLACED = "replaced"
 _REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
 _NOTHING: Mapping[str, Mapping[str, object]] = {}
 _NOTES_AT_ONCE = 16
+_MOST_REPLICAS = 2**15 - 1
 
 Terms = Mapping[str, object]
 
@@ -88,7 +88,7 @@ class ClaimStream:
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or not is_of(latest, self._cluster_id, claim.target_topic_id):
                 return None
-            skipped = latest.get("skipped", [])
+            skipped = _from_fact(latest, self._stream).skipped
             return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
 
         append_fact(self._store, self._layout, self._stream, decide)
@@ -126,7 +126,7 @@ class RestoreNotes:
 
     def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str) -> None:
         self._store = store
-        self._layout = layout
+        self.layout = layout
         self._cluster_id = cluster_id  # of the targets
         self.restore_id = restore_id
         self._parent = f"{RESTORES}/{restore_id}"
@@ -135,7 +135,7 @@ class RestoreNotes:
     def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, Claim]]:
         """Return the claims on these very topics, by topic and partition."""
         claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
-        for stream, topic, name, fact in self._latest(targets, str.isdecimal):
+        for stream, topic, name, fact in self._latest(targets, is_partition_number):
             claim = _from_fact(fact, stream)
             if self._is_of(fact, targets[topic]):
                 claims[topic][int(name)] = claim
@@ -159,16 +159,16 @@ class RestoreNotes:
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
         """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
         begun: dict[str, str] = {}
-        ids = self._store.list_directories(self._layout.control_prefix(RESTORES)) if targets else ()
-        for restore_id in (one for one in ids if one != self.restore_id):
-            other = RestoreNotes(self._store, self._layout, restore_id, self._cluster_id)
-            named = set(self._store.list_directories(self._layout.control_prefix(other._parent)))
+        ids = self._store.list_directories(self.layout.control_prefix(RESTORES)) if targets else ()
+        for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
+            other = RestoreNotes(self._store, self.layout, restore_id, self._cluster_id)
+            named = set(self._store.list_directories(self.layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:
                 begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
         return begun
 
     def _planned(self, targets: Mapping[str, str]) -> set[str]:
-        return {topic for _, topic, _, fact in self._latest(targets, _PLAN.__eq__) if self._is_of(fact, targets[topic])}
+        return {topic for _, topic, _, fact in self._latest(targets, PLAN.__eq__) if self._is_of(fact, targets[topic])}
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
         """Return what was planned for these very topics, by target: a run that goes on does what the first one would have.
@@ -176,7 +176,7 @@ class RestoreNotes:
         `terms` are what is asked for now. Raises UsageError when that was something else.
         """
         plans: dict[str, TopicPlan] = {}
-        for stream, topic, _, fact in self._latest(targets, _PLAN.__eq__):
+        for stream, topic, _, fact in self._latest(targets, PLAN.__eq__):
             if self._is_of(fact, targets[topic]):
                 if fact.get("terms") != terms:
                     raise UsageError(
@@ -184,7 +184,7 @@ class RestoreNotes:
                         " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                         " take another --id and an empty target"
                     )
-                plans[topic] = plan_from_fact(self._store, self._layout, stream, fact)
+                plans[topic] = plan_from_fact(self._store, self.layout, stream, fact)
         return plans
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
@@ -195,20 +195,20 @@ class RestoreNotes:
 
         def note(plan: TopicPlan) -> TopicPlan:
             topic_id = targets[plan.target]
-            stream = f"{self._parent}/{plan.target}/{_PLAN}"
+            stream = f"{self._parent}/{plan.target}/{PLAN}"
             holds = plan
 
             def decide(latest: Fact | None) -> Fact | None:
                 nonlocal holds
                 if latest is not None and self._is_of(latest, topic_id):
-                    noted = plan_from_fact(self._store, self._layout, stream, latest)
+                    noted = plan_from_fact(self._store, self.layout, stream, latest)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                as_fact = plan_to_fact(self._store, self._layout, stream, holds)
+                as_fact = plan_to_fact(self._store, self.layout, stream, holds)
                 return {**self._place(topic_id), "terms": terms, **as_fact}
 
-            append_fact(self._store, self._layout, stream, decide)
+            append_fact(self._store, self.layout, stream, decide)
             reach("plan.noted")
             return holds
 
@@ -226,8 +226,8 @@ class RestoreNotes:
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
         """Return of topics that this restore has begun to make anew how many replicas they had, where that was noted."""
         return {
-            topic: int(fact[_REPLICATION_FACTOR])
-            for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+            topic: _replicas(fact, stream)
+            for stream, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
             if is_here(fact, self._cluster_id) and _REPLICATION_FACTOR in fact
         }
 
@@ -249,7 +249,7 @@ class RestoreNotes:
             ours = {**self._place(target[1]), **further.get(target[0], {})}
             append_fact(
                 self._store,
-                self._layout,
+                self.layout,
                 f"{self._parent}/{target[0]}/{name}",
                 lambda latest: None if latest == ours else ours,
             )
@@ -268,17 +268,24 @@ class RestoreNotes:
         self, topics: Collection[str], is_wanted: Callable[[str], bool]
     ) -> Iterator[tuple[str, str, str, Fact]]:
         """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
-        newest = newest_numbers(self._store, self._layout, self._parent) if topics else {}
+        newest = newest_numbers(self._store, self.layout, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
             stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
         }
         unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
-        for stream, fact in read_facts(self._store, self._layout, unread).items():
+        for stream, fact in read_facts(self._store, self.layout, unread).items():
             self._read[stream, unread[stream]] = fact
         for stream, number in wanted.items():
             topic, _, name = named[stream]
             yield stream, topic, name, self._read[stream, number]
+
+
+def _replicas(fact: Fact, stream: str) -> int:
+    try:
+        return as_number(fact[_REPLICATION_FACTOR], 1, _MOST_REPLICAS)
+    except ValueError as error:
+        raise NotWholeError(f"control/{stream}: does not tell how many replicas ({error}); use another --id") from error
 
 
 def _to_fact(claim: Claim) -> Fact:
@@ -302,13 +309,14 @@ def _verified_to_fact(verified: Verified) -> Mapping[str, object]:
     }
 
 
-def _verified_from_fact(done: Mapping[str, Any]) -> Verified:
-    size = done.get("bytes")
+def _verified_from_fact(done: object) -> Verified:
+    told = as_object(done)
+    size = told.get("bytes")
     return Verified(
-        records=int(done["records"]),
-        digest=int(done["digest"], 16),
-        bytes=None if size is None else int(size),
-        leader_epoch=int(done.get("leader_epoch", -1)),
+        records=as_number(told["records"]),
+        digest=spelled_digest(told["digest"]),
+        bytes=None if size is None else as_number(size),
+        leader_epoch=as_number(told.get("leader_epoch", -1), -1),
     )
 
 
@@ -316,13 +324,13 @@ def _from_fact(fact: Fact, stream: str) -> Claim:
     try:
         done = fact.get("verified")
         return Claim(
-            target_cluster_id=str(fact["target_cluster_id"]),
-            target_topic_id=str(fact["target_topic_id"]),
-            start_offset=int(fact["start_offset"]),
-            selection_digest=str(fact["selection_digest"]),
-            identity=ProducerIdentity(producer_id=int(fact["producer_id"]), epoch=int(fact["producer_epoch"])),
-            skipped=tuple(map(str, fact.get("skipped", ()))),
+            target_cluster_id=as_text(fact["target_cluster_id"]),
+            target_topic_id=as_text(fact["target_topic_id"]),
+            start_offset=as_number(fact["start_offset"]),
+            selection_digest=as_text(fact["selection_digest"]),
+            identity=identity_from_fact(fact["producer_id"], fact["producer_epoch"]),
+            skipped=as_texts(fact.get("skipped", [])),
             verified=None if done is None else _verified_from_fact(done),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         raise NotWholeError(f"control/{stream}: not a claim of a restore ({error!r}); use another --id") from error

@@ -83,7 +83,15 @@ def run_read_back(task: LogTask) -> TaskReport:
 
 async def _count(task: LogTask) -> dict[int, int]:
     async with KafkaClient(task.kafka) as client:
-        return await count_records(client, task.up_to(await _end(client, task)))
+        end_offset = await _end(client, task)
+        counts = await count_records(client, task.up_to(end_offset))
+        if counts.keys() - {writer.producer_id for writer in task.writers.values()}:
+            # Before anything goes behind it: reading finds which record is somebody else's, and raises.
+            def refuse(frame: Frame, writers: Longs) -> None:
+                _each(frame, writers, task)
+
+            await read_log_and_writers(client, task.up_to(end_offset), refuse)
+    return counts
 
 
 async def _end(client: KafkaClient, task: LogTask) -> int:
@@ -102,14 +110,8 @@ async def _read_back(task: LogTask) -> TaskReport:
     found = {writer.producer_id: Tally() for writer in task.writers.values()}
 
     def take(frame: Frame, writers: Longs) -> None:
-        stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
-        start = 0
-        for stop, producer_id in zip(stops, writers[1].tolist(), strict=True):
-            if stop > start:
-                if producer_id not in found:
-                    raise StrangerError(_stranger(int(frame.table[Column.OFFSET, start]), producer_id, task))
-                found[producer_id].add(frame, start, stop)
-            start = stop
+        for producer_id, start, stop in _each(frame, writers, task):
+            found[producer_id].add(frame, start, stop)
         whole.add(frame)
 
     async with KafkaClient(task.kafka) as client:
@@ -135,6 +137,19 @@ async def _read_back(task: LogTask) -> TaskReport:
         leader_epoch=leader_epoch,
         verify_seconds=loop.time() - started_s,
     )
+
+
+def _each(frame: Frame, writers: Longs, task: LogTask) -> list[tuple[int, int, int]]:
+    """Tell whose rows of a frame are, from where to where. Raises StrangerError for somebody else's."""
+    ours = {writer.producer_id for writer in task.writers.values()}
+    stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
+    runs, start = list[tuple[int, int, int]](), 0
+    for stop, producer_id in zip(stops, writers[1].tolist(), strict=True):
+        if stop > start and producer_id not in ours:
+            raise StrangerError(_stranger(int(frame.table[Column.OFFSET, start]), producer_id, task))
+        runs += [(producer_id, start, stop)] if stop > start else []
+        start = stop
+    return runs
 
 
 def _stranger(offset: int, producer_id: int, task: LogTask) -> str:

@@ -22,6 +22,7 @@ _LARGEST_NAME = 249
 _SHORTEST_MARK = 8  # of a stand-in for a name behind which there is no room
 _POLICY = "cleanup.policy"
 _ANY_CHANGE = {_POLICY: "delete"}
+_TAKEN_BACK = (_POLICY, "message.timestamp.type", "segment.bytes", "segment.ms")
 _LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
 
 
@@ -167,6 +168,16 @@ class FillTermsOf:
 def is_of_filling(own: Configs) -> bool:
     """Tell whether a topic has none of its own, or such as only a restore gives it."""
     return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
+
+
+def lacking(wanted: Configs, own: Configs) -> dict[str, str]:
+    """Tell what a topic was not given of what only a filling gives it."""
+    return {name: value for name, value in wanted.items() if name not in _LIMITED and own.get(name) != value}
+
+
+def is_as_filled(own: Configs) -> bool:
+    """Tell whether a topic has what is taken back in the end: no other hand sets all of that."""
+    return not lacking({name: FILL_CONFIGS[name] for name in _TAKEN_BACK}, own)
 
 
 def _known(among: Configs) -> Configs:

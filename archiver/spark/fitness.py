@@ -1,10 +1,11 @@
 """Whether a topic that is there can take what is planned for it, by its shape and its records."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.restore import TopicPlan
 from archiver.spelling import spell_count
+from archiver.target_limits import alter_command
 
 
 def has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
@@ -22,6 +23,33 @@ def begun_problem(name: str, restore_id: str) -> str:
     return (
         f"target topic {name} was begun by restore {restore_id}, which is not done: go on with that (the same command that"
         f" began it, or --id {restore_id}), or delete the topic, and restore again"
+    )
+
+
+def unplanned_problem(name: str, restore_id: str) -> str:
+    """Tell why a topic is not taken for one that this restore fills: a plan is noted before anybody claims to write for it."""
+    return (
+        f"target topic {name} is claimed for restore {restore_id}, and no plan was noted for it: something else has written"
+        f" below control/restores/{restore_id}/{name}/, or deleted there; see who did, and take another --id and an empty target"
+    )
+
+
+def unverified_problem(name: str, restore_id: str) -> str:
+    """Tell why a topic is left alone: what was finished is its owner's, and was verified before."""
+    return (
+        f"target topic {name} was noted as finished by restore {restore_id}, and not all of it as verified, which comes first:"
+        f" something else has written below control/restores/{restore_id}/{name}/; see who did, and delete what is not this"
+        " restore's, or take another --id and an empty target"
+    )
+
+
+def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str], cluster: Sequence[str]) -> str:
+    """Tell why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
+    return (
+        f"target topic {topic.target} has records, and not the configs that a restore gives a topic before its first one. So"
+        f" restore {restore_id} has not filled it, whatever was noted below control/restores/{restore_id}/{topic.target}/, or"
+        f" somebody has changed them since; restore under another name with --rename {topic.source}=NEW and another --id, or, if"
+        f" it is to be filled up, set them with `{alter_command(cluster, topic.target, missing)}`"
     )
 
 

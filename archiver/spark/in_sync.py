@@ -1,6 +1,6 @@
 """Whether partitions have as many replicas in sync as brokers want before they take a record."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def wanted_in_the_end(changes: Mapping[str, str | None]) -> int:
 
 
 async def in_sync_problems(
-    client: KafkaClient, plans: Mapping[str, TopicPlan], found: Mapping[str, Copies], cluster: str
+    client: KafkaClient, plans: Mapping[str, TopicPlan], found: Mapping[str, Copies], cluster: Sequence[str]
 ) -> list[str]:
     """Tell which targets would take no record. `cluster` is what its own tools need to reach it."""
     short = {
@@ -73,7 +73,7 @@ async def _wants_no_more_than_there_are(client: KafkaClient) -> bool:
     return True
 
 
-def _problem(plan: TopicPlan, copies: Copies, cluster: str, *, is_lenient: bool) -> str:
+def _problem(plan: TopicPlan, copies: Copies, cluster: Sequence[str], *, is_lenient: bool) -> str:
     in_sync, assigned, partition = copies.replicas
     told = f"{plan.target}: {KEY}={copies.wanted}"
     has = f"{spell_count(assigned, 'replica')}"
@@ -85,7 +85,7 @@ def _problem(plan: TopicPlan, copies: Copies, cluster: str, *, is_lenient: bool)
             )
         return (
             f"{told}, and partition {partition} has {has}: these brokers take no record; change it first, such as with"
-            f" `{alter_command(cluster, plan.target)} --add-config {KEY}={assigned}`, or restore into another topic with"
+            f" `{alter_command(cluster, plan.target, {KEY: str(assigned)})}`, or restore into another topic with"
             f" --rename {plan.source}=NEW"
         )
     if in_sync < min(copies.wanted, assigned):

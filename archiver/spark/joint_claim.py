@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archiver.control import RESTORES, Fact, append_fact, latest_fact
 from archiver.errors import NotWholeError
+from archiver.json_values import as_list, as_number, as_object, as_text, as_texts, spelled_digest, spelled_number
 from archiver.kafka.produce import ProducerIdentity
-from archiver.layout import Layout
+from archiver.layout import MOST_PARTITION, Layout
 from archiver.spark.noted_target import is_of
 from archiver.store import ObjectStore
 
 FORMAT = 1
+_MOST_PRODUCER_EPOCH = 2**15 - 1
 JOINT_CLAIM = "repartition"  # the stream, beside the plan of the topic
 
 
@@ -82,7 +84,7 @@ class JointClaimStream:
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or not is_of(latest, self._cluster_id, target_topic_id):
                 return None
-            skipped = latest.get("skipped", [])
+            skipped = joint_claim_from_fact(latest, self._stream).skipped
             return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
 
         append_fact(self._store, self._layout, self._stream, decide)
@@ -126,26 +128,32 @@ def joint_claim_from_fact(fact: Fact, stream: str) -> JointClaim:
     try:
         done = fact.get("verified")
         return JointClaim(
-            target_cluster_id=str(fact["target_cluster_id"]),
-            target_topic_id=str(fact["target_topic_id"]),
-            start_offsets=tuple(map(int, fact["start_offsets"])),
+            target_cluster_id=as_text(fact["target_cluster_id"]),
+            target_topic_id=as_text(fact["target_topic_id"]),
+            start_offsets=tuple(map(as_number, as_list(fact["start_offsets"]))),
             identities={
-                int(nr): ProducerIdentity(producer_id=int(producer_id), epoch=int(epoch))
-                for nr, (producer_id, epoch) in fact["producers"].items()
+                spelled_number(nr, 0, MOST_PARTITION): identity_from_fact(*as_list(identity))
+                for nr, identity in as_object(fact["producers"]).items()
             },
-            skipped=tuple(map(str, fact.get("skipped", ()))),
+            skipped=as_texts(fact.get("skipped", [])),
             verified=None if done is None else _outcome_from_fact(done),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise NotWholeError(
             f"control/{stream}: not a claim of a restore into other partitions ({error!r}); use another --id"
         ) from error
 
 
-def _outcome_from_fact(done: Mapping[str, Any]) -> Outcome:
+def identity_from_fact(producer_id: object, epoch: object) -> ProducerIdentity:
+    return ProducerIdentity(producer_id=as_number(producer_id), epoch=as_number(epoch, 0, _MOST_PRODUCER_EPOCH))
+
+
+def _outcome_from_fact(told: object) -> Outcome:
+    done = as_object(told)
+    sources = as_object(done["sources"]).items()
     return Outcome(
-        sources={int(nr): _share_from_fact(share) for nr, share in done["sources"].items()},
-        targets=tuple(map(_share_from_fact, done["targets"])),
+        sources={spelled_number(nr, 0, MOST_PARTITION): _share_from_fact(share) for nr, share in sources},
+        targets=tuple(map(_share_from_fact, as_list(done["targets"]))),
     )
 
 
@@ -153,11 +161,12 @@ def _share_to_fact(share: Share) -> Fact:
     return {"records": share.records, "digest": f"{share.digest:016x}", "bytes": share.bytes}
 
 
-def _share_from_fact(share: Mapping[str, Any]) -> Share:
+def _share_from_fact(told: object) -> Share:
+    share = as_object(told)
     size = share.get("bytes")
     return Share(
-        records=int(share["records"]),
-        digest=int(share["digest"], 16),
-        bytes=None if size is None else int(size),
-        leader_epoch=int(share.get("leader_epoch", -1)),
+        records=as_number(share["records"]),
+        digest=spelled_digest(share["digest"]),
+        bytes=None if size is None else as_number(size),
+        leader_epoch=as_number(share.get("leader_epoch", -1), -1),
     )

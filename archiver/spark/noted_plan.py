@@ -1,6 +1,7 @@
 """The plan of a topic's restore as control facts: one that names it whole, and for a large one pieces that it names (docs/format.md §8)."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -14,16 +15,24 @@ from archiver.control import FORMAT, Fact, encode_fact, read_fact
 from archiver.errors import NotWholeError
 from archiver.facts import PartFacts
 from archiver.failpoints import reach
-from archiver.layout import Layout
+from archiver.json_values import as_list, as_number, as_object, as_text, as_texts, as_truth
+from archiver.layout import MOST_PARTITION, Layout
 from archiver.parts import PART_COLUMNS, Chosen, FactsOfParts, ObjectPart, ObjectParts
 from archiver.restore import PartitionPlan, TopicPlan
-from archiver.selection import Selection
+from archiver.selection import FIRST_LONG, Selection
 from archiver.store import ObjectStore
 
 _MOST_WHOLE: Final = 5_000  # parts of a topic that its fact has itself: two megabytes
 _PIECE: Final = 20_000  # parts of one fact: two megabytes, too, as columns
 _READS_AT_ONCE: Final = 8
 _DIGITS: Final = 24
+_LONGEST_NUMBER: Final = 22  # a long and what is between two
+_LONGEST_DIGEST: Final = 32
+_NUMBERS: Final = re.compile(r"-?[0-9]{1,19}(?: -?[0-9]{1,19})*", re.ASCII)
+_MOST_CONFIG: Final = 1 << 20
+_MOST_PROBLEM: Final = 16 << 20  # characters: each damaged object of a partition is named
+_PIECE_NAME: Final = re.compile(rf"(0|[1-9][0-9]*)-[0-9a-f]{{{_DIGITS}}}", re.ASCII)
+PLAN: Final = "plan"  # the stream, of a target
 
 
 def plan_to_fact(store: ObjectStore, layout: Layout, stream: str, plan: TopicPlan) -> Fact:
@@ -104,7 +113,7 @@ def _spelled(column: Numbers) -> str:
 
 def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, piece: Fact) -> str:
     content = encode_fact({"format": FORMAT, **piece})
-    name = f"{partition}-{hashlib.sha256(content).hexdigest()[:_DIGITS]}"
+    name = f"{partition}-{_digest_of(content)}"
     store.put_if_absent(layout.fact_key(f"{stream}/{name}", 0), content, {})
     reach("piece.noted")
     return name
@@ -116,58 +125,108 @@ def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, 
 def plan_from_fact(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> TopicPlan:
     """Read a plan, with the pieces that its fact names. Raises NotWholeError."""
     try:
+        if stream.split("/")[-2:] != [fact["target"], PLAN]:
+            raise ValueError(f"of target {fact['target']!r:.300}")  # noqa: TRY301
         read = _read_pieces(store, layout, stream, fact)
         return TopicPlan(
-            source=str(fact["source"]),
-            life=int(fact["life"]),
-            target=str(fact["target"]),
-            final_configs=dict(fact["final_configs"]),
-            archived_retention=dict(fact["archived_retention"]),
-            appends=bool(fact["appends"]),
-            repartition=None if fact.get("repartition") is None else int(fact["repartition"]),
-            partitions=tuple(_partition(one, read) for one in fact["partitions"]),
+            source=as_text(fact["source"]),
+            life=as_number(fact["life"]),
+            target=as_text(fact["target"]),
+            final_configs=_configs(fact["final_configs"]),
+            archived_retention=_configs(fact["archived_retention"]),
+            appends=as_truth(fact["appends"]),
+            repartition=None if fact.get("repartition") is None else as_number(fact["repartition"]),
+            partitions=tuple(_partition(as_object(one), read) for one in as_list(fact["partitions"])),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r}); use another --id") from error
+
+
+def _configs(found: object) -> dict[str, str]:
+    return {name: as_text(value, _MOST_CONFIG) for name, value in as_object(found).items()}
 
 
 _Piece = tuple[Sequence[ObjectPart], FactsOfParts]
 
 
-def _pieces_of(stream: str, fact: Fact) -> list[str]:
-    """Return the streams of the pieces that the fact of a plan names; each has one fact."""
-    return [f"{stream}/{name}" for partition in fact["partitions"] for name in partition.get("pieces", ())]
+def _pieces_of(fact: Fact) -> list[str]:
+    """Return the names of the pieces that the fact of a plan names. Raises ValueError for what is no name of one of its partition."""
+    names = [(partition["partition"], name) for partition in fact["partitions"] for name in partition.get("pieces", ())]
+    for number, name in names:
+        match = _PIECE_NAME.fullmatch(name)
+        if match is None or match[1] != str(number):
+            raise ValueError(f"{name!r:.300} is no piece of partition {number}")
+    return [name for _, name in names]
 
 
 def _read_pieces(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> Callable[[], _Piece]:
     """Read ahead; what is returned tells one piece after the other."""
-    found = run_ahead(
-        lambda one: _piece(read_fact(store, layout, one, 0)), _pieces_of(stream, fact), _READS_AT_ONCE, "pieces"
-    )
+
+    def read(name: str) -> _Piece:
+        piece = read_fact(store, layout, f"{stream}/{name}", 0)
+        if _digest_of(encode_fact(piece)) != name.rpartition("-")[2]:
+            raise ValueError(f"piece {name} is not what it is named after")
+        return _piece(piece)
+
+    found = run_ahead(read, _pieces_of(fact), _READS_AT_ONCE, "pieces")
     return lambda: next(found)
+
+
+def _digest_of(content: bytes) -> str:
+    """Return what a piece is named after."""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def _piece(fact: Fact) -> _Piece:
     if "parts" in fact:
-        facts = FactsOfParts.of(tuple(PartFacts(*one) for one in fact["facts"]))
-        return tuple(ObjectPart(*part) for part in fact["parts"]), facts
+        facts = FactsOfParts.of(tuple(_part_facts(*as_list(one)) for one in as_list(fact["facts"])))
+        rows = tuple(_part(*as_list(part)) for part in as_list(fact["parts"]))
+        if len(rows) != len(facts):
+            raise ValueError(f"facts of {len(facts)} objects, and {len(rows)} objects")
+        return rows, facts
     count = int(fact["objects"])
+    if not 0 < count <= _PIECE:  # one number may stand for all
+        raise ValueError(f"{count} objects in a piece")
     exact, *numbers = (_parsed(fact[name], count) for name in PartFacts._fields)
     columns = (_parsed(fact[name], count) for name in PART_COLUMNS)
     parts = ObjectParts(
-        str(fact["stem"]), *columns, chosen=_chosen(fact["chosen"], count) if "chosen" in fact else None
+        as_text(fact["stem"]), *columns, chosen=_chosen(fact["chosen"], count) if "chosen" in fact else None
     )
     return parts, FactsOfParts(exact.astype(bool), *numbers)
 
 
+def _part(
+    object_key: object,
+    from_offset: object,
+    until_offset: object = None,
+    next_offset: object = None,
+    chosen_key: object = None,
+) -> ObjectPart:
+    """Take what `_row_of` made of a part."""
+    return ObjectPart(
+        as_text(object_key),
+        as_number(from_offset),
+        None if until_offset is None else as_number(until_offset),
+        None if next_offset is None else as_number(next_offset),
+        None if chosen_key is None else as_text(chosen_key),
+    )
+
+
+def _part_facts(is_exact: object, *numbers: object) -> PartFacts:
+    return PartFacts(as_truth(is_exact), *(as_number(one, FIRST_LONG) for one in numbers))
+
+
 def _chosen(fact: Fact, count: int) -> Chosen:
-    digests = str(fact["digests"]).split(" ")
+    digests = as_text(fact["digests"], _LONGEST_DIGEST * count).split(" ")
     if len(digests) != count:
         raise ValueError(f"{len(digests)} digests of {count} objects")
-    return Chosen(str(fact["stem"]), Texts.of(digests))
+    return Chosen(as_text(fact["stem"]), Texts.of(digests))
 
 
-def _parsed(text: str, count: int) -> Numbers:
+def _parsed(found: object, count: int) -> Numbers:
+    text = as_text(found, _LONGEST_NUMBER * count)
+    if _NUMBERS.fullmatch(text) is None:
+        raise ValueError(f"no numbers: {text:.60}")
     numbers = list(map(int, text.split(" ")))
     if len(numbers) == 1:
         return same(numbers[0], count)
@@ -179,13 +238,13 @@ def _parsed(text: str, count: int) -> Numbers:
 def _partition(fact: Fact, read: Callable[[], _Piece]) -> PartitionPlan:
     pieces = [read() for _ in fact["pieces"]] if "pieces" in fact else [_piece(fact)]
     return PartitionPlan(
-        partition=int(fact["partition"]),
-        records=int(fact["records"]),
-        stored_bytes=int(fact["stored_bytes"]),
-        selection=Selection(**fact["selection"]),
-        selection_digest=str(fact["selection_digest"]),
-        problem=str(fact["problem"]),
-        missing=tuple(fact["missing"]),
+        partition=as_number(fact["partition"], 0, MOST_PARTITION),
+        records=as_number(fact["records"]),
+        stored_bytes=as_number(fact["stored_bytes"]),
+        selection=Selection(**{name: as_number(end, FIRST_LONG) for name, end in as_object(fact["selection"]).items()}),
+        selection_digest=as_text(fact["selection_digest"]),
+        problem=as_text(fact["problem"], _MOST_PROBLEM),
+        missing=as_texts(fact["missing"], _MOST_PROBLEM),
         parts=_joined([parts for parts, _ in pieces]),
         facts=FactsOfParts.join([facts for _, facts in pieces]),
     )

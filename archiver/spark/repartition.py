@@ -10,6 +10,7 @@ from pyspark import SparkContext
 from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
+from archiver.spark.claim_check import check_joint_claim
 from archiver.spark.dealing import Dealt, DealTask, run_deal, stream_of
 from archiver.spark.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
 from archiver.spark.joint_claim import JointClaim, Outcome, Share
@@ -128,6 +129,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     stream = stream_of(patient_store_of(task.storage), task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
+        check_joint_claim(claim, tasks, partitions)
         found = await _taken_up(client, tasks, claim)
         is_lost = claim.verified is not None and found.verified is None
         return replace(found, claim=stream.forget_verified(claim)) if is_lost else found
@@ -147,6 +149,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
         identities=identities,
     )
     claim = stream.put(ours)
+    check_joint_claim(claim, tasks, partitions)
     return _Topic(tasks, claim, is_ours=claim is ours)
 
 
@@ -320,6 +323,7 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
     claim = stream_of(patient_store_of(task.storage), task).latest(task.target_topic_id)
     if claim is None:
         return None
+    check_joint_claim(claim, topic.tasks, len(topic.claim.start_offsets))
     async with KafkaClient(task.kafka) as client:
         found = await _taken_up(client, topic.tasks, claim)
     return found if found.stands else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -39,13 +40,17 @@ from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore, open_store
-from archiver.target_limits import Count, alter_command
+from archiver.target_limits import Count, alter_command, wanted_records
 from archiver.unarchived import ArchivedLogs
 from archiver.workers import workers
 
 Value = TypeVar("Value")
 Wave = Mapping[str, str]  # source -> target
+Plan = Callable[[Wave, int | None], RestorePlan]  # of a wave, in a life; None: that which was asked for
 
+log = logging.getLogger(__name__)
+
+_A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _WAVES_AT_ONCE = 2
 _TOLD_EVERY_S = 2.0
 
@@ -77,12 +82,13 @@ class TopicReport:
     life: int
     target: str
     partitions: tuple[TaskReport, ...]
-    retention_command: str  # empty when nothing is left to set
+    retention_command: str  # empty when nothing is left to set, or not to be set by a command
     is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
     refusal: ArchiverError | None = None  # of configs that it was to have in the end: of all, unless it is finished
     appends: bool = False  # behind records that were there; its configs are its own
     retention: str = ""  # that was set as archived, if that was asked for
+    strange_retention: tuple[str, ...] = ()  # what was archived and can be no topic's retention
     expiring: Count | None = None  # records that the brokers delete for it
     inherits_retention: bool = False  # it is the cluster's own: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records
@@ -114,7 +120,7 @@ def run_restore(
     job: RestoreJob,
     waves: Sequence[Wave],
     partitions: Mapping[str, int],
-    plan: Callable[[Wave], RestorePlan],
+    plan: Plan,
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
@@ -130,7 +136,7 @@ class _Restore:
     def __init__(
         self,
         job: RestoreJob,
-        plan: Callable[[Wave], RestorePlan],
+        plan: Plan,
         notice: Callable[[str], None],
         *,
         has_one_wave: bool,
@@ -212,8 +218,11 @@ class _Restore:
 
     def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
-        begun, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
-        topics = with_mended(begun, self._new_plans(unplanned, start_spark) if unplanned else ())
+        noted, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
+        begun = self._targets.believed(noted, self._plan)
+        for told in begun.notes:
+            log.warning("%s", told)
+        topics = with_mended(begun.plans, self._new_plans(unplanned, begun.fresh, start_spark))
         self._ask(lambda client: self._targets.check(client, topics))
         self._prove(topics, start_spark)
         first = self._job.request.is_first
@@ -231,9 +240,12 @@ class _Restore:
         self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
         self._ask(lambda client: self._targets.check_again(client, topics))
 
-    def _new_plans(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
-        job, topics = self._job, self._plan(wave).topics
-        if not job.request.is_chosen:
+    def _new_plans(
+        self, wave: Wave, fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
+    ) -> Sequence[TopicPlan]:
+        """Plan topics, and choose among their records, and those of `fresh`."""
+        job, topics = self._job, [*(self._plan(wave, None).topics if wave else ()), *fresh]
+        if not job.request.is_chosen or not topics:
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
         spark = start_spark()
@@ -358,6 +370,7 @@ class _Restore:
                 parts=partition.planned_parts,
                 selection=partition.selection,
                 selection_digest=partition.selection_digest,
+                wanted=wanted_records(partition),
                 skips_damage=request.skips_damage,
                 reads_again=request.reads_again,
                 appends=target.plan.appends,
@@ -399,6 +412,7 @@ class _Restore:
                 target=topic.target,
                 partitions=tuple(by_target[topic.target]),
                 retention_command=self._retention_command(topic) if topic.target in whole & finished else "",
+                strange_retention=strange_retention(topic),
                 is_finished=topic.target in finished,
                 refusal=finish.refusal,
                 left_out_configs=finish.left_out,
@@ -424,13 +438,16 @@ class _Restore:
         if topic.appends or self._job.request.retention is Retention.ARCHIVED:
             return ""
         archived = topic.archived_retention
-        added = ",".join(f"{name}={value}" for name, value in sorted(archived.items()))
-        taken_back = ",".join(name for name in RETENTION_KEYS if name not in archived)  # the cluster's own hold again
-        return (
-            alter_command(self._job.kafka.for_tools(), topic.target)
-            + (f" --add-config {added}" if added else "")
-            + (f" --delete-config {taken_back}" if taken_back else "")
-        )
+        if strange_retention(topic):
+            return ""
+        taken_back = [name for name in RETENTION_KEYS if name not in archived]  # the cluster's own hold again
+        return alter_command(self._job.kafka.for_tools(), topic.target, archived, taken_back)
+
+
+def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
+    """Tell what the archive has as a topic's retention and none can have: somebody else has written it."""
+    archived = topic.archived_retention
+    return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
 
 
 def remember_notes(store: ObjectStore, layout: Layout, restore_id: str) -> None:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from archiver.config import StorageConfig
 from archiver.patient_store import PatientStore
-from archiver.store import ObjectStore, open_store
+from archiver.store import ObjectStore, S3Store
 
 
 def store_of(storage: StorageConfig) -> tuple[ObjectStore, str]:
@@ -19,4 +19,5 @@ def patient_store_of(storage: StorageConfig) -> ObjectStore:
 
 @lru_cache(maxsize=4)
 def _open_once(storage: str) -> tuple[ObjectStore, str]:
-    return open_store(StorageConfig.model_validate_json(storage))
+    config = StorageConfig.model_validate_json(storage)
+    return S3Store(config), config.prefix  # the driver has warned of what there is to warn of

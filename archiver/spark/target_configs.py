@@ -11,6 +11,7 @@ from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.restore import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore_request import Retention
+from archiver.spark.fill_terms import is_as_filled
 from archiver.spark.in_sync import KEY, unmet_in_the_end, wanted_in_the_end
 from archiver.target_limits import Count, expiring_records, oversized_partitions
 
@@ -79,6 +80,12 @@ class TargetConfigs:
         for name, told in unmet.items():
             refused.setdefault(name, {})[KEY] = KafkaError(f"topic {name}: {told}")
         return {name: _finish(topic, changes[name], refused.get(name, {}), known) for name, topic in topics.items()}
+
+    @staticmethod
+    async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
+        """Tell which topics have the configs of a filling, whatever was noted of them: then nobody has finished them."""
+        found, _ = await topic_configs_known(client, names)
+        return {name for name, configs in found.items() if is_as_filled(configs.own)}
 
     async def with_retention(
         self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, TargetError, TopicGoneError, UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, NotWholeError, TargetError, TopicGoneError
 from archiver.failpoints import reach
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -20,9 +20,17 @@ from archiver.message_format import without_ignored_format
 from archiver.restore import BatchLimits, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest, Retention
 from archiver.spark.agreement import Agreement
+from archiver.spark.belief import Belief, Believed, PlanIn
 from archiver.spark.claim import Claim, RestoreNotes
 from archiver.spark.fill_terms import is_of_filling
-from archiver.spark.fitness import begun_problem, internal_problem, misfits, open_ends
+from archiver.spark.fitness import (
+    begun_problem,
+    internal_problem,
+    misfits,
+    open_ends,
+    unplanned_problem,
+    unverified_problem,
+)
 from archiver.spark.held import held_bytes
 from archiver.spark.in_sync import Copies, in_sync_problems
 from archiver.spark.joint_claim import JointClaim
@@ -112,12 +120,14 @@ class _Look:
 
     def is_verified(self, name: str) -> bool:
         """Tell whether earlier runs have filled all partitions, and read them back, and none has lost of it since."""
+        return self.was_verified(name) and not self.cut_short(name)
+
+    def was_verified(self, name: str) -> bool:
+        """Tell whether earlier runs have noted that of all partitions."""
         if name in self.joint_claims:
-            is_noted = self.joint_claims[name].verified is not None
-        else:
-            found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
-            is_noted = all(claim is not None and claim.verified for claim in found)
-        return is_noted and not self.cut_short(name)
+            return self.joint_claims[name].verified is not None
+        found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
+        return all(claim is not None and claim.verified for claim in found)
 
     def cut_short(self, name: str) -> Mapping[int, tuple[int, int]]:
         return cut_short(self.claims[name], self.joint_claims.get(name), self.ends(name))
@@ -152,6 +162,7 @@ class Targets:
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
+        self._belief = Belief(notes.layout, notes.restore_id, request)
         self._request = request
         self._archived = archived
         self._clock_ms = clock_ms
@@ -161,26 +172,21 @@ class Targets:
         self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
-        """Return what earlier runs have planned for those targets that are still the same, and what is to be planned now.
+        """Return what earlier runs have noted as planned for those targets that are still the same, and what is to be planned now.
 
-        Among that are topics that are in both: some of their partitions were refused, and may have been mended since.
+        Of what was noted nothing holds yet (`believed`).
         """
         found = await client.describe_topics(wave.values())
         plans = self._notes.plans(_ids(found), self._request.terms)
         for source, target in wave.items():
             if target in plans:
-                self._check_source(plans[target], source)
-        unplanned = {
-            source: target for source, target in wave.items() if target not in plans or plans[target].may_be_mended
-        }
+                self._belief.check_command(plans[target], source)
+        unplanned = {source: target for source, target in wave.items() if target not in plans}
         return list(plans.values()), unplanned
 
-    def _check_source(self, noted: TopicPlan, source: str) -> None:
-        if noted.source != source:
-            raise UsageError(
-                f"restore {self._notes.restore_id} into {noted.target} was begun with topic {noted.source}, not with"
-                f" {source}; take another --id, and another target"
-            )
+    def believed(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> Believed:
+        """Hold what was noted against what the archive has now."""
+        return self._belief.plans(noted, plan_in)
 
     async def judge(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "Verdict":
         """Tell why the targets cannot take what is planned for them, a line each. Changes nothing."""
@@ -269,8 +275,9 @@ class Targets:
         # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
         self._unfinished.update(name for name in look.plans if not found[name].topic_id and not look.is_verified(name))
         for name, plan in self._notes.note_plans(look.plans.values(), _ids(found), self._request.terms).items():
-            self._check_source(plan, self._topics[name].source)  # of two runs at once, the first one's holds
-            self._topics[name] = plan
+            self._topics[name] = self._belief.plan(
+                plan, self._topics[name]
+            )  # of two runs at once, the first one's holds
         standing = {name: self._agreement.configs(name) for name in names if look.fills(name) and name not in created}
         await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         limits, asked = self._agreement.limits(names, look.configs), BatchLimits(self._request.batch_bytes)
@@ -286,6 +293,8 @@ class Targets:
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
         """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
+        noted = [name for name in self.finished(topic_ids) if not self._topics[name].appends]
+        self._unfinished |= await self._configs.as_filled(client, noted)
         finished = self.finished(topic_ids)
         unfinished = {name: topic_id for name, topic_id in topic_ids.items() if name not in finished}
         ours = {name: self._topics[name] for name in unfinished if not self._topics[name].appends}
@@ -324,9 +333,14 @@ class Targets:
             look.replicas = self._notes.replicas_before(absent)
         made = await self._made(client, ids)
         for name in found:
-            plan = noted[name].mended_by(plans[name]) if name in noted else plans[name]
+            plan = plans[name]
+            if name in noted:
+                plan = self._belief.plan(noted[name], plan).mended_by(plan)
+            elif look.is_claimed(name):
+                look.problems.append(unplanned_problem(name, self._notes.restore_id))
             self._look_at(look, plan, is_begun=name in noted or look.is_claimed(name), is_successor=name in made)
         look.problems += self._begun_problems(look, noted.keys() | created)
+        look.problems += self._unverified_problems(look)
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await _offsets(client, {name: found[name] for name in look.plans if look.cut_short(name)})
         cut = {name: some for name in look.plans if ids[name] and (some := look.cut_short(name))}
@@ -394,13 +408,24 @@ class Targets:
         # Empty: there was none, which is also all that is known of one without an id.
         came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
         configs, _ = await topic_configs_known(client, came)
-        return {name for name in came if name not in configs or is_of_filling(configs[name].own)}
+        # Nobody but this restore gives a topic the configs of a filling; one without any may be anybody's, and is made as it
+        # should be only where it would be deleted otherwise.
+        purges = self._request.existing is Existing.PURGE
+        own = {name: configs[name].own if name in configs else None for name in came}
+        return {name for name, some in own.items() if (some is None or is_of_filling(some)) and (purges or some)}
 
     def _begun_problems(self, look: _Look, ours: AbstractSet[str]) -> list[str]:
         """Tell of topics that are not ours and that another restore fills, or will go on to."""
         unbegun = look.plans.keys() - ours - {name for name in look.plans if look.is_claimed(name)}
         ids = {name: topic_id for name in unbegun if (topic_id := look.found[name].topic_id)}
         return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
+
+    def _unverified_problems(self, look: _Look) -> list[str]:
+        """Tell of topics that were noted as finished, and of which not all was noted as verified: that comes first, and stays."""
+        claimed = {name: look.found[name].topic_id for name in look.plans if look.is_claimed(name)}
+        doubtful = {name: of for name, of in claimed.items() if of and not look.was_verified(name)}
+        finished = self._notes.finished(doubtful) if doubtful else ()
+        return [unverified_problem(name, self._notes.restore_id) for name in sorted(finished)]
 
     def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
         """Tell why a topic is not purged, though others are: nobody can have meant it."""
@@ -418,6 +443,8 @@ class Targets:
         standing = frozenset(name for name in plans.keys() - look.unfit if look.fills(name))
         look.problems[:0] = await self._creation_problems(client, new, look)
         look.problems += await self._agreement.on_standing(client, standing)
+        begun = {name: look.plans[name] for name in standing if any(look.ends(name).values())}
+        look.problems += await self._agreement.on_begun(client, begun)
         written = [name for name in plans.keys() - look.unfit if name in new or not look.is_verified(name)]
         look.problems += await rights_problems(client, written, look.purged)
         for plan, problem in self._agreement.harms(new | {name: look.plans[name] for name in standing}, standing):

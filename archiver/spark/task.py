@@ -33,11 +33,13 @@ from archiver.parts import ObjectPart
 from archiver.reader import Skip, read_parts, spare_rooms
 from archiver.selection import Selection
 from archiver.spark.claim import Claim, ClaimStream, Verified
+from archiver.spark.claim_check import check_claim
 from archiver.spark.standing import still_stands
 from archiver.spark.stores import patient_store_of
 from archiver.spelling import spell_count
 from archiver.store import ObjectStore
 from archiver.tally import Tally
+from archiver.target_limits import Count
 from archiver.vigil import Vigil
 
 log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class RestoreTask:
     parts: Sequence[ObjectPart]
     selection: Selection
     selection_digest: str
+    wanted: Count  # records, as far as facts of objects tell
     skips_damage: bool
     reads_again: bool  # also what an earlier run has read back
     appends: bool  # behind records of others
@@ -274,6 +277,7 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
                 identity=identity,
             )
         )
+    check_claim(claim, task)
     if claim.selection_digest != task.selection_digest:
         raise NotWholeError(
             f"restore {task.restore_id} was begun from another state of the archive; start anew with another --id"
@@ -340,6 +344,32 @@ def anew(task: RestoreTask) -> str:
     )
 
 
+async def _refuse_another_record(
+    client: KafkaClient, claim: Claim, index: int, restored: Tally, task: RestoreTask
+) -> None:
+    """See before anything is sent that the last record there is the one that stands there when we have written it.
+
+    What was noted may be forged; and who names the producers of a live topic's records as ours has not their records.
+    """
+    if not restored.records:
+        return
+    found, offset = Tally(), claim.start_offset + index
+    where = LogRange(
+        topic=task.target_topic,
+        topic_id=task.target_topic_id,
+        partition=task.partition,
+        start=offset,
+        end=offset + 1,
+    )
+    with suppress(LogStartError):  # the brokers have deleted it; reading back tells
+        await read_log(client, where, found.add)
+    if found.records and found.digest != restored.digest:
+        raise StrangerError(
+            f"the record at offset {offset} is not the one of the archive that this restore puts there: it has not filled the"
+            f" target, whatever was noted; {anew(task)}"
+        )
+
+
 async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Claim, task: RestoreTask) -> None:
     """Tell a log that holds more than this restore wrote from one that another run of it fills right now.
 
@@ -366,13 +396,16 @@ async def _send_from(
         missing.append(part.tell(error))
 
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
-    batches = _encode(frames, claim.identity, index, totals, task)
+    last_there = Tally()
+    batches = _encode(frames, claim.identity, index, totals, last_there, task)
     pace = Pace(task.rate_bytes)
     vigil, noted = Vigil(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
         ahead = loop.run_in_executor(pool, next, batches, None)
         while (batch := await ahead) is not None:
+            if index == already_there:
+                await _refuse_another_record(client, claim, index - 1, last_there, task)
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
                 await pace.wait_for(len(batch.content))
@@ -440,9 +473,14 @@ class Pace:
 
 
 def _encode(
-    frames: Iterable[Frame], identity: ProducerIdentity, first_index: int, totals: Tally, task: RestoreTask
+    frames: Iterable[Frame],
+    identity: ProducerIdentity,
+    first_index: int,
+    totals: Tally,
+    last_there: Tally,
+    task: RestoreTask,
 ) -> Generator[EncodedBatch, None, None]:
-    """Make batches of all records from `first_index` on; the sequence number of a record is its index."""
+    """Make batches of all records from `first_index` on, and give `last_there` the one before; the sequence number of a record is its index."""
     encoder = BatchEncoder(
         codec=BatchCodec.LZ4,
         batch_bytes=task.batch_bytes,
@@ -455,6 +493,8 @@ def _encode(
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
         row = max(0, first_index - totals.records)
+        if 0 < first_index - totals.records <= len(frame):
+            last_there.add(frame, row - 1, row)
         totals.add(frame)
         while row < len(frame):
             row = encoder.append(frame, row)

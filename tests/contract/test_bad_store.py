@@ -108,6 +108,43 @@ def test_an_endpoint_of_the_environment_is_named_without_its_user(
     assert "pa55-word" not in err
 
 
+@pytest.mark.parametrize(("token", "said"), [("t0ken", "records and the session token go"), ("", "records go")])
+def test_a_store_that_others_can_listen_to_is_told(
+    run: Run, moto_bucket: Bucket, token: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.0.0.0 leads to this machine, and its spelling does not say so."""
+    if token:
+        monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+    endpoint = moto_bucket.s3.endpoint.replace("127.0.0.1", "0.0.0.0")
+    exit_code, err = run(moto_bucket.url, endpoint, "ls")
+    assert exit_code == 0
+    (line,) = (line for line in err.splitlines() if " WARNING archiver: " in line)
+    assert line.endswith(f"storage.endpoint: to {endpoint} {said} in clear; take https")
+    _, err = run(moto_bucket.url, moto_bucket.s3.endpoint, "ls")
+    assert "in clear" not in err
+
+
+@pytest.mark.parametrize("is_of_environment", [False, True])
+def test_a_store_without_tls_is_asked_through_no_proxy(
+    minio_bucket: Bucket,
+    proxied: list[str],
+    is_of_environment: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It would read the records, and a session token."""
+    endpoint = minio_bucket.s3.endpoint
+    (tmp_path / "archive.yaml").write_text(yaml.safe_dump({"storage": {"url": minio_bucket.url, "endpoint": endpoint}}))
+    given = ["-c", str(tmp_path / "archive.yaml")]
+    if is_of_environment:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        given = ["--url", minio_bucket.url]
+    assert main(["ls", *given]) == 0
+    assert "nothing is archived there yet" in capsys.readouterr().err
+    assert proxied == []
+
+
 @pytest.mark.parametrize(
     ("kind", "method", "arguments"),
     [

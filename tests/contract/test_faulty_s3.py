@@ -67,6 +67,13 @@ def test_it_knows_no_conditions(moto_bucket: Bucket) -> None:
     assert (status, "NotImplemented" in said) == (501, True)
 
 
+def test_it_wants_a_condition(moto_bucket: Bucket) -> None:
+    with FaultyS3(moto_bucket.s3.endpoint, Quirk.WANTS_CONDITION) as proxy:
+        status, said = put(proxy, moto_bucket, {})
+        assert put(proxy, moto_bucket, {"If-None-Match": "*"})[0] == 200
+    assert (status, "AccessDenied" in said) == (403, True)
+
+
 def test_it_takes_short_names_alone(moto_bucket: Bucket) -> None:
     with FaultyS3(moto_bucket.s3.endpoint, Quirk.SHORT_NAMES) as proxy:
         assert put(proxy, moto_bucket, {}, f"a/{'b' * 255}")[0] == 200

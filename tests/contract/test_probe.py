@@ -96,6 +96,6 @@ def test_it_refuses_an_s3_that_drops_empty_metadata(moto_bucket: Bucket, earlier
 
 
 def test_an_object_that_does_not_stay_is_no_verdict(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "get", lambda _key: None)
+    monkeypatch.setattr(store, "get", lambda _key, _most_bytes: None)
     with pytest.raises(StoreTemporaryError, match="was put, and is not there"):
         probe_store(store, LAYOUT)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from archiver.config import Sse, StorageConfig
-from archiver.errors import StoreTemporaryError
+from archiver.errors import CorruptSegmentError, StoreTemporaryError
 from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.layout import Layout, SegmentKey
 from archiver.segment import MOST_HOLES
@@ -105,6 +105,14 @@ def test_objects_are_read_into_the_same_room(store: ObjectStore) -> None:
         assert (bytes(found[0]), found[1]) == (body, {"archiver-n": str(number)})
         assert found[0].readonly
     assert store.get_into(room, f"{KEY}-absent") is None
+
+
+def test_no_more_is_read_than_whoever_asks_takes(store: ObjectStore) -> None:
+    store.put_if_absent("k", CONTENT, {})
+    assert store.get("k", len(CONTENT)) == (CONTENT, {})
+    with pytest.raises(CorruptSegmentError, match=r"^k: has 2,097,152 bytes, and what is written there never has more"):
+        store.get("k", len(CONTENT) - 1)
+    assert store.get("k") == (CONTENT, {})
 
 
 def test_a_stream_is_read_from_its_start_and_stays_open(store: ObjectStore, tmp_path: Path) -> None:

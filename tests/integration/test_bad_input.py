@@ -93,7 +93,7 @@ CHANGES: dict[str, str | dict[str, object]] = {
     "a level that the codec does not have": {"backup.codec.level": "30"},
     "a regular expression that is none": {"topics.include": ["("]},
     "a text where a list goes": {"topics.include": "orders"},
-    "a port that is none": {"metrics.listen": "0.0.0.0:99999"},
+    "a port that is none": {"metrics.listen": "127.0.0.1:99999"},
     "a start that is a date without its dashes": {"backup.start": "20261120"},
     "a store's CA file that is a folder": {"storage.ca-file": "/"},
     "a URL that is not S3": {"storage.url": "http://bucket/p"},
@@ -137,6 +137,21 @@ CHANGES: dict[str, str | dict[str, object]] = {
     },
     "a choice that is none": {"kafka.security.protocol": "ssl", "kafka.enable.ssl.certificate.verification": "no"},
     "a password in an endpoint": {"storage.endpoint": "http://root:secret@127.0.0.1:9000"},
+    "a signed address in place of a URL of S3": {
+        "storage.url": "https://b.s3.amazonaws.com/p?X-Amz-Security-Token=pa55-word"
+    },
+    "a token in place of its provider": {
+        "kafka.security.protocol": "sasl_ssl",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.token_provider": "eyJhbGciOiJub25lIn0.pa55-word",
+    },
+    "a token endpoint elsewhere without TLS": {
+        "kafka.security.protocol": "sasl_ssl",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.client.id": "me",
+        "kafka.sasl.oauthbearer.client.secret": "pa55-word",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "http://login.example.org/token?key=pa55-word",
+    },
     "a password in a URL of S3": {"storage.url": "s3://me:pa55-word@bucket/p"},
     "a password in a broker's address": {"kafka.bootstrap.servers": "me:pa55-word@broker:1"},
     "OAUTHBEARER without a source of tokens": {

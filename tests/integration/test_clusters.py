@@ -26,7 +26,7 @@ from tests.support.raw_produce import produce_records
 from tests.support.records import Rec, generate
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.secure_broker import Certificates, SecureBroker
-from tests.support.submits import Submits, bare_python, complaints, result_of
+from tests.support.submits import Submits, bare_python, by_project, complaints, result_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -180,13 +180,6 @@ def test_what_executors_lack_is_told_in_a_line_and_nothing_is_changed(
     cluster = site.verify(broker_41.bootstrap, [f"{topic}.back"], against_kafka=True)
     assert not cluster.errors
     assert f"topics.include[0]: '{topic}.back' matches no topic of the cluster" in cluster.problems
-
-
-def by_project(site: ArchiveSite) -> tuple[Submits, dict[str, str | None]]:
-    """Executors with the project's own Python, which need no environment to be unpacked: they are there sooner."""
-    confs: dict[str, str | None] = {"spark.archives": None, "spark.pyspark.python": sys.executable}
-    confs["spark.executorEnv.PYTHONPATH"] = str(REPOSITORY)
-    return Submits(site, site.folder / "none", Path(sys.executable)), confs
 
 
 def assert_unchanged(broker: Broker, topic: str, site: ArchiveSite) -> None:

@@ -1,15 +1,19 @@
 """TLS, client certificates, passwords, tokens and ACLs against a real broker: what lets us in, and what is said when it does not."""
 
 import asyncio
+import base64
 import gc
+import json
 import logging
+import re
+import secrets
 import shlex
 import subprocess
 import time
-import urllib.request
+import urllib.parse
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,13 +39,13 @@ from archiver.store import open_store
 from archiver.verify import Level
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
-from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, produce_values, with_client
-from tests.support.processes import tree_of
+from tests.support.leaks import Watch, session_of
 from tests.support.relay import far_away
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
-from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint
+from tests.support.submits import by_project
+from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint, unsigned
 
 pytestmark = [pytest.mark.kafka]
 
@@ -592,66 +596,200 @@ def test_every_way_that_does_not_lead_in_is_one_line(
 # --- secrets
 
 
+SPARK_SECRET = secrets.token_hex(16)
+KEY_PASSWORD = "k3y's pa55, word"
+TENANT = "ext3nsion+s3cret"
+URL_KEY = "k3y-of-url"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """An archive of which everything that can be a secret is one: given in the file, by the environment, and by files."""
+
+    topic: str
+    site: ArchiveSite
+    watch: Watch
+    kafka: Properties
+    target: Properties
+    environment: Mapping[str, str]
+
+    def write(self, **metrics: object) -> None:
+        config = self.site.config("", [self.topic]) | {"kafka": self.kafka, "metrics": metrics}
+        (self.site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
+        (self.site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": self.target}))
+
+
+@pytest.fixture
+def guarded(filled: str, secure: SecureBroker, site: ArchiveSite) -> Iterator[Guarded]:
+    secure.grant(*EVERYTHING)
+    folder, made = site.folder, secure.certificates
+    (folder / "password").write_text(PASSWORD)
+    (folder / "tmp").mkdir()
+    store = session_of(site.bucket)
+    environment = {**store, "OIDC_SECRET": CLIENT_SECRET}
+    given: list[str] = []
+    with token_endpoint(given=given) as endpoint:
+        kafka = way_in("scram-512", secure) | {
+            "sasl.password": f"${{file:{folder / 'password'}}}",
+            "ssl.certificate.location": str(made.chain("client")),
+            "ssl.key.location": str(made.locked_key("client", KEY_PASSWORD)),
+            "ssl.key.password": KEY_PASSWORD,
+        }
+        target = way_in("token of a provider", secure, f"{endpoint}?key={URL_KEY}") | {
+            "sasl.oauthbearer.client.secret": "${OIDC_SECRET}",
+            "sasl.oauthbearer.extensions": f"tenant={TENANT}",
+            "ssl.certificate.location": str(made.chain("client")),
+            "ssl.key.pem": made.key("client").read_text(),
+        }
+        values = {
+            "the broker's password": PASSWORD,
+            "the key's password": KEY_PASSWORD,
+            "the key": made.key("client").read_text().splitlines()[3],
+            "the client secret": CLIENT_SECRET,
+            "an extension": TENANT,
+            "the endpoint's key": URL_KEY,
+            "the store's key": store["AWS_SECRET_ACCESS_KEY"],
+            "the session token": store["AWS_SESSION_TOKEN"],
+            "Spark's secret": SPARK_SECRET,
+            "a token": unsigned(USER)[:50],  # all of this user's begin so
+        }
+        files = [folder / name for name in ("archive.yaml", "target.yaml", "password", "spark.properties")]
+        yield Guarded(filled, site, Watch(values, environment, files), kafka, target, environment)
+    assert not [token for token in given if not token.startswith(unsigned(USER)[:50])]
+
+
 @pytest.mark.s3
 @pytest.mark.spark
-def test_no_secret_is_in_anything_that_is_written(filled: str, secure: SecureBroker, site: ArchiveSite) -> None:
-    """Logs, results, metrics, process arguments, temporary files and the archive itself."""
-    secure.grant(*EVERYTHING)
-    password = site.folder / "password"
-    password.write_text(PASSWORD)
-    kafka = way_in("scram-512", secure) | {"sasl.password": f"${{file:{password}}}"}
-    listen = f"127.0.0.1:{free_ports(1)[0]}"
-    config = site.config("", [filled]) | {"kafka": kafka, "metrics": {"listen": listen}}
-    (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
-    (site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": kafka}))
-    (site.folder / "tmp").mkdir()
-    written: list[str] = []
-    seen: set[str] = set()
-    found: list[str] = []
+def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig: pytest.Config) -> None:
+    """Logs, results, metrics, arguments, environments, temporary files, Spark's pages and events, and the archive itself."""
+    site, watch, topic = guarded.site, guarded.watch, guarded.topic
+    listen, ui = (f"127.0.0.1:{port}" for port in free_ports(2))
+    guarded.write(listen=listen)
+    temporary = {name: str(site.folder / "tmp") for name in ("TMPDIR", "SPARK_LOCAL_DIRS")}
+    (site.folder / "events").mkdir()
 
-    def look_at_files() -> None:
-        """Now: what is temporary is gone in the end."""
-        for path in site.folder.rglob("*"):
-            with suppress(OSError):
-                seen.add(path.name)
-                if path.is_file() and path != password:
-                    found.extend([str(path)] if PASSWORD.encode() in path.read_bytes() else [])
-
-    def run(*arguments: str, until: Callable[[], bool] = lambda: False) -> None:
-        temporary = str(site.folder / "tmp")
-        process = site.command(*arguments, "--verbose", TMPDIR=temporary, SPARK_LOCAL_DIRS=temporary)
+    def follow(process: subprocess.Popen[str], what: str, *, is_submitted: bool = False, stop: str = "") -> None:
         while process.poll() is None:
-            written.extend(Path(f"/proc/{pid}/cmdline").read_text() for pid in tree_of(process.pid))
-            look_at_files()
-            if until():
+            watch.look_at_processes(process.pid, java_has_ours=is_submitted)
+            watch.look_at_folder(site.folder)
+            watch.look_at_spark(int(ui.rpartition(":")[2])) if is_submitted else None
+            if stop and stop in watch.look_at_page(f"http://{listen}/metrics").decode():
                 process.terminate()
                 break
-            time.sleep(0.2)
-        written.extend(process.communicate(timeout=60))
-        assert process.returncode == 0, written[-1]
+            time.sleep(0.1)
+        out, err = process.communicate(timeout=60)
+        watch.look(f"stdout of {what}", out)
+        watch.look(f"stderr of {what}", err)
+        assert process.returncode == 0, out + err
 
-    def has_metrics() -> bool:
-        with suppress(OSError):
-            page = urllib.request.urlopen(f"http://{listen}/metrics", timeout=5).read().decode()
-            written.append(page)
-            return f'topic="{filled}"' in page
-        return False
+    def run(*arguments: str, stop: str = "") -> None:
+        process = site.command(*arguments, "--verbose", **guarded.environment, **temporary)
+        follow(process, " ".join(arguments[:2]), stop=stop)
 
     run("config", "show")
-    run("backup", until=has_metrics)
+    run("backup", stop=f'topic="{topic}"')
     run("backup", "--until-end", "--log-format", "json")
-    run("verify", "--against-kafka", "--format", "json")
-    run("restore", "--target", "target.yaml", "--topics", filled, "--rename", f"{filled}={filled}.back")
-    assert {"archive.yaml", "target.yaml"} < seen
-    assert any(name.startswith("blockmgr-") for name in seen)  # Spark's own
-    client = s3_client(site.bucket)
-    objects = {key: client.get_object(Bucket=site.bucket.name, Key=key)["Body"].read() for key in keys_in(site.bucket)}
-    assert objects
-    found += [key for key, content in objects.items() if PASSWORD.encode() in content]
-    found += [text[:200] for text in written if PASSWORD in text]
-    assert found == []
-    assert any("********" in text for text in written)
-    assert any("--verbose" in text for text in written)  # process arguments were seen
+    run("cat", topic)
+    run("verify", "--against-kafka", "--topics", topic)
+    run("query", f"SELECT count(*) FROM `{topic}`")
+    submits, confs = by_project(site)
+    confs |= {
+        "spark.master": "local-cluster[1,1,1024]" if pytestconfig.getoption("--long") else "local[1]",
+        "spark.authenticate.secret": SPARK_SECRET,
+        "spark.ui.enabled": "true",
+        "spark.ui.port": ui.rpartition(":")[2],
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{site.folder / 'events'}",
+        **{f"spark.executorEnv.{name}": text for name, text in guarded.environment.items()},
+    }
+    asked = ("--target", "target.yaml", "--topics", topic, "--rename", f"{topic}={topic}.back", "--verbose")
+    environment = {**guarded.environment, **temporary}
+    submitted = submits.start_by_project("restore", *asked, confs=confs, environment=environment)
+    follow(submitted, "spark-submit restore", is_submitted=True)
+    assert watch.look_at_bucket(site.bucket) > 3
+    assert not watch.found, watch.tell()
+    names = "\n".join(sorted(watch.seen))
+    for place in (
+        "arguments of java",
+        "environment of java",
+        "environment of python",
+        r"file events/.*local-",
+        "file tmp/",
+        "object .*control/restores/",
+        "page /metrics",
+        "page /api/v1/applications/.*/environment",
+        "stderr of backup --until-end",
+        "stdout of query",
+    ):
+        assert re.search(place, names), place
+
+
+WRONG: dict[str, dict[str, str]] = {
+    "a password": {"sasl.password": f"{PASSWORD}x"},
+    "a key's password": {"ssl.key.password": f"{KEY_PASSWORD}x"},
+    "a key's text for its file": {"ssl.key.location": "KEY"},
+}
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("kind", [*WRONG, "a client secret", "a session token", "a store's key", "a defect"])
+def test_no_secret_is_in_what_is_said_when_it_is_wrong(
+    kind: str,
+    guarded: Guarded,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site, watch = guarded.site, guarded.watch
+    monkeypatch.setattr("tempfile.tempdir", str(site.folder / "tmp"))
+    for name, text in guarded.environment.items():
+        is_wrong = name == {"a session token": "AWS_SESSION_TOKEN", "a store's key": "AWS_SECRET_ACCESS_KEY"}.get(kind)
+        monkeypatch.setenv(name, f"{text}x" if is_wrong else text)
+    if kind == "a client secret":
+        guarded.kafka.clear()
+        guarded.kafka.update(guarded.target)
+        monkeypatch.setenv("OIDC_SECRET", f"{CLIENT_SECRET}x")
+    key = (
+        Path(guarded.kafka["ssl.key.location"]).with_suffix(".key").read_text() if "KEY" in str(WRONG.get(kind)) else ""
+    )
+    guarded.kafka.update({name: text.replace("KEY", key) for name, text in WRONG.get(kind, {}).items()})
+    guarded.write()
+    if kind == "a defect":
+        monkeypatch.setattr("aiokafka.client.AIOKafkaClient.__init__", broken)
+    assert main(["backup", "--until-end", "-c", str(site.folder / "archive.yaml"), "--verbose"]) in {1, 2}
+    out, err = capsys.readouterr()
+    watch.look("stdout", out)
+    watch.look("stderr", err)
+    watch.look_at_folder(site.folder)
+    assert not watch.found, watch.tell()
+    assert any("archiver-defect-" in place for place in watch.seen) == (kind == "a defect")
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("a thing that cannot be")
+
+
+@pytest.mark.parametrize("before", ["", "x", "xy", "alice\0"])
+def test_a_secret_is_seen_however_it_is_spelled(before: str) -> None:
+    secret = PASSWORD
+    whole = f"{before}{secret}"
+    for text in (
+        whole,
+        f"{whole}!",
+        json.dumps({"password": whole}),
+        urllib.parse.quote(whole),
+        urllib.parse.urlencode({"password": whole}),
+        whole.encode().hex(),
+        base64.b64encode(whole.encode()).decode(),
+        base64.urlsafe_b64encode(f"{whole}, and more".encode()).decode(),
+        repr({"password": whole}),
+    ):
+        watch = Watch({"it": secret}, {})
+        watch.look("there", f"before {text} behind")
+        assert watch.found == {"it in there"}, text
+    watch = Watch({"it": secret}, {})
+    watch.look("there", "before and behind")
+    assert watch.found == set()
 
 
 @pytest.mark.s3

@@ -1,14 +1,20 @@
 """What gives the tokens of OAUTHBEARER may be hostile, broken, or hang: without a broker."""
 
 import asyncio
+import base64
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
+from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.tokens import FunctionSource, OidcSource, Tokens
+from tests.support.http_proxy import http_proxy
+from tests.support.secure_broker import Certificates
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint
 
 
@@ -31,7 +37,103 @@ def test_the_clients_secret_goes_nowhere_else() -> None:
     assert "own" not in str(caught.value)
 
 
+def test_no_proxy_of_the_environment_is_asked(proxied: list[str]) -> None:
+    with token_endpoint() as endpoint:
+        assert tokens_of(endpoint).current().text
+    assert proxied == []
+
+
+def test_a_proxy_that_was_asked_for_sees_no_secret(proxied: list[str], tmp_path: Path) -> None:
+    made = Certificates.make(tmp_path)
+    seen: list[str] = []
+    with token_endpoint(certificate=tmp_path / "broker.both") as endpoint, http_proxy(seen) as address:
+        source = KafkaSettings.parse(oidc(endpoint, made.ca) | {"token_proxy": f"http://me:pa55@{address}"})
+        assert source.security._tokens().current().text
+        direct = KafkaSettings.parse(oidc(endpoint, made.ca))
+        assert direct.security._tokens().current().text
+    assert seen == [f"CONNECT {urlsplit(endpoint).netloc} Basic {base64.b64encode(b'me:pa55').decode()}"]
+    assert proxied == []
+
+
+def oidc(endpoint: str, ca: Path | None = None) -> dict[str, object]:
+    return {
+        "bootstrap.servers": "127.0.0.1:9",
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.client.id": CLIENT_ID,
+        "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+        "sasl.oauthbearer.token.endpoint.url": endpoint,
+        **({} if ca is None else {"https.ca.location": str(ca)}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "proxy", "message"),
+    [
+        (
+            "http://login.example.org/token?key=pa55",
+            None,
+            r"endpoint\.url: must be https: client secret and token would go",
+        ),
+        ("http://10.0.0.7/token", None, r"must be https"),
+        ("http://127.0.0.1.example.org/token", None, r"must be https"),
+        ("http://127.0.0.1:1/token", "http://proxy:3128", r"token_proxy: goes with an https token endpoint"),
+        ("https://login.example.org/token", "me:pa55@proxy", r"token_proxy: is not like http://host:port"),
+    ],
+)
+def test_a_secret_leaves_this_machine_by_https_alone(endpoint: str, proxy: str | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        KafkaSettings.parse(oidc(endpoint) | ({} if proxy is None else {"token_proxy": proxy}))
+    assert "pa55" not in str(caught.value)
+    for here in ("http://localhost:1/token", "http://[::1]:1/token", "http://127.0.0.9/token"):
+        KafkaSettings.parse(oidc(here))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"access_token": "pa55-word", "expires_in": "pa55-word"}',
+        b'{"token": "pa55-word"}',
+        b'"pa55-word"',
+        b'{"access_token": "pa55-word\xff"}',
+        b'{"access_token": "pa55-word", "expires_in": 1e999, "x": [}',
+        b"pa55-word",
+    ],
+)
+def test_nothing_of_an_answer_is_repeated(answer: bytes) -> None:
+    with token_endpoint(answer=answer) as endpoint, pytest.raises(KafkaTemporaryError) as caught:
+        tokens_of(endpoint).current()
+    assert str(caught.value) == (
+        f"there is no token: {endpoint} answered no token: expected JSON with access_token, and expires_in in seconds"
+    )
+    assert "pa55" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_nothing_of_a_status_line_is_repeated() -> None:
+    with token_endpoint(redirects_to=f"http://me:pa55@{'x' * 9}/") as endpoint, pytest.raises(KafkaError) as caught:
+        tokens_of(endpoint).current()
+    assert "302 Found, a redirect to xxxxxxxxx, which" in str(caught.value)
+    assert "pa55" not in str(caught.value)
+
+
 HERE = "tests.support.token_server"
+
+
+def test_what_a_function_quotes_is_shown_without_its_secrets() -> None:
+    with pytest.raises(KafkaError) as caught:
+        Tokens(FunctionSource(f"{HERE}:complain"), {}).current()
+    mask = "********"
+    assert str(caught.value) == (
+        f"there is no token: 401 for https://{mask}@idp.example.org/token?{mask} with Bearer {mask} {mask}"
+    )
+    assert "pa55" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_token_in_the_place_of_its_provider_is_not_shown() -> None:
+    given = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}
+    with pytest.raises(UsageError, match=r"token_provider: is not like module:function") as caught:
+        KafkaSettings.parse(given | {"token_provider": "eyJhbGciOiJub25lIn0.pa55.word"})
+    assert "pa55" not in f"{caught.value} {caught.value.__cause__}"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from archiver.errors import ArchiverError
 from archiver.spark.classes import options_of_spark
-from tests.support.parts import fetch_spark_avro
+from tests.support.parts import SPARK_AVRO, fetch_part
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark_avro() -> Iterator[SparkSession]:
     """A session with spark-avro: `spark_avro.read.format("avro").load(directory)` on a bare local directory."""
     try:
-        jar = fetch_spark_avro()
+        (jar,) = fetch_part(SPARK_AVRO).iterdir()
     except ArchiverError as error:
         pytest.skip(str(error))
     session = (

@@ -8,9 +8,11 @@ from archiver.sandbox import KafkaBroker
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".cache"  # git-ignored; `make setup` warms it
-KAFKA_39 = "3.9.1"
+KAFKA_33 = "3.3.2"
 KAFKA_37 = "3.7.2"
+KAFKA_39 = "3.9.1"
 KAFKA_41 = "4.1.1"
+KAFKA_44 = "4.4.0"
 
 
 class Broker(Protocol):

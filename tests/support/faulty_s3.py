@@ -47,6 +47,7 @@ class Quirk(Enum):
     NO_CONDITIONS = auto()  # If-None-Match is answered 501
     DROPS_EMPTY_METADATA = auto()  # metadata with an empty value is in no answer, as with Adobe's S3Mock
     WANTS_CHECKSUM = auto()  # as AWS where the bucket has Object Lock; one that is wrong is refused, too
+    WANTS_CONDITION = auto()  # as AWS with a bucket policy that denies puts without If-None-Match (docs/security.md)
     SHORT_NAMES = auto()  # no part of a key is longer than 255 bytes, as with MinIO and versitygw
 
 
@@ -72,6 +73,7 @@ class Refusal:
 EXPIRED_TOKEN = Refusal(400, "ExpiredToken", "The provided token has expired.")
 UNKNOWN_KEY = Refusal(403, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
 _NO_CONDITIONS = Refusal(501, "NotImplemented", "A header you provided implies functionality that is not implemented")
+_NO_CONDITION = Refusal(403, "AccessDenied", "with an explicit deny in a resource-based policy")
 _NO_CHECKSUM = Refusal(
     400,
     "InvalidRequest",
@@ -284,6 +286,8 @@ class FaultyS3:
             return _LONG_NAME
         if Quirk.NO_CONDITIONS in quirks and is_put and _CONDITION in client.headers:
             return _NO_CONDITIONS
+        if Quirk.WANTS_CONDITION in quirks and is_put and _CONDITION not in client.headers:
+            return _NO_CONDITION
         return _checksum_refusal(client, body) if Quirk.WANTS_CHECKSUM in quirks and is_put else None
 
     def _upload_late(self, client: BaseHTTPRequestHandler, body: bytes) -> None:

@@ -16,7 +16,7 @@ from archiver.entries import Entries, Traits
 from archiver.facts import SegmentFacts
 from archiver.index_file import NOTHING_SEEN, encode_member, join_members
 from archiver.layout import Layout, SegmentKey
-from archiver.store import Body, ListedObject, ObjectInfo, Room
+from archiver.store import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout()
@@ -163,11 +163,12 @@ class GeneratedStore(MemoryStore):
         else:
             yield from super().list_directories(prefix)
 
-    def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         path = self._file(key)
         if key.startswith(LAYOUT.index_prefix) and path.exists():
+            refuse_larger(key, path.stat().st_size, most_bytes)
             return path.read_bytes(), {}
-        return super().get(key)
+        return super().get(key, most_bytes)
 
     def head(self, key: str) -> ObjectInfo | None:
         found = LAYOUT.parse_segment(key)

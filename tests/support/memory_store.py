@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from archiver.store import Body, ListedObject, ObjectInfo, Room
+from archiver.store import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,9 +42,12 @@ class MemoryStore:
             self.objects[key] = created = StoredObject(content, dict(metadata), moment)
             return created.etag
 
-    def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         found = self.objects.get(key)
-        return None if found is None else (found.body, found.metadata)
+        if found is None:
+            return None
+        refuse_larger(key, len(found.body), most_bytes)
+        return found.body, found.metadata
 
     def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         found = self.get(key)

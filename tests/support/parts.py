@@ -1,63 +1,56 @@
 """What tests need besides Python packages and MinIO, fetched once into `.cache`; `python -m tests.support.parts` fetches all of it."""
 
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
-from archiver.errors import ArchiverError
-from archiver.sandbox import check_java, fetch_kafka, keep_classes
+from archiver.errors import TemporaryError
+from archiver.jars import JarFolder, Module, fetch_jars
+from archiver.sandbox import fetch_kafka, keep_classes
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
 from tests.support.compiled import compile_java
 from tests.support.zookeeper import KAFKA_28
 
-_JARS = CACHE / "spark-jars"
-_FETCH_S = 180
+HASHES: Final = Path(__file__).with_name("jars.sha256")
 
 
-def fetch_spark_avro() -> Path:
-    """The jar that matches the installed PySpark. Everything that it depends on is in PySpark's own folder."""
-    return fetch_jar("org.apache.spark", "spark-avro_2.13", pyspark.__version__)
+def _program(organisation: str, module: str, version: str) -> JarFolder:
+    modules = (Module(organisation, module, version),)
+    return JarFolder(name=f"{module}-{version}", modules=modules)
 
 
-def fetch_jar(organisation: str, module: str, version: str, timeout_s: float = _FETCH_S) -> Path:
-    """One jar without what it depends on, fetched with the Ivy that PySpark carries, once."""
-    jar = _JARS / f"{module}-{version}.jar"
-    if not jar.exists():
-        said = _ask_ivy(_JARS, "-notransitive", "-dependency", organisation, module, version, timeout_s=timeout_s)
-        if not jar.exists():
-            raise ArchiverError(f"{jar.name} could not be fetched: {said}")
-    return jar
+def _hadoop_version() -> str:
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    return jar.stem.removeprefix("hadoop-client-api-")
 
 
-def fetch_program(organisation: str, module: str, version: str) -> Path:
-    """The folder with the jar of a program and all that it depends on; it appears whole or not at all."""
-    target = CACHE / f"{module}-{version}"
-    if target.is_dir():
-        return target
-    with tempfile.TemporaryDirectory(prefix=f"{module}-", dir=CACHE) as staging:
-        jars = Path(staging) / "jars"
-        said = _ask_ivy(jars, "-dependency", organisation, module, version, timeout_s=3 * _FETCH_S)
-        if not (jars / f"{module}-{version}.jar").exists():
-            raise ArchiverError(f"{module} {version} could not be fetched: {said}")
-        with suppress(OSError):  # somebody else was first
-            jars.rename(target)
-    return target
+_SPARK_AVRO: Final = Module("org.apache.spark", "spark-avro_2.13", pyspark.__version__)
+# Everything else that it depends on is in PySpark's own folder.
+SPARK_AVRO: Final = JarFolder(name=f"spark-avro-{pyspark.__version__}", modules=(_SPARK_AVRO,), with_dependencies=False)
+SPARK_AVRO_OVER_S3A: Final = JarFolder(
+    name=f"spark-avro-over-s3a-{pyspark.__version__}",
+    modules=(
+        _SPARK_AVRO,
+        Module("org.apache.hadoop", "hadoop-aws", _hadoop_version()),
+        Module("software.amazon.awssdk", "bundle", "2.29.52"),
+        Module("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.2.1"),
+        Module("org.wildfly.openssl", "wildfly-openssl", "2.1.4.Final"),
+    ),
+    with_dependencies=False,
+)
+S3PROXY: Final = _program("org.gaul", "s3proxy", "4.1.0")
+S3MOCK: Final = _program("com.adobe.testing", "s3mock", "5.2.0")
+PARTS: Final = (SPARK_AVRO, SPARK_AVRO_OVER_S3A, S3PROXY, S3MOCK)
 
 
-def _ask_ivy(folder: Path, *asked: str, timeout_s: float) -> str:
-    """Retrieve into a folder. What Ivy said is for an error."""
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    command = [check_java(), f"-Divy.default.ivy.user.dir={folder / 'ivy'}", "-jar", str(ivy), *asked]
-    command += ["-confs", "default", "-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    return f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+def fetch_part(part: JarFolder) -> Path:
+    """The folder with its jars."""
+    return fetch_jars(part, CACHE, HASHES)
 
 
 def fetch_quick_kafka(version: str) -> Path:
@@ -67,20 +60,20 @@ def fetch_quick_kafka(version: str) -> Path:
     return jars
 
 
-def main() -> None:
-    """What cannot be had is told, and its tests are skipped, or fail where a skip counts."""
+def main() -> int:
+    """What cannot be had is told, and its tests are skipped, or fail where a skip counts. What is not as listed ends a set-up."""
     parts: list[Callable[[], object]] = [
         partial(fetch_kafka, KAFKA_28, CACHE),
         partial(fetch_quick_kafka, KAFKA_39),
         lambda: compile_java("Oracle", fetch_quick_kafka(KAFKA_41), CACHE),
-        fetch_spark_avro,
+        partial(fetch_part, SPARK_AVRO),
     ]
     with ThreadPoolExecutor() as pool:
-        for fetched in [pool.submit(part) for part in parts]:
-            error = fetched.exception()
-            if error is not None:
-                print(error, file=sys.stderr)
+        errors = [error for fetched in [pool.submit(part) for part in parts] if (error := fetched.exception())]
+    for error in errors:
+        print(error, file=sys.stderr)
+    return 0 if all(isinstance(error, TemporaryError) for error in errors) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

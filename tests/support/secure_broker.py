@@ -79,6 +79,15 @@ class Certificates:
     def key(self, name: str) -> Path:
         return self.folder / f"{name}.key"
 
+    def locked_key(self, name: str, password: str) -> Path:
+        """The same key, of which only who knows the password can make use."""
+        key = serialization.load_pem_private_key(self.key(name).read_bytes(), None)
+        locked = serialization.BestAvailableEncryption(password.encode())
+        kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        path = self.folder / f"{name}.locked"
+        path.write_bytes(key.private_bytes(*kinds, locked))
+        return path
+
     def issue(self, name: str, *, trustme_names: tuple[str, ...], until: dt.datetime | None = None) -> trustme.LeafCert:
         leaf = self.authority.issue_cert(*trustme_names, common_name=name, not_after=until)
         self.chain(name).write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))

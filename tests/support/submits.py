@@ -155,6 +155,13 @@ class Submits:
         )
 
 
+def by_project(site: ArchiveSite) -> tuple[Submits, dict[str, str | None]]:
+    """Executors with the project's own Python, which need no environment to be unpacked: they are there sooner."""
+    confs: dict[str, str | None] = {"spark.archives": None, "spark.pyspark.python": sys.executable}
+    confs["spark.executorEnv.PYTHONPATH"] = str(REPOSITORY)
+    return Submits(site, site.folder / "none", Path(sys.executable)), confs
+
+
 def result_of(done: subprocess.CompletedProcess[str]) -> Any:  # noqa: ANN401 - JSON
     """The one JSON value that a command prints. spark-submit lets the driver's messages out beside its results."""
     assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"

@@ -2,14 +2,17 @@
 
 import base64
 import json
+import ssl
 import sys
 import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from pathlib import Path
+from threading import Event
 
+from tests.support.http_proxy import served
 from tests.support.secure_broker import USER
 
 CLIENT_ID, CLIENT_SECRET = "the archiver", "s3cret/&"
@@ -64,6 +67,13 @@ def give_alone() -> str:
     return unsigned(USER)
 
 
+def complain() -> tuple[str, int]:
+    """As libraries do, of the request that failed."""
+    raise RuntimeError(
+        f"401 for https://me:pa55-word@idp.example.org/token?client_secret=pa55-word with Bearer pa55-word, {unsigned(USER)}"
+    )
+
+
 def leave() -> tuple[str, int]:
     sys.exit(7)
 
@@ -77,12 +87,14 @@ def hang() -> tuple[str, int]:
 class _Endpoint(BaseHTTPRequestHandler):
     lives_s = 600.0
     redirects_to = ""
+    answer: bytes | None = None
     seen: list[str]
+    given: list[str]
 
     def do_POST(self) -> None:
         self.seen.append(self.path)
         if self.redirects_to:
-            self.send_response(302)
+            self.send_response(302, "pa55-word")
             self.send_header("Location", self.redirects_to)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -94,9 +106,10 @@ class _Endpoint(BaseHTTPRequestHandler):
         if scheme != "Basic" or not known or form.get("grant_type") != ["client_credentials"]:
             self.send_error(401)
             return
-        body = json.dumps(
-            {"access_token": unsigned(USER, self.lives_s), "token_type": "bearer", "expires_in": 600}
-        ).encode()
+        token = unsigned(USER, self.lives_s)
+        self.given.append(token)
+        body = json.dumps({"access_token": token, "token_type": "bearer", "expires_in": 600}).encode()
+        body = body if self.answer is None else self.answer
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -112,21 +125,26 @@ class _Endpoint(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def token_endpoint(lives_s: float = 600.0, *, redirects_to: str = "", seen: list[str] | None = None) -> Iterator[str]:
+def token_endpoint(
+    lives_s: float = 600.0,
+    *,
+    redirects_to: str = "",
+    answer: bytes | None = None,
+    seen: list[str] | None = None,
+    given: list[str] | None = None,
+    certificate: Path | None = None,
+) -> Iterator[str]:
     """An OpenID provider's token endpoint; its address. It says of every token that it lives for ten minutes.
 
-    `seen` is where it puts the path of each request.
+    `seen` is where it puts the path of each request, `given` each token. `answer` is what it says instead of one.
+    `certificate` is a file with its certificate and key; then it speaks TLS.
     """
-    handler = type(
-        "Endpoint",
-        (_Endpoint,),
-        {"lives_s": lives_s, "redirects_to": redirects_to, "seen": [] if seen is None else seen},
-    )
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/token"
-        finally:
-            server.shutdown()
-            thread.join()
+    told = {"redirects_to": redirects_to, "answer": answer, "lives_s": lives_s}
+    lists = {"seen": [] if seen is None else seen, "given": [] if given is None else given}
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Endpoint", (_Endpoint,), {**told, **lists})) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        with served(server):
+            yield f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}/token"

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from archiver.children import start_child
 from archiver.errors import ArchiverError
-from archiver.sandbox import BROKER_PROPERTIES, KafkaBroker, check_java, free_ports
+from archiver.java import check_java
+from archiver.sandbox import BROKER_PROPERTIES, KafkaBroker, free_ports
 
 KAFKA_28 = "2.8.2"
 # A broker that was upgraded, and whose protocol was left as it was: it gives topics no ids.

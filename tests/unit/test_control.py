@@ -2,8 +2,10 @@
 
 import json
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -19,16 +21,28 @@ from archiver.control import (
     UnprovenError,
     append_fact,
     decode_fact,
+    encode_fact,
     facts,
     latest_fact,
+    most_fact_bytes,
+    read_fact,
     read_topic,
+    read_topic_history,
     settle_branch,
     settle_cluster,
+    settle_first,
     settle_topic,
 )
-from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreTemporaryError, StrangerError, TemporaryError
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    FormatTooNewError,
+    StoreTemporaryError,
+    StrangerError,
+    TemporaryError,
+)
 from archiver.layout import Layout
-from archiver.store import Body
+from archiver.store import MOST_PUT_BYTES, Body, ListedObject, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("p")
@@ -522,12 +536,34 @@ def test_a_branch_of_what_is_not_there_is_refused() -> None:
         fact_of(Life(life=0, topic_id="A")).life_of_partition("B", 0)
 
 
+BRANCH = {"offset": 5, "leader_epoch": 1}
+FIRST_LIFE: Fact = {"life": 0, "topic_id": "A", "parent": None}
+CUT_BACK: Fact = {"life": 1, "topic_id": "A", "parent": 0, "branches": {"0": BRANCH}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"partitions": 10**9}, "cannot be: partitions 1000000000"),
-        ({"lives": [{"life": 0, "topic_id": ["A"], "parent": None}]}, r"cannot be: topic id \['A'\]"),
-        ({"lives": [{"life": 0, "topic_id": None, "parent": None}]}, "cannot be: topic id None"),
+        ({"partitions": 10**9}, "cannot be: 1000000000 where a number from 1 to 1000000 was to come"),
+        ({"partitions": True}, "cannot be: True where a number"),
+        ({"topic": ["t"]}, "cannot be: \\['t'\\] where a text"),
+        ({"configs": {"retention.ms": 5}}, "cannot be: 5 where a text"),
+        ({"configs": []}, "cannot be: \\[\\] where an object"),
+        ({"lives": {}}, "cannot be: {} where a list"),
+        ({"lives": [[0]]}, "cannot be: \\[0\\] where an object"),
+        ({"lives": [{"life": 0, "topic_id": ["A"], "parent": None}]}, r"cannot be: \['A'\] where a text"),
+        ({"lives": [{"life": 0, "topic_id": None, "parent": None}]}, "cannot be: None where a text"),
+        ({"lives": [{"life": False, "topic_id": "A", "parent": None}]}, "cannot be: False where a number"),
+        ({"lives": [FIRST_LIFE, {**CUT_BACK, "parent": 0.0}]}, "cannot be: 0.0 where a number"),
+        ({"lives": [FIRST_LIFE, {**CUT_BACK, "branches": {"\u0661": BRANCH}}]}, "cannot be: not a number"),
+        (
+            {"lives": [FIRST_LIFE, {**CUT_BACK, "branches": {"0": {**BRANCH, "offset": 10**40}}}]},
+            "cannot be: 1000000000",
+        ),
+        (
+            {"lives": [FIRST_LIFE, {**CUT_BACK, "branches": {"0": {**BRANCH, "offset": 0.5}}}]},
+            "cannot be: 0.5 where a number",
+        ),
     ],
 )
 def test_a_fact_that_would_cost_or_break_its_readers_is_damage(change: Fact, message: str) -> None:
@@ -543,3 +579,83 @@ def test_json_that_is_nested_without_end_is_damage(depth: int) -> None:
     deep = b'{"format": 1, "sha256": "x", "deep": ' + b"[" * depth + b"]" * depth + b"}"
     with pytest.raises(CorruptSegmentError, match=r"^the/key: "):
         decode_fact(deep, "the/key")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"NaN", b"-Infinity", b"9" * 5000, b'"\\ud800"', b"[" * 40 + b"]" * 40],
+    ids=["nan", "inf", "long", "half", "deep"],
+)
+def test_json_that_nobody_could_write_again_is_damage(said: bytes) -> None:
+    with pytest.raises(CorruptSegmentError, match=r"^the/key: not JSON"):
+        decode_fact(b'{"format": 1, "said": ' + said + b"}", "the/key")
+
+
+def test_a_fact_that_is_too_large_is_not_asked_for() -> None:
+    """By its row of a listing; and where that lies, no byte of it is read."""
+    store = Weighed()
+    settle_topic(store, LAYOUT, topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    for listed in (1 << 40, 0):
+        store.listed, store.real, store.asked = listed, 1 << 40, 0
+        with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/000000.json: has 1,099,511,627,776 bytes"):
+            read_topic(store, LAYOUT, "t")
+        assert (store.asked, store.read_bytes) == (0 if listed else 1, 0)
+    with pytest.raises(CorruptSegmentError, match=r"000000.json: has"):
+        read_fact(store, LAYOUT, STREAM, 0)
+    store.listed, store.real = 200 << 20, None
+    store.objects[LAYOUT.fact_key(STREAM, 1)] = store.objects[LAYOUT.fact_key(STREAM, 0)]
+    with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/: has 419,430,400 bytes"):
+        read_topic_history(store, LAYOUT, "t")
+
+
+class Weighed(MemoryStore):
+    """Its objects have other sizes, in a listing and when they are asked for, than what is in them."""
+
+    listed: int | None = None
+    real: int | None = None
+    asked = read_bytes = 0
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        for item in super().list(prefix, start_after):
+            yield item if self.listed is None else replace(item, size=self.listed)
+
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        self.asked += 1
+        refuse_larger(key, self.real or 0, most_bytes)
+        self.read_bytes += self.real or 0
+        return super().get(key, most_bytes)
+
+
+def test_the_largest_facts_are_within_their_bounds() -> None:
+    """Of a hundredth of what a bound is made for, each takes less than a hundredth of it."""
+    branches = {nr: Branch(offset=2**62, leader_epoch=2**31 - 1) for nr in range(100)}
+    first = Life(life=0, topic_id="t" * 22)
+    cut_back = [Life(life=nr, topic_id="t" * 22, parent=nr - 1, branches=branches) for nr in range(1, 11)]
+    topic = fact_of(first, *cut_back).to_fact()
+    assert 100 * len(encode_fact(topic)) < most_fact_bytes(STREAM)
+    ends = {
+        "format": 1,
+        "at_ms": 2**41,
+        "topics": {"t": {"topic_id": "", "ends": {str(nr): [2**40, 99] for nr in range(10_000)}}},
+    }
+    assert 100 * len(encode_fact(ends)) < most_fact_bytes("present")
+    with pytest.raises(ArchiverError, match=r"p/control/cluster/000000.json: would have .* bytes, and readers take"):
+        settle_first(MemoryStore(), LAYOUT, "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
+
+
+def test_a_stream_whose_last_number_is_taken_is_told() -> None:
+    store = MemoryStore()
+    settle_topic(store, LAYOUT, topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    store.objects[LAYOUT.fact_key(STREAM, 999_999)] = store.objects[LAYOUT.fact_key(STREAM, 0)]
+    with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/999999.json: is the last number"):
+        settle_topic(store, LAYOUT, topic="t", topic_id="B", cluster_id="c", partitions=2, configs={})
+
+
+def test_a_topic_of_thousands_of_lives_is_read_at_once() -> None:
+    """Each is a branch of the one before it: to look at each from each took the cube of their number."""
+    lives = [FIRST_LIFE, *({**CUT_BACK, "life": nr, "parent": nr - 1} for nr in range(1, 3000))]
+    fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": lives}
+    begun = time.process_time()
+    found = TopicFact.from_fact(fact)
+    assert [found.root(2999), len(found.lineage(2999, 0))] == [0, 2]
+    assert time.process_time() - begun < 1

@@ -12,6 +12,7 @@ from archiver.selection import EVERYTHING
 from archiver.spark.dealing import DealTask, _encode
 from archiver.spark.task import RestoreTask
 from archiver.tally import Tally
+from archiver.target_limits import Count
 from tests.support.frames import frame_of
 from tests.support.records import Rec
 
@@ -32,6 +33,7 @@ def task_of(partitions: int) -> DealTask:
         parts=(),
         selection=EVERYTHING,
         selection_digest="",
+        wanted=Count(0, 0),
         skips_damage=False,
         reads_again=False,
         appends=False,

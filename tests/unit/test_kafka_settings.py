@@ -1,13 +1,17 @@
 """One `kafka:` section for both clients: what is mapped, and that nothing is dropped in silence."""
 
+import os
 import pickle
 import ssl
+from pathlib import Path
 
 import pytest
 
 from archiver.errors import KafkaError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.tokens import Token, Tokens
+from archiver.observe import warn_once
+from tests.support.secure_broker import Certificates
 
 
 def parse(**properties: object) -> KafkaSettings:
@@ -122,6 +126,61 @@ def test_a_password_goes_to_both_clients_and_is_not_shown() -> None:
     }
     assert "pa55-word" not in repr(settings)
     assert pickle.loads(pickle.dumps(settings)) == settings  # a task of Spark gets it so
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")
+def test_the_text_of_a_key_is_on_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for a moment: a file for it would stay there behind a kill -9."""
+    made = Certificates.make(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    chain, key = made.chain("client").read_text(), made.key("client").read_text()
+    settings = parse(security_protocol="ssl", ssl_certificate_pem=chain, ssl_key_pem=key)
+    assert isinstance(settings.for_aiokafka()["ssl_context"], ssl.SSLContext)
+
+
+CLEAR = {"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", **PASSWORD}
+TOKEN = {
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_oauthbearer_client_id": "me",
+    "sasl_oauthbearer_client_secret": "pa55-word",
+    "sasl_oauthbearer_token_endpoint_url": "https://login.example.org/token",
+}
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        (CLEAR, "kafka: security.protocol: with sasl_plaintext and PLAIN the password goes in clear to the brokers"),
+        (CLEAR | {"bootstrap_servers": "127.0.0.1:1,broker:1"}, "the password goes in clear"),
+        (
+            {"security_protocol": "sasl_plaintext", **TOKEN},
+            "with sasl_plaintext and OAUTHBEARER the token goes in clear",
+        ),
+        (
+            {"security_protocol": "ssl", "enable_ssl_certificate_verification": "false"},
+            "kafka: enable.ssl.certificate.verification: whoever is between can pose as a broker, and gets records;",
+        ),
+        (
+            {"security_protocol": "sasl_ssl", "ssl_endpoint_identification_algorithm": "none", **TOKEN},
+            "certificate of this authority can pose as a broker, and gets token and records; give the brokers",
+        ),
+        # What never sends a password, what stays on this machine, and what is as it should be.
+        (CLEAR | {"sasl_mechanism": "SCRAM-SHA-512"}, None),
+        (CLEAR | {"bootstrap_servers": "127.0.0.1:1,[::1]:1,localhost:1"}, None),
+        (CLEAR | {"security_protocol": "sasl_ssl"}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_what_others_on_the_way_can_read_or_pretend_is_told_once(
+    properties: dict[str, object], said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    for _ in range(2):
+        parse(**{"bootstrap_servers": "broker:1", **properties})
+    assert len(caplog.messages) == (0 if said is None else 1)
+    assert (said or "") in "".join(caplog.messages)
+    assert "pa55-word" not in caplog.text
 
 
 def test_verification_can_be_turned_off_in_steps() -> None:

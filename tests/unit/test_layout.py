@@ -82,6 +82,9 @@ def test_the_spelling_is_the_one_of_the_format() -> None:
         ("partition=10/orders+10", "partition=010/orders+010"),
         ("partition=10/orders+10", "partition=00/orders+00"),
         ("partition=10", "partition=11"),
+        ("partition=10/orders+10", "partition=2147483648/orders+2147483648"),  # no 32-bit number
+        ("partition=10/orders+10", f"partition={10**300}/orders+{10**300}"),
+        ("orders@2/", "orders@2147483648/"),
         ("partition=10", "partition=+10"),
         ("partition=10", "partition=\u0661\u0660"),
         ("partition=10", "Partition=10"),

@@ -80,10 +80,10 @@ def test_nothing_is_taken(server: MetricsServer) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_checks_are_asked_each_time_and_apart(path: str) -> None:
-    reasons = {"/healthz": None, "/readyz": None} | {path: "no answer\nfrom the group"}
+    reasons = {"/healthz": None, "/readyz": None} | {path: "no answer\nfrom the \u202egroup"}
     with serve(is_healthy=lambda: reasons["/healthz"], is_ready=lambda: reasons["/readyz"]) as server:
         (other,) = reasons.keys() - {path}
-        assert ask(server, path)[:2] == (503, "no answer from the group\n")
+        assert ask(server, path)[:2] == (503, "no answer from the \\u202egroup\n")
         assert ask(server, other)[:2] == (200, "ok\n")
         reasons[path] = None
         assert ask(server, path)[:2] == (200, "ok\n")

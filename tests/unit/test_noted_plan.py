@@ -1,5 +1,6 @@
 """The plan of a restore as control facts: whole or not at all, none of them too large, and as earlier versions wrote it."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +11,9 @@ import pytest
 from archiver.archived import ArchivedTopic
 from archiver.beside import lost_beside
 from archiver.columns import Chain, Texts
-from archiver.control import append_fact
+from archiver.control import append_fact, encode_fact
 from archiver.errors import CorruptSegmentError, NotWholeError, StoreTemporaryError
+from archiver.facts import PartFacts
 from archiver.index import Index
 from archiver.inventory import arrange
 from archiver.layout import Layout, SegmentKey
@@ -198,3 +200,47 @@ def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
         noted(store)
     problems, _ = lost_beside(store, LAYOUT, Index())
     assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
+
+
+def test_another_piece_in_the_place_of_one_is_told() -> None:
+    """One that is whole, with a digest of its own: its name tells that it is not the one."""
+    store = MemoryStore()
+    note(store, plan_of())
+    first, second, *_ = (key for key in store.objects if "/plan/1-" in key)
+    store.objects[first] = store.objects[second]
+    with pytest.raises(NotWholeError, match="is not what it is named after"):
+        noted(store)
+
+
+def test_a_piece_is_no_larger_than_pieces_are() -> None:
+    """One number may stand for all objects of a piece, however many it says they are."""
+    store = MemoryStore()
+    note(store, plan_of())
+    fact = json.loads(next(found.body for key, found in store.objects.items() if key.endswith("/plan/000000.json")))
+    del fact["sha256"]
+    piece = {"format": 1, "objects": 10**12, "stem": "x", "base": "0", "named_next": "0", "from_offset": "0"}
+    piece |= dict.fromkeys(("until_offset", "next_offset", *PartFacts._fields), "1")
+    content = encode_fact(piece)
+    name = f"0-{hashlib.sha256(content).hexdigest()[:24]}"
+    store.put_if_absent(LAYOUT.fact_key(f"restores/mine/copy/plan/{name}", 0), content, {})
+    fact["partitions"][0]["pieces"] = [name]
+    append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda _: fact)
+    with pytest.raises(NotWholeError, match="1000000000000 objects in a piece"):
+        noted(store)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"target": "live"}, "of target 'live'"),
+        ({"partitions": [{"partition": 0, "pieces": ["../../live/plan/0-" + "0" * 24]}]}, "is no piece of partition 0"),
+        ({"partitions": [{"partition": 0, "pieces": ["1-" + "0" * 24]}]}, "is no piece of partition 0"),
+        ({"partitions": [{"partition": 0, "parts": [["k", 0, None, 1, None, [True] * 7]], "facts": []}]}, "TypeError"),
+    ],
+)  # fmt: skip
+def test_a_plan_names_its_own_target_and_pieces(change: dict[str, object], told: str) -> None:
+    store = MemoryStore()
+    note(store, plan_of(10))
+    append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda latest: {**(latest or {}), **change})
+    with pytest.raises(NotWholeError, match=rf"control/restores/mine/copy/plan: not a plan of a restore .*{told}"):
+        noted(store)

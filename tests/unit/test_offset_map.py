@@ -251,12 +251,41 @@ def test_a_block_of_a_map_that_expands_is_stopped() -> None:
     assert len(content) < 10_000
     tracemalloc.start()
     try:
-        with pytest.raises(NotWholeError, match="not readable within 4194304 bytes"):
+        with pytest.raises(NotWholeError, match="not readable within 524288 bytes"):
             decode_offset_map(content, metadata_of(content), KEY)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 20_000_000
+
+
+def alike(blocks: int, told: int | None = None) -> bytes:
+    """A map of runs that are all alike, which take no room."""
+    count = blocks * 16_000
+    runs = count if told is None else told
+    facts = replace(FACTS, runs=runs, records=count, source_next=2 * count, target_next=count)
+    header = encode_header(BlockCodec.ZSTANDARD, SYNC, facts.to_header(), OFFSET_RUN)
+    return header + blocks * encode_block(np.full(32_000, 2, np.uint8), 16_000, BlockCodec.ZSTANDARD, 3, SYNC)
+
+
+def test_runs_without_end_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few bytes: no more than one may hold, and no more than the header tells of."""
+    content = alike(20)
+    assert len(content) < 2_000
+    assert len(read(content).sources) == 320_001
+    monkeypatch.setattr("archiver.offset_map.MOST_RUNS", 319_999)
+    check_offset_map(content, {}, FACTS.key, KEY)  # a block at a time
+    with pytest.raises(NotWholeError, match=f"{KEY}: tells of 320,000 runs, and no more than 319,999 are read at once"):
+        read(content)
+    with pytest.raises(NotWholeError, match=r"more runs than the 20,000 that the header tells of"):
+        read(alike(20, 20_000))
+
+
+@pytest.mark.parametrize("text", ["1_000", " 5", "\u0665", "05", "+5", "9" * 5000])
+def test_a_number_is_spelled_in_one_way(text: str) -> None:
+    header = encode_header(BlockCodec.NULL, SYNC, FACTS.to_header() | {"archiver.source-life": text}, OFFSET_RUN)
+    with pytest.raises(NotWholeError, match=f"{KEY}: not an offset map"):
+        decode_offset_map(header, {}, KEY)
 
 
 def test_a_later_format_is_refused_by_name() -> None:
@@ -359,3 +388,19 @@ def test_the_spelling_is_the_one_of_the_format() -> None:
     for wrong in ({"restore_id": "-"}, {"topic": ".."}, {"partition": -1}, {"topic_id": "a/b"}):
         with pytest.raises(ValueError, match="not"):
             replace(FACTS.key, **wrong)
+
+
+def test_a_map_that_was_there_says_the_same_or_is_refused() -> None:
+    """Its facts tell what it is of; whoever put another one there first could have given it the same."""
+    source = [*range(10), *range(20, 30)]
+    forged = [*range(5), *range(15, 30)]
+    ours, theirs = collected(source), collected(forged)
+    facts = facts_of(ours)
+    assert facts == facts_of(theirs)
+    store = MemoryStore()
+    put_offset_map(store, KEY, ours, facts)
+    put_offset_map(store, KEY, collected(source, cuts=[3]), facts)  # by an attempt that was killed
+    store.delete([KEY])
+    put_offset_map(store, KEY, theirs, facts)
+    with pytest.raises(NotWholeError, match="is not the map of what was restored"):
+        put_offset_map(store, KEY, collected(source), facts)

@@ -6,7 +6,7 @@ import pytest
 
 from archiver.errors import StoreTemporaryError
 from archiver.patient_store import PATIENCE_S, PatientStore
-from archiver.store import ListedObject
+from archiver.store import MOST_PUT_BYTES, ListedObject
 from tests.support.memory_store import MemoryStore
 
 
@@ -18,9 +18,9 @@ class Moody(MemoryStore):
         self.failures = failures
         self._met: dict[object, int] = {}
 
-    def get(self, key: str) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         self._fail(key)
-        return super().get(key)
+        return super().get(key, most_bytes)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         for row in super().list(prefix, start_after):

@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 from pathlib import Path
+from unicodedata import category
 
 import pytest
 
@@ -19,9 +20,10 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.observe import LogField, Progress, set_up_logs
 from archiver.printable import printable, printable_json
 
-ACTING = [chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x200E, *range(0x2028, 0x202F), 0x2066, 0xD800)]
-HOSTILE = "\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt"
-SHOWN = r"\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt"
+# By Unicode's own classes: commands, halves of pairs, ends of lines and paragraphs, and format characters.
+ACTING = {chr(code) for code in range(sys.maxunicode + 1) if category(chr(code)) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+HOSTILE = "\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt\u2066a\u061cb\u200bc\U000e0041\u3164"
+SHOWN = r"\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt\u2066a\u061cb\u200bc\U000e0041\u3164"
 
 
 def assert_tame(text: str) -> None:
@@ -31,12 +33,14 @@ def assert_tame(text: str) -> None:
 
 def test_what_acts_is_spelled_and_all_else_stays() -> None:
     assert printable(HOSTILE) == SHOWN
-    for character in ACTING:
-        assert printable(f"a{character}b").isprintable()
+    assert {"\x1b", "\x9b", "\u061c", "\u200e", "\u2028", "\u202e", "\u2069", "\ufeff", "\U000e0041"} < ACTING
+    assert not [character for character in ACTING if not printable(f"a{character}b").isprintable()]
+    for character in ACTING - {chr(code) for code in range(0xD801, 0xE000)}:  # of halves one will do
         line = printable_json(json.dumps({character: f"ä{character}"}, ensure_ascii=False))
         assert line.isprintable()
         assert json.loads(line) == {character: f"ä{character}"}
-    assert printable("grüße, 日本 🎉 \\n") == "grüße, 日本 🎉 \\n"
+    for plain in ("grüße, 日本\u3000🎉 ❤️ \\n", "plain"):
+        assert printable(plain) == printable_json(plain) == plain
 
 
 def test_a_hostile_object_is_shown_and_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ SECRETS = {
     "ssl.key.password": "key-pa55",
     "ssl.key.pem": "-----BEGIN PRIVATE KEY-----",
     "sasl.oauthbearer.client.secret": "cl1ent-secret",
+    "token_proxy": "http://me:pr0xy@proxy:3128",
     "sasl.oauthbearer.extensions": "key=ext3nsion",
 }
 
@@ -162,3 +163,16 @@ def test_a_secret_that_is_not_there_is_named_with_its_line(
     path.write_text(f"storage:\n  url: s3://bucket\nkafka:\n  sasl.password: {text}\n")
     assert main(["config", "show", "-c", str(path)]) == 2
     assert f"{path}:4: kafka.sasl.password: {named}" in capsys.readouterr().err
+
+
+def test_a_password_that_goes_in_clear_is_told_at_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hunter2"}
+    kafka = {"bootstrap.servers": "broker:1", "security.protocol": "sasl_plaintext", **login}
+    path = tmp_path / "archive.yaml"
+    path.write_text(yaml.safe_dump({"storage": {"url": "s3://bucket"}, "kafka": kafka}))
+    assert main(["config", "show", "-c", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert "hunter2" not in out + err
+    (line,) = err.splitlines()
+    assert f" WARNING archiver: {path}:" in line
+    assert "kafka.security.protocol: with sasl_plaintext and PLAIN the password goes in clear to the brokers" in line

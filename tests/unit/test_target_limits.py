@@ -24,7 +24,7 @@ from tests.support.frames import frame_of
 from tests.support.records import Rec
 
 NOW_MS = 1_000_000_000
-CLUSTER = "--bootstrap-server broker-1:9092,broker-2:9092"
+CLUSTER = ("--bootstrap-server", "broker-1:9092,broker-2:9092")
 LONGEST = str(2**63 - 1)
 LENIENT = {
     "cleanup.policy": "delete",
@@ -124,7 +124,7 @@ def test_each_config_that_does_harm_is_named(name: str, value: str, said: str) -
     (problem,) = found
     assert problem.startswith(f"copy: {name}={value} ")
     assert said in problem
-    assert f"{CLUSTER} --entity-type topics --entity-name copy --alter --add-config {name}=" in problem
+    assert f"{' '.join(CLUSTER)} --entity-type topics --entity-name copy --alter --add-config {name}=" in problem
     assert "--rename orders=NEW" in problem
 
 

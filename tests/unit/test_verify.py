@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import fastavro
+import numpy as np
 import pytest
 import zstandard
 from fastavro.read import HEADER_SCHEMA
 
 import archiver.lookup
 from archiver.beside import count_beside
-from archiver.chosen import decode_chosen
+from archiver.chosen import check_chosen, decode_chosen, encode_chosen
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.varint import encode_long
@@ -29,11 +30,11 @@ from archiver.index import FreshEntries, append_to_index, merge_index, share
 from archiver.index_file import IndexEntry, SeenBeside
 from archiver.indexing import Indexer
 from archiver.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
-from archiver.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.listing import list_beside
 from archiver.printing import inspection_lines
 from archiver.probe import probe_key, probe_store
-from archiver.store import ListedObject
+from archiver.store import MOST_PUT_BYTES, ListedObject
 from archiver.verify import Level, check_content, check_control, check_listing, check_object, control_problem
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -180,9 +181,9 @@ def test_what_is_put_while_we_look_is_no_loss(
 def test_the_index_is_read_once_and_before_the_listing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def get(key: str) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         asked.append(key)
-        return MemoryStore.get(store, key)
+        return MemoryStore.get(store, key, most_bytes)
 
     def listed(prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         asked.append(prefix)
@@ -570,12 +571,35 @@ def test_a_fact_without_its_digest_is_told(store: MemoryStore) -> None:
     assert problem.startswith(f"{key}: has no sha256, and nothing tells whether it is as it was written")
 
 
-@pytest.mark.parametrize("offsets", [b"", b"1234567", bytes(16 << 20)])
-def test_a_choice_of_a_restore_is_no_bomb(offsets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archiver.chosen._MOST_BYTES", 1 << 20)
-    content = zstandard.compress(offsets) if offsets else b"garbage"
-    with pytest.raises(CorruptSegmentError, match=r"^k: no list of offsets: "):
-        decode_chosen(content, hashlib.sha256(content).hexdigest(), "k")
+@pytest.mark.parametrize(
+    "steps",
+    [None, b"", b"1234567", bytes(16), b"\xff" * 8, (b"\x01" + bytes(7)) * 2**21, (b"\xff" * 7 + b"\x7f") * 2],
+    ids=["garbage", "none", "cut", "twice", "negative", "many", "beyond"],
+)
+def test_a_choice_of_a_restore_is_no_bomb(steps: bytes | None) -> None:
+    """What a few bytes expand to is read a piece at a time, and no further than the object has offsets."""
+    content = b"garbage" if steps is None else zstandard.compress(steps)
+    digest = hashlib.sha256(content).hexdigest()
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptSegmentError, match=r"^k/[0-9a-f]{24}\.offsets: no list of offsets: "):
+            decode_chosen(content, digest, f"k/{chosen_name(digest[:24])}", most=1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_long_choice_is_read_in_pieces() -> None:
+    offsets = np.cumsum(np.random.default_rng(1).integers(1, 5, 300_000))
+    content = encode_chosen(offsets)
+    digest = hashlib.sha256(content).hexdigest()
+    key = f"k/{chosen_name(digest[:24])}"
+    assert (decode_chosen(content, digest, key) == offsets).all()
+    check_chosen(content, digest, key)
+    for given, name in ((None, key), (digest, f"k/{chosen_name('0' * 24)}")):
+        with pytest.raises(CorruptSegmentError, match=r"offsets: is not as it was written"):
+            check_chosen(content, given, name)
 
 
 def test_a_stranger_beside_the_facts_is_told(store: MemoryStore) -> None:

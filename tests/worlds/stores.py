@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from archiver.sandbox import JAVA_OPTIONS, check_java, free_ports
+from archiver.java import check_java
+from archiver.sandbox import JAVA_OPTIONS, free_ports
 from tests.support.brokers import CACHE, REPOSITORY, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.minio import minio_or_skip
-from tests.support.parts import fetch_program
+from tests.support.parts import S3MOCK, S3PROXY, fetch_part
 from tests.support.servers import serving
 from tests.worlds.world import StartStore, Store
 
-S3PROXY = "4.1.0"
-S3MOCK = "5.2.0"
 _ACCESS_KEY, _SECRET_KEY = "archiver-test", "archiver-test-secret"
 
 
@@ -60,9 +59,9 @@ def s3proxy(folder: Path) -> Iterator[Store]:
     }
     path = folder / "s3proxy.properties"
     path.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
-    java = java_of(fetch_program("org.gaul", "s3proxy", S3PROXY), "org.gaul.s3proxy.Main", folder)
+    java = java_of(fetch_part(S3PROXY), "org.gaul.s3proxy.Main", folder)
     with serving([*java, "--properties", str(path)], port, folder / "log"):
-        yield store_at(port, f"s3proxy {S3PROXY}")
+        yield store_at(port, f"s3proxy {S3PROXY.modules[0].version}")
 
 
 @contextmanager
@@ -70,11 +69,11 @@ def s3mock(folder: Path) -> Iterator[Store]:
     """Adobe's."""
     folder.mkdir(parents=True)
     (port,) = free_ports(1)
-    jars = fetch_program("com.adobe.testing", "s3mock", S3MOCK)
+    jars = fetch_part(S3MOCK)
     java = java_of(jars, "com.adobe.testing.s3mock.S3MockApplication", folder)
     settings = [f"--server.port={free_ports(1)[0]}", f"--http.port={port}"]
     with serving([*java, *settings], port, folder / "log"):
-        yield store_at(port, f"S3Mock {S3MOCK}")
+        yield store_at(port, f"S3Mock {S3MOCK.modules[0].version}")
 
 
 @contextmanager
@@ -111,6 +110,6 @@ def java_of(jars: Path, main: str, folder: Path) -> Sequence[str]:
 def built_version(program: str) -> str:
     """Of a program that infra/ builds. A Go module's version without a tag holds its date."""
     text = (REPOSITORY / "infra" / f"{program}.sh").read_text(encoding="utf-8")
-    (version,) = re.findall(r" v(\S+) \d+$", text, re.MULTILINE)
+    (version,) = re.findall(r" v(\S+) \d+ ", text)
     dated = re.fullmatch(r"0\.0\.0-(\d{4})(\d{2})(\d{2})\d+-\w+", version)
     return "-".join(dated.groups()) if dated else version

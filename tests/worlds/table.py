@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.support.brokers import KAFKA_39, KAFKA_41
+from tests.support.brokers import KAFKA_33, KAFKA_39, KAFKA_41, KAFKA_44
 from tests.support.faulty_s3 import Quirk
 from tests.support.tiered import FAIL, TIERED_AND_LOCAL
 from tests.worlds import clusters, stores
@@ -14,10 +14,10 @@ WORLDS: Final = (
     World(name="ZooKeeper", kafka=clusters.zookeeper, store=stores.minio),
     World(name="topics without ids", kafka=clusters.without_topic_ids, store=stores.minio, is_quick=True),
     World(name="a topic in the message format of 0.10", kafka=clusters.old_messages, store=stores.minio),
-    World(name="3.3", kafka=vanilla("3.3.2"), store=stores.minio),
+    World(name="3.3", kafka=vanilla(KAFKA_33), store=stores.minio),
     World(name="3.9", kafka=vanilla(KAFKA_39), store=stores.minio),
     World(name="4.1", kafka=vanilla(KAFKA_41), store=stores.minio),
-    World(name="4.4", kafka=vanilla("4.4.0"), store=stores.minio),
+    World(name="4.4", kafka=vanilla(KAFKA_44), store=stores.minio),
     World(
         name="tiered storage, slow reads that brokers wait for",
         kafka=clusters.tiered(clusters.always(1500), brokers_wait_ms=5000),

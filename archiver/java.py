@@ -1,0 +1,40 @@
+"""The Java of this machine, and programs of it that run to their end."""
+
+import re
+import shutil
+import subprocess
+from typing import Final
+
+from archiver.errors import ArchiverError
+
+OLDEST_JAVA: Final = 17  # what Kafka 4 brokers need
+
+
+def check_java() -> str:
+    """The path of a Java that runs a broker; an error with the next step where there is none."""
+    java = shutil.which("java")
+    if java is None:
+        raise ArchiverError(f"Java is not installed: install Java {OLDEST_JAVA} or later and put `java` on the PATH")
+    match = re.search(r'version "(?:1\.)?(\d+)', run_to_end([java, "-version"]).stdout)
+    if match is None:
+        raise ArchiverError(f"{java} does not tell its version: install Java {OLDEST_JAVA} or later")
+    if int(match[1]) < OLDEST_JAVA:
+        raise ArchiverError(f"{java} is Java {match[1]}: install Java {OLDEST_JAVA} or later")
+    return java
+
+
+def run_to_end(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """What it wrote, to both streams, is `stdout`."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # noqa: S603
+        try:
+            printed, _ = process.communicate()
+        except BaseException:  # on Ctrl-C subprocess.run would leave it alone while it still writes
+            process.kill()
+            process.wait()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, printed)
+
+
+def last_lines(text: str, count: int) -> str:
+    """For error messages: those that are not empty."""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-count:])

@@ -1,0 +1,95 @@
+"""JSON that anybody may have written: each value of its kind and within its bounds, or a ValueError."""
+
+import json
+import re
+from collections.abc import Collection
+from itertools import chain
+from reprlib import repr as short_repr
+from typing import Any, Final, NoReturn
+
+LARGEST: Final = 2**63 - 1
+MOST_TEXT: Final = 2048  # characters: metadata of an object have no more in all, names of Kafka 249
+_MOST_DEPTH: Final = 32  # lists and objects within each other: ours have six
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
+_DIGEST: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_HALF_A_PAIR: Final = re.compile(r"\\u[dD][89abAB]")
+
+
+def parse_json(content: bytes | str) -> object:
+    """Parse a text of which nobody says who wrote it: no NaN, no depth that breaks who walks through it, nothing that cannot be spelled."""
+    text = content.decode() if isinstance(content, bytes) else content
+    try:
+        found: object = _decoder.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    _check_depth(found)
+    if _HALF_A_PAIR.search(text):
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+_decoder: Final = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _check_depth(found: object) -> None:
+    level: Collection[Any] = [found]
+    for _ in range(_MOST_DEPTH):
+        containers = [one for one in level if isinstance(one, dict | list)]
+        if not containers:
+            return
+        level = list(chain.from_iterable(one.values() if isinstance(one, dict) else one for one in containers))
+    raise ValueError("nested too deep")
+
+
+def as_number(value: object, least: int = 0, most: int = LARGEST) -> int:
+    """Take a whole number within bounds, both of them included; true is none."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{short_repr(value)} where a number from {least} to {most} was to come")
+    return value
+
+
+def as_truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{short_repr(value)} where true or false was to come")  # noqa: TRY004 - as for all that is wrong
+    return value
+
+
+def as_text(value: object, most: int = MOST_TEXT) -> str:
+    """Take a text of no more than so many characters."""
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError(f"{short_repr(value)} where a text of at most {most} characters was to come")
+    return value
+
+
+def as_list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{short_repr(value)} where a list was to come")  # noqa: TRY004
+    return value
+
+
+def as_texts(value: object, most: int = MOST_TEXT) -> tuple[str, ...]:
+    return tuple(as_text(one, most) for one in as_list(value))
+
+
+def as_object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{short_repr(value)} where an object was to come")  # noqa: TRY004
+    return value
+
+
+def spelled_number(value: str, least: int = 0, most: int = LARGEST) -> int:
+    """Parse a number as we spell it: ASCII digits, no sign but a minus, no zeros before it."""
+    if _NUMBER.fullmatch(value) is None:
+        raise ValueError(f"not a number: {short_repr(value)}")
+    return as_number(int(value), least, most)
+
+
+def spelled_digest(value: object) -> int:
+    """Parse a digest as we spell it: 16 hex digits."""
+    if not isinstance(value, str) or _DIGEST.fullmatch(value) is None:
+        raise ValueError(f"not a digest: {short_repr(value)}")
+    return as_number(int(value, 16))

@@ -1,0 +1,18 @@
+"""Addresses of this machine alone: what goes there in clear, nobody else on the way can read."""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+
+def is_loopback(host: str) -> bool:
+    """Judge a name or an address by its spelling, without asking anybody."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def leaves_in_clear(url: str) -> bool:
+    """Tell whether what is sent to a URL can be read on the way."""
+    parts = urlsplit(url)
+    return parts.scheme.lower() == "http" and not is_loopback(parts.hostname or "")
