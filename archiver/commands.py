@@ -134,7 +134,7 @@ def ls(options: argparse.Namespace) -> int:
 def cat(options: argparse.Namespace) -> int:
     from archiver.browse import find_topic
     from archiver.layout import Layout
-    from archiver.records import follow_records, read_records, wanted_of
+    from archiver.records import follow_records, json_pieces, read_records, wanted_of
     from archiver.store import open_store
 
     storage = _archive_config(options).storage
@@ -168,8 +168,10 @@ def cat(options: argparse.Namespace) -> int:
         records = read_records(store, topic, tell=tell, partition=options.partition, selection=selection)
     try:
         for record in islice(records, options.limit):
-            if not write(printable_json(json.dumps(record, ensure_ascii=False)), flush=options.follow):
+            if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):
                 break  # as with --limit: whoever reads this has enough
+            if not write("", flush=options.follow):
+                break
     except KeyboardInterrupt:
         if not options.follow:  # for which it is the end that was meant
             raise

@@ -356,9 +356,8 @@ class BatchConfig(Section):
     # What an Avro block of a record may then come to, readers still open.
     bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
-        description="the largest record batch that is opened: of its records uncompressed, and of their table (80 B for each"
-        " record). One that does not fit a thread's share of backup.memory (a sixteenth) is worked on alone, and takes memory"
-        " beside backup.memory: up to this much for its records, and as much for their table",
+        description="the largest record batch that is opened: of its records uncompressed, however many. One that does not fit"
+        " backup.memory is worked on alone, and takes up to this much beside it",
     )
 
 
@@ -393,7 +392,7 @@ class BackupConfig(Section):
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
         validation_alias="memory",
-        description="for records that are asked for, fetched and decompressed",
+        description="for records that are asked for, fetched and decompressed; the program takes up to 256MiB beside it, and a batch that is larger when it is decompressed is worked on alone",
     )
     batch: BatchConfig = BatchConfig()
     unreadable: Unreadable = Field(

@@ -45,6 +45,7 @@ from archiver.restore import (
     with_mended,
 )
 from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
+from archiver.room import DecodingRoom
 from archiver.segment import SegmentLimits
 from archiver.selection import EVERYTHING
 from archiver.shutdown import stop_on_signals, unless_stopped
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_DECODING_SHARE = 5 / 8  # of the memory; an eighth is for what was fetched, the rest for open segments
 _DAY_S = 24 * 3600.0
-_DECODE_SHARE = 16  # of the memory, for one thread's records; a table of as much may come on top
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +228,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
-            decode_bytes=min(backup.memory_bytes // _DECODE_SHARE, backup.batch.bytes),
+            decoding=DecodingRoom(int(backup.memory_bytes * _DECODING_SHARE)),
             batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
         ),
         positions=_positions(config),

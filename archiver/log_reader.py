@@ -183,10 +183,14 @@ def _hand_over(
 ) -> None:
     while len(rest) and position < end:
         decoded = decode_batches(first_step(rest), position, aborted, LARGEST_BATCH_BYTES, scratch)
-        frame = decoded.frame
-        if len(frame) and frame.table[Column.OFFSET, -1] >= end:
-            frame = frame.rows(0, int(frame.column(Column.OFFSET).searchsorted(end)))
-        take(frame, decoded.writers)
+        for frame in decoded.frames():
+            is_beyond = len(frame) > 0 and frame.table[Column.OFFSET, -1] >= end
+            take(
+                frame.rows(0, int(frame.column(Column.OFFSET).searchsorted(end))) if is_beyond else frame,
+                decoded.writers,
+            )
+            if is_beyond:
+                return
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
 
 

@@ -37,10 +37,10 @@ def print_line(line: str) -> bool:
     return write(printable(line))
 
 
-def write(text: str, *, flush: bool = False) -> bool:
+def write(text: str, *, end: str = "\n", flush: bool = False) -> bool:
     """Print as it is. False when nobody reads any more (`| head`): what is printed from then on is lost, and the exit code stays what it is."""
     try:
-        print(text, flush=flush)
+        print(text, end=end, flush=flush)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False

@@ -1,16 +1,27 @@
-"""Memory that all open segments share: the more of them, the earlier each one lets its records go to the spool."""
+"""Memory that is shared: by all open segments, and by all threads that decode what was fetched."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from archiver.codec.avro import BLOCK_BYTES
+from archiver.codec.batch import Scratch
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _LEAST_BLOCK_BYTES: Final = 8 * 1024  # smaller ones would hardly compress
 
 
+# What a thread takes beside the payloads that it decodes: the table of MOST_ROWS, and of a segment the block at hand, before and
+# after it is compressed.
+_BESIDE_BYTES: Final = 10 * 1024 * 1024
+_LEAST_STEP_BYTES: Final = 1024 * 1024
+_STEP_SHARE: Final = 16  # of the room
+_GROWTH: Final = 4  # from one try to the next: all tries together take a third more time than the last
+
+
 class BlockRoom:
-    """Counts the open segments of a process. Safe for many threads."""
+    """Counts the open segments of a process: the more, the earlier each one lets its records go to the spool. Safe for many threads."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -31,3 +42,47 @@ class BlockRoom:
     def block_bytes(self) -> int:
         """How many bytes of records a segment may hold before it compresses them."""
         return max(_LEAST_BLOCK_BYTES, min(BLOCK_BYTES, self._most_bytes // max(self._open, 1)))
+
+
+class DecodingRoom:
+    """Lends out memory to decode in, as long as there is some; what is larger than all of it is alone. Safe for many threads.
+
+    How much decompressed payloads take, only decompressing tells: `sizes` are those to try with, one after the other.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._usual_bytes = max(_LEAST_STEP_BYTES, most_bytes // _STEP_SHARE)
+        self._used_bytes = 0
+        self._spare: list[Scratch] = []  # of the smallest size
+        self._first_in_line = threading.Lock()
+        self._changed = threading.Condition()
+
+    def sizes(self, largest_bytes: int) -> tuple[int, ...]:
+        """Tell with which sizes to try, up to the largest."""
+        return _sizes(min(self._usual_bytes, largest_bytes), largest_bytes)
+
+    @contextmanager
+    def lend(self, size: int) -> Iterator[Scratch]:
+        """Wait until so much is free, and what goes with it, or nobody else has any. Nothing of it may outlive the block."""
+        scratch = self._take(size + _BESIDE_BYTES, is_usual=size <= self._usual_bytes)
+        try:
+            yield scratch
+        finally:
+            scratch.trim(self._usual_bytes)
+            with self._changed:
+                self._used_bytes -= size + _BESIDE_BYTES
+                self._spare.append(scratch)
+                self._changed.notify()
+
+    def _take(self, size: int, *, is_usual: bool) -> Scratch:
+        with self._first_in_line, self._changed:
+            self._changed.wait_for(lambda: not self._used_bytes or self._used_bytes + size <= self._most_bytes)
+            self._used_bytes += size
+            if not is_usual:
+                self._spare.clear()  # what others have left would come on top
+            return self._spare.pop() if self._spare else Scratch()
+
+
+def _sizes(least: int, most: int) -> tuple[int, ...]:
+    return (least, *_sizes(least * _GROWTH, most)) if least < most else (most,)

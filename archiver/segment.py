@@ -154,7 +154,12 @@ class OpenSegment:
         self._limits = limits
         self._sync = os.urandom(SYNC_BYTES)
         self._blocks = BlockEncoder(
-            topic=source.topic, partition=source.partition, codec=limits.codec, level=limits.level, sync=self._sync
+            topic=source.topic,
+            partition=source.partition,
+            codec=limits.codec,
+            level=limits.level,
+            sync=self._sync,
+            overflow=spool.overflow,
         )
         self._spool = spool
         # Without the topic's name: it may be as long as a file's name may be.
@@ -204,10 +209,11 @@ class OpenSegment:
                 stop = min(stop, row + self._limits.records - self.records)
             block_bytes = self._room.block_bytes
             after = self._blocks.append(frame, row, stop, min(block_bytes, self._left_bytes()))
-            self._tally.add(frame, row, after)
-            self._coverage.next = self._tally.last + 1
-            row = after
-            if self._blocks.pending_bytes >= block_bytes:
+            if after > row:
+                self._tally.add(frame, row, after)
+                self._coverage.next = self._tally.last + 1
+                row = after
+            if self._blocks.is_full or self._blocks.pending_bytes >= block_bytes:
                 self._flush_block()
         return row
 
@@ -239,8 +245,6 @@ class OpenSegment:
 
     def _flush_block(self) -> None:
         self._uncompressed += self._blocks.pending_bytes
-        block = self._blocks.flush()
-        self._sha256.update(block)
         with (
             in_spool(self._file),
             self._file.open("r+b") as file,
@@ -248,8 +252,9 @@ class OpenSegment:
             if file.seek(0, io.SEEK_END) < self._file_bytes:
                 raise self._touched()
             file.seek(self._file_bytes)
-            file.write(block)
-        self._file_bytes += len(block)
+            for piece in self._blocks.flush():
+                self._sha256.update(piece)
+                self._file_bytes += file.write(piece)
 
     def finish(self) -> FinishedSegment:
         """Write what is pending and state the facts. The segment must hold a record; it cannot be used afterwards."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, cast
 
 from archiver.errors import TemporaryError, UsageError
 
@@ -17,6 +17,7 @@ _PREFIX: Final = "archiver-blocks-"
 _SHARE: Final = 0.8  # of what is free: what is fetched already comes on top
 _KEPT_SHARE: Final = 8  # of all that a spool may take, one part so large is for files that wait to be written over
 _MOST_KEPT_BYTES: Final = 256 * 1024 * 1024
+_IN_MEMORY_BYTES: Final = 1024 * 1024
 _KEPT_FROM_BYTES: Final = 1024 * 1024  # a smaller file is not worth it
 
 
@@ -59,6 +60,10 @@ class Spool:
                 with suppress(FileNotFoundError):  # someone swept the folder
                     kept.replace(made)
         return made
+
+    def overflow(self) -> IO[bytes]:
+        """Return a file without a name, gone when it is closed, which stays in memory while it is small."""
+        return cast("IO[bytes]", tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(self._folder)))
 
     def _new_file(self, name: str) -> Path:
         handle, made = tempfile.mkstemp(prefix=f"{name}-", suffix=".blocks", dir=self._folder)

@@ -80,7 +80,12 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
             code = f": {code_text(answer.error_code)}" if answer.error_code else ""
             raise KafkaTemporaryError(f"broker {node} does not send it once more{code}")
         fault = await asyncio.to_thread(
-            fault_of, answer.records, feed.fetch_offset, answer.aborted, feed.writer.batches.most_bytes
+            fault_of,
+            answer.records,
+            feed.fetch_offset,
+            answer.aborted,
+            feed.writer.batches.most_bytes,
+            feed.writer.decoding,
         )
         if fault is None:
             log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)

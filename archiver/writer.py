@@ -2,7 +2,6 @@
 
 import logging
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +27,7 @@ from archiver.index_file import IndexEntry
 from archiver.inventory import ArchivedEnd, position_of
 from archiver.layout import Layout, SegmentKey
 from archiver.observe import Ledger
-from archiver.room import BlockRoom
+from archiver.room import BlockRoom, DecodingRoom
 from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.spool import Spool
 from archiver.store import ObjectStore
@@ -78,7 +77,7 @@ class Written:
 class BatchPolicy:
     """Which record batches are opened, and what becomes of those that nobody can read."""
 
-    most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one, and again of their table
+    most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one
     unreadable: Unreadable = Unreadable.STOP
 
 
@@ -94,7 +93,7 @@ class Archive:
     clock: Callable[[], float]
     vigil: Vigil
     ledger: Ledger
-    decode_bytes: int = MOST_DECOMPRESSED_BYTES  # at once, by each of the threads
+    decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
     batches: BatchPolicy = BatchPolicy()
     room: BlockRoom = field(default_factory=BlockRoom)
     fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
@@ -108,35 +107,23 @@ class PutLaterError(StoreTemporaryError):
         self.pause_s = pause_s
 
 
-_ALONE = threading.Lock()
-_of_thread = threading.local()
-
-
-def _scratch() -> Scratch:
-    """The decoder's memory of this thread; no records outlive the `take` that they came in."""
-    if not hasattr(_of_thread, "scratch"):
-        _of_thread.scratch = Scratch()
-    scratch: Scratch = _of_thread.scratch
-    return scratch
-
-
-def fault_of(records: memoryview, position: int, aborted: Aborted, most_bytes: int) -> CorruptBatchError | None:
+def fault_of(
+    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingRoom
+) -> CorruptBatchError | None:
     """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
-    with _ALONE:
+    with decoding.lend(most_bytes) as scratch:
         try:
-            _decode_alone(records, position, aborted, most_bytes)
+            _decode(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
         except CorruptBatchError as error:
             return _without_frames(error)
-        finally:
-            _scratch().trim(0)
     return None
 
 
-def _decode_alone(records: memoryview, position: int, aborted: Aborted, most_bytes: int) -> DecodedBatches:
-    """Decode one batch, however large it may be."""
-    decoded = decode_batches(records[: first_batch_bytes(records)], position, aborted, most_bytes, _scratch())
-    frame = decoded.frame
-    if len(frame.body) * _AVRO_OF_HEADERS > MOST_BLOCK_BYTES:
+def _decode(batches: memoryview, position: int, aborted: Aborted, most_bytes: int, scratch: Scratch) -> DecodedBatches:
+    decoded = decode_batches(batches, position, aborted, most_bytes, scratch)
+    for frame in decoded.frames():
+        if len(frame.body) * _AVRO_OF_HEADERS <= MOST_BLOCK_BYTES:
+            break
         headers = frame.column(Column.HEADER_LENGTH)
         sizes = sum(frame.column(column).clip(0) for column in (Column.KEY_LENGTH, Column.VALUE_LENGTH))
         if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
@@ -210,6 +197,11 @@ class PartitionWriter:
         return self._archive.batches
 
     @property
+    def decoding(self) -> DecodingRoom:
+        """What it decodes in."""
+        return self._archive.decoding
+
+    @property
     def durable_position(self) -> int:
         """Everything below it is in the archive, or is nothing that could be."""
         return self._base if self.holds_records else self.position
@@ -264,8 +256,6 @@ class PartitionWriter:
                 rest = self._take_step(rest)
         except CorruptBatchError as error:
             raise _without_frames(error) from None
-        finally:
-            _scratch().trim()
         return replace(rest, position=self.position) if len(rest.records) else None
 
     def _refuse_older(self, rest: Fetch) -> None:
@@ -278,24 +268,21 @@ class PartitionWriter:
     def _take_step(self, rest: Fetch) -> Fetch:
         """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
         batches = first_step(rest.records)
-        try:
-            return self._take_decoded(self._decode(batches, rest), batches, rest)
-        except CorruptBatchError as error:
-            good_bytes = error.good_bytes
-        if good_bytes:
-            return self._take_decoded(self._decode(batches[:good_bytes], rest), batches, rest)
-        with _ALONE:  # broken, or too large: only with more room that shows
+        *sizes, largest = self._archive.decoding.sizes(self._archive.batches.most_bytes)
+        for most_bytes in sizes:
             try:
-                decoded = _decode_alone(batches, self.position, rest.aborted, self._archive.batches.most_bytes)
-                return self._take_decoded(decoded, batches, rest)
-            finally:
-                _scratch().trim(0)
+                return self._take_within(most_bytes, batches, rest)
+            except CorruptBatchError as error:  # broken, or too large: only with more room that shows
+                good_bytes = error.good_bytes
+            if good_bytes:
+                return self._take_within(most_bytes, batches[:good_bytes], rest)
+            batches = batches[: first_batch_bytes(batches)]
+        return self._take_within(largest, batches, rest)
 
-    def _decode(self, batches: memoryview, rest: Fetch) -> DecodedBatches:
-        return decode_batches(batches, self.position, rest.aborted, self._archive.decode_bytes, _scratch())
-
-    def _take_decoded(self, decoded: DecodedBatches, batches: memoryview, rest: Fetch) -> Fetch:
-        charged_bytes = self._append(decoded, batches, rest.charged_bytes)
+    def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
+        with self._archive.decoding.lend(most_bytes) as scratch:
+            decoded = _decode(batches, self.position, rest.aborted, most_bytes, scratch)
+            charged_bytes = self._append(decoded, batches, rest.charged_bytes)
         if (
             charged_bytes < decoded.source_bytes
         ):  # a segment is due in their midst: they are decoded again after its put
@@ -305,21 +292,21 @@ class PartitionWriter:
 
     def _append(self, decoded: DecodedBatches, batches: memoryview, charged_bytes: int) -> int:
         """Append records until a segment is due. Returns how many bytes of the batches are charged to segments: all, or fewer."""
-        frame, row = decoded.frame, 0
-        left_bytes = decoded.source_bytes - charged_bytes
-        while row < len(frame):
-            segment = self._segment(frame, row)
-            after = segment.append(frame, row)
-            share = left_bytes * (after - row) // (len(frame) - row)
-            left_bytes -= share
-            if after == len(frame):
-                self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
-            else:
-                self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
-            segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
-            row = after
-            if row < len(frame) and self.is_due:
-                return decoded.source_bytes - left_bytes
+        left_bytes, left_rows = decoded.source_bytes - charged_bytes, decoded.records
+        for frame in decoded.frames():
+            row = 0
+            while row < len(frame):
+                segment = self._segment(frame, row)
+                after = segment.append(frame, row)
+                share = left_bytes * (after - row) // left_rows
+                left_bytes, left_rows, row = left_bytes - share, left_rows - (after - row), after
+                if not left_rows:
+                    self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
+                else:
+                    self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
+                segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
+                if left_rows and self.is_due:
+                    return decoded.source_bytes - left_bytes
         self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
         if self._open is not None:
             self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)

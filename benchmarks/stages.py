@@ -151,7 +151,7 @@ class _Segment:
                 self.flush()
 
     def flush(self) -> None:
-        block = np.frombuffer(self._blocks.flush(), np.uint8)  # codec null: the records as they are
+        block = np.frombuffer(b"".join(self._blocks.flush()), np.uint8)  # codec null: the records as they are
         self.uncompressed_bytes += len(block)
         with self._watch.on("compress"):
             packed = compress_block(_ZSTANDARD, block, self._level)

@@ -19,6 +19,7 @@ from archiver.codec.avro import (
 )
 from archiver.codec.avro_decode import ALL_READ, BYTES_LEFT
 from archiver.codec.compression import BlockArena, DecompressionError
+from archiver.codec.headers import READABLE_TIMES
 from archiver.codec.scan_kernels import (
     COUNTED,
     HEADER_KEY_BYTES,
@@ -44,7 +45,6 @@ from archiver.selection import Selection
 BATCH_BYTES = 1024 * 1024
 # Of a batch: more than blocks of ours hold in so many bytes; others may expand to very many of the smallest records.
 MOST_ROWS = 256 * 1024
-_READABLE_TIMES: Final = 3  # so much longer than a header's key is what can be read of it
 _MOST_ENDS: Final = 2**31 - 1  # of what Arrow has in one array
 
 _HEADER = pa.struct(
@@ -213,7 +213,7 @@ class _Rows:
         self.values = _blob(sized("value", room), body_bytes)
         self.header_ends = np.empty(sized("headers", room + 1), np.int32)
         self.header_ends[:1] = 0
-        self.header_keys = _blob(headers, min(_READABLE_TIMES * body_bytes, _MOST_ENDS))
+        self.header_keys = _blob(headers, min(READABLE_TIMES * body_bytes, _MOST_ENDS))
         self.header_values = _blob(headers, body_bytes)
         self.raw_keys = _blob(headers, body_bytes)
         self.totals = np.zeros(TOTALS_SIZE, np.int64)

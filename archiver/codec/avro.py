@@ -2,10 +2,10 @@
 
 import io
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
+from typing import IO, cast
 
 import fastavro
 import numpy as np
@@ -22,8 +22,9 @@ from archiver.codec.avro_decode import (
     WRONG_TOPIC,
     decode_rows,
 )
-from archiver.codec.avro_encode import HEADERS_BROKEN, NEEDS_ROOM, ROW_OUTSIDE, encode_rows
-from archiver.codec.compression import BlockCodec, DecompressionError, compress_block, decompress_block
+from archiver.codec.avro_encode import HEADERS_BROKEN, NEEDS_PIECES, NEEDS_ROOM, ROW_OUTSIDE, encode_rows
+from archiver.codec.compression import BlockCodec, DecompressionError, compress_block, compress_pieces, decompress_block
+from archiver.codec.large_record import record_pieces
 from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, encode_long, read_long
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.frame import Bytes, Column, Frame
@@ -32,6 +33,8 @@ SYNC_BYTES = 16
 _MAGIC = b"Obj\x01"
 BLOCK_BYTES = 512 * 1024
 _ROOM_BYTES = 64 * 1024  # that a block's buffer has beyond the block, for the record that fills it
+# What one record may need at once, at most: its block, and that compressed, are all that a segment takes of memory.
+LARGE_RECORD_BYTES = 2 * 1024 * 1024
 # What we write must be readable: the largest record batch that we decode may be one record that is all headers, and
 # these take five times their size when their keys are not UTF-8.
 MOST_DECOMPRESSED_BYTES = 6 * 256 * 1024 * 1024
@@ -139,17 +142,32 @@ def _canonical(schema_text: str) -> str:
 
 
 class BlockEncoder:
-    """Collects the rows of one partition into blocks of about BLOCK_BYTES; small frames share a block."""
+    """Collects the rows of one partition into blocks of about BLOCK_BYTES; small frames share a block.
 
-    def __init__(self, *, topic: str, partition: int, codec: BlockCodec, level: int, sync: bytes) -> None:
+    A large record has a block to itself, which is compressed while it is written; `overflow` makes a file for what comes of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        codec: BlockCodec,
+        level: int,
+        sync: bytes,
+        overflow: Callable[[], IO[bytes]] = io.BytesIO,
+    ) -> None:
         self._prefix = _record_prefix(topic, partition)
         self._codec = codec
         self._level = level
         self._sync = sync
+        self._overflow = overflow
         self._buffer = np.empty(0, np.uint8)
         self._kept_bytes = 0  # of the buffer, from block to block
         self._used = 0
         self._rows = 0
+        self._packed: IO[bytes] | None = None  # of a large record
+        self._is_closed = False  # a large record comes next, or is all there is
 
     @property
     def pending_bytes(self) -> int:
@@ -158,13 +176,17 @@ class BlockEncoder:
 
     @property
     def is_full(self) -> bool:
-        return self._used >= BLOCK_BYTES
+        return self._is_closed or self._used >= BLOCK_BYTES
 
     def append(self, frame: Frame, start: int, stop: int, most_bytes: int = BLOCK_BYTES) -> int:
-        """Take rows up to and with the one that reaches `most_bytes`. Returns the next row; flush a full block before going on."""
+        """Take rows up to and with the one that reaches `most_bytes`. Returns the next row; flush a full block before going on.
+
+        None is taken where a large record is next and there are others in the block, which is full then.
+        """
         row, block_bytes = start, min(most_bytes, BLOCK_BYTES)
         self._kept_bytes = block_bytes + _ROOM_BYTES
         while True:
+            before = row
             row, self._used, room, why = encode_rows(
                 frame.body,
                 frame.header_body,
@@ -176,12 +198,25 @@ class BlockEncoder:
                 self._used,
                 block_bytes,
             )
+            self._rows += row - before
             if why in {ROW_OUTSIDE, HEADERS_BROKEN}:
                 raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
+            if why == NEEDS_PIECES or (why == NEEDS_ROOM and room > LARGE_RECORD_BYTES):
+                return self._append_alone(frame, int(row))
             if why != NEEDS_ROOM:
-                self._rows += row - start
                 return int(row)
             self._grow(room)
+
+    def _append_alone(self, frame: Frame, row: int) -> int:
+        self._is_closed = True
+        if self._rows:
+            return row
+        size = sum(len(piece) for piece in record_pieces(frame, row, self._prefix))
+        self._packed = self._overflow()
+        for packed in compress_pieces(self._codec, record_pieces(frame, row, self._prefix), size, self._level):
+            self._packed.write(packed)
+        self._used, self._rows = size, 1
+        return row + 1
 
     def _grow(self, room: int) -> None:
         # A large record is seldom alone: room for a block of them. What is not written to costs no memory.
@@ -190,16 +225,29 @@ class BlockEncoder:
         larger[: self._used] = self._buffer[: self._used]
         self._buffer = larger
 
-    def flush(self) -> bytes:
-        """Finish the block: count, size, compressed records, sync marker. Empty when there are no rows."""
-        if not self._rows:
-            return b""
-        block = encode_block(self._buffer[: self._used], self._rows, self._codec, self._level, self._sync)
-        self._used = 0
-        self._rows = 0
+    def flush(self) -> Iterable[bytes]:
+        """Finish the block, in pieces: count, size, compressed records, sync marker. Nothing when there are no rows."""
+        rows, self._rows = self._rows, 0
+        used, self._used = self._used, 0
+        packed, self._packed = self._packed, None
+        self._is_closed = False
+        if packed is not None:
+            return _framed(packed, self._sync)
+        if not rows:
+            return ()
+        block = encode_block(self._buffer[:used], rows, self._codec, self._level, self._sync)
         if len(self._buffer) > self._kept_bytes:  # each of thousands of partitions would keep a large record's room
             self._buffer = np.empty(0, np.uint8)
-        return block
+        return (block,)
+
+
+def _framed(packed: IO[bytes], sync: bytes) -> Iterator[bytes]:
+    """Frame one record as a block."""
+    with packed:
+        yield encode_long(1) + encode_long(packed.tell())
+        packed.seek(0)
+        yield from iter(lambda: packed.read(_ROOM_BYTES), b"")
+    yield sync
 
 
 def encode_block(body: Bytes, count: int, codec: BlockCodec, level: int, sync: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Record batches v2 <-> Frame."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError, ExpandsError, PayloadWriter
+from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadWriter
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
 from archiver.frame import Bytes, Column, Frame, Longs
 
@@ -22,8 +22,9 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
 _UNKNOWN_EPOCH = -1
 SEQUENCES = 2**31  # then they begin at 0 again
-# For the payloads of one call, and again for the table of their records.
-MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # for the payloads of one call
+# Of a frame: the table of so many takes 2.6 MB, and no more whatever is fetched. A row may be eleven times as large as its record.
+MOST_ROWS = 32 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # the same of any batch that a backup can be told to open (backup.batch.bytes)
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
@@ -31,7 +32,6 @@ STEP_BYTES = 512 * 1024
 # record that fills it a piece is still one block of lz4's frame, of 256 KiB, and not a block and a few bytes.
 PIECE_BYTES = 240 * 1024
 _LEAST_PIECE_BYTES = 64 * 1024  # for the sake of the last few percent of a batch's size
-_ROW_BYTES = 8 * len(Column)
 _MOST_OFFSET = 2**63 - 2  # there must be one after it
 
 _PROBLEMS = {
@@ -48,16 +48,24 @@ _PROBLEMS = {
 class DecodedBatches:
     """The records of fetched batches, and where to go on.
 
+    `frames` gives them, in order, no more than MOST_ROWS at once: a frame holds until the next one is asked for.
     `source_bytes` is how many bytes of the fetch these are; `aborted` is the list to decode the rest of them with;
     `writers` has (last offset, producer id) of each batch, in order.
     """
 
-    frame: Frame
+    frames: Callable[[], Iterator[Frame]]
+    records: int
     next_offset: int
     leader_epoch: int
     source_bytes: int
     aborted: tuple[tuple[int, int], ...]
     writers: Longs
+
+    @property
+    def frame(self) -> Frame:
+        """All of the records; there must be no more than MOST_ROWS."""
+        (frame,) = self.frames()
+        return frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +145,11 @@ class Scratch:
         size = len(Column) * rows
         if size > len(self._table):
             self._table = np.empty(0, np.int64)  # the old one first
-            self._table = np.empty(size + size // 4, np.int64)
+            self._table = np.empty(min(size + size // 4, max(size, len(Column) * MOST_ROWS)), np.int64)
         return self._table[:size].reshape(len(Column), rows)
 
-    def trim(self, most_bytes: int = LARGEST_KEPT) -> None:
-        """Keep what ordinary fetches need."""
+    def trim(self, most_bytes: int) -> None:
+        """Keep no buffer that is larger."""
         if self.body is not None and self.body.nbytes > most_bytes:
             self.body = None
         if self._table.nbytes > most_bytes:
@@ -158,34 +166,68 @@ def decode_batches(
     """Decode what a broker sent for a fetch at `position`; `aborted` is its list of (producer id, first offset).
 
     Nothing is skipped but control batches, aborted records, records below the position, and a last batch that is cut.
-    With `scratch` the records are valid until its next use. Ends early, before a batch that would take more than
-    `most_bytes` of memory together with those before it.
-    Raises CorruptBatchError, naming the offset; also for a batch that takes more than that alone.
+    With `scratch` the records are valid until its next use. Ends early: before a batch whose payload is broken, or takes more
+    than `most_bytes` of memory together with those before it, and where there are more records than MOST_ROWS.
+    Raises CorruptBatchError, naming the offset; also for a first batch that is such a one.
     """
     scratch = scratch or Scratch()
     batches, source = whole_batches(data, position)
+    batches, source = _first(_fitting_rows(batches), batches, source)
     _check(batches, source)
     wanted = np.ascontiguousarray(batches[:, _with_records(batches, aborted)])
     body, fitting = _inflate(wanted, source, most_bytes, scratch)
     if fitting < wanted.shape[1]:
-        source = source[: wanted[k.START, fitting]]
-        batches = batches[:, batches[k.START] < len(source)]
+        batches, source = _first(int((batches[k.START] < wanted[k.START, fitting]).sum()), batches, source)
         wanted = np.ascontiguousarray(wanted[:, :fitting])
-    table = scratch.table(int(wanted[k.COUNT].sum()))
-    rows, problem, batch = k.index_records(body, wanted, position, table)
-    if problem != k.OK:
-        raise CorruptBatchError(
-            f"offset {wanted[k.BASE_OFFSET, batch]}: {_PROBLEMS[problem]}", good_bytes=int(wanted[k.START, batch])
-        )
-    frame = Frame(body=body, header_body=body, table=table)
+    index = _Index(body, wanted, position, scratch)
     return DecodedBatches(
-        frame=frame if rows == len(frame) else frame.rows(0, rows),
+        frames=index.frames,
+        records=index.records,
         next_offset=position_after(batches, position),
         leader_epoch=int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else _UNKNOWN_EPOCH,
         source_bytes=len(source),
         aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
         writers=batches[[k.LAST_OFFSET, k.PRODUCER_ID]],
     )
+
+
+def _fitting_rows(batches: Longs) -> int:
+    """Tell of how many batches a frame can have the records, by their own word; of one at least."""
+    return max(1, int(np.searchsorted(np.cumsum(np.maximum(batches[k.COUNT], 0)), MOST_ROWS, side="right")))
+
+
+def _first(count: int, batches: Longs, source: Bytes) -> tuple[Longs, Bytes]:
+    if count >= batches.shape[1]:
+        return batches, source
+    return np.ascontiguousarray(batches[:, :count]), source[: batches[k.START, count]]
+
+
+class _Index:
+    """Where the records of decompressed batches lie: a table for some of them at a time. All of them have been looked at before."""
+
+    def __init__(self, body: Bytes, batches: Longs, position: int, scratch: Scratch) -> None:
+        rows = int(batches[k.COUNT].sum())
+        self._body = body
+        self._batches = batches
+        self._position = position
+        self._table = scratch.table(min(rows, MOST_ROWS))
+        self._all = list(self._look()) if rows <= MOST_ROWS else None
+        self.records = sum(len(frame) for frame in self._all or self._look())
+
+    def frames(self) -> Iterator[Frame]:
+        return self._look() if self._all is None else iter(self._all)
+
+    def _look(self) -> Iterator[Frame]:
+        state = np.zeros(k.INDEX_STATE_SIZE, np.int64)
+        while True:
+            rows, problem, batch = k.index_records(self._body, self._batches, self._position, self._table, state)
+            if problem != k.OK:
+                base, good_bytes = self._batches[[k.BASE_OFFSET, k.START], batch].tolist()
+                raise CorruptBatchError(f"offset {base}: {_PROBLEMS[problem]}", good_bytes=good_bytes)
+            frame = Frame(body=self._body, header_body=self._body, table=self._table)
+            yield frame if rows == len(frame) else frame.rows(0, rows)
+            if state[0] >= self._batches.shape[1]:
+                return
 
 
 def _check(batches: Longs, source: Bytes) -> None:
@@ -256,7 +298,8 @@ def _inflate(batches: Longs, source: Bytes, most_bytes: int, scratch: Scratch) -
     if codecs.any():
         # An uncompressed payload cannot lie about its size; only these can take more memory than was fetched.
         arena = Arena(int((ends - starts).sum()), most_bytes, scratch.body)
-        fitting = _inflate_each(arena, batches, source, most_bytes)
+        scratch.body = None  # when the arena grows, the buffer that it had goes
+        fitting = _inflate_each(arena, batches, source)
         starts, ends = batches[k.PAYLOAD_START], batches[k.PAYLOAD_END]
         body, scratch.body = arena.body, arena.buffer
     batches[k.PAYLOAD_START] = starts
@@ -272,18 +315,10 @@ def _inflate(batches: Longs, source: Bytes, most_bytes: int, scratch: Scratch) -
     return body, fitting
 
 
-def _inflate_each(arena: Arena, batches: Longs, source: Bytes, most_bytes: int) -> int:
-    """Return how many batches fit the arena, and their records a table of that size."""
-    records, most_records = 0, most_bytes // _ROW_BYTES
-    columns = (k.START, k.SIZE, k.ATTRIBUTES, k.BASE_OFFSET, k.COUNT)
-    for index, (start, size, attributes, base, count) in enumerate(zip(*batches[list(columns)].tolist(), strict=True)):
-        if count > most_records:
-            raise LargeBatchError(
-                f"offset {base}: {count} records in a batch, more than {most_records}", good_bytes=start
-            )
-        records += count
-        if records > most_records:
-            return index
+def _inflate_each(arena: Arena, batches: Longs, source: Bytes) -> int:
+    """Return how many batches fit the arena."""
+    columns = (k.START, k.SIZE, k.ATTRIBUTES, k.BASE_OFFSET)
+    for index, (start, size, attributes, base) in enumerate(zip(*batches[list(columns)].tolist(), strict=True)):
         codec = attributes & _CODEC_BITS
         if codec > max(BatchCodec):
             raise UnsupportedBatchError(f"offset {base}: compression {codec} is not known", good_bytes=start)
@@ -291,19 +326,11 @@ def _inflate_each(arena: Arena, batches: Longs, source: Bytes, most_bytes: int) 
         try:
             batches[k.PAYLOAD_START, index], batches[k.PAYLOAD_END, index] = arena.add(BatchCodec(codec), payload)
         except DecompressionError as error:
-            if index and _fits_alone(BatchCodec(codec), payload, most_bytes):
+            if index:  # broken or not, those before it are good
                 return index
             problem = LargeBatchError if isinstance(error, ExpandsError) else CorruptBatchError
             raise problem(f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start) from error
     return int(batches.shape[1])
-
-
-def _fits_alone(codec: BatchCodec, payload: Bytes, most_bytes: int) -> bool:
-    try:
-        Arena(len(payload), most_bytes).add(codec, payload)
-    except DecompressionError:
-        return False
-    return True
 
 
 class BatchEncoder:

@@ -85,19 +85,31 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
     return found, position
 
 
-@kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, TABLE, LONG, TABLE))
-def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs) -> tuple[int, int, int]:
-    """Fill the table with the records at or above min_offset. Returns (records, problem, batch with the problem)."""
+# Where index_records stands, from one call to the next: the batch, how many of its records are done, where the next one
+# begins, and what its offset may not be below.
+INDEX_STATE_SIZE = 4
+
+
+@kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, TABLE, LONG, TABLE, LONGS))
+def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs, state: Longs) -> tuple[int, int, int]:
+    """Fill the table with the next records at or above min_offset, as far as it has room.
+
+    Returns (records, problem, batch with the problem); whether there are more, the state tells: all zeros to begin with.
+    """
     rows = np.int64(0)
-    previous = np.int64(-1)
-    for batch in range(batches.shape[1]):
-        position = batches[PAYLOAD_START, batch]
+    room = np.int64(table.shape[1])
+    first, done, resumed, previous = state[0], state[1], state[2], state[3] - 1
+    for batch in range(first, batches.shape[1]):
+        position = resumed if done > 0 else batches[PAYLOAD_START, batch]
         end = batches[PAYLOAD_END, batch]
         append_time = batches[ATTRIBUTES, batch] & LOG_APPEND_TIME_BIT
         count = batches[COUNT, batch]
-        if not inside(position, end - position, len(body)) or count < 0 or count > table.shape[1] - rows:
+        if not inside(position, end - position, len(body)) or count < 0:
             return rows, BATCH_OUTSIDE, batch
-        for _ in range(count):
+        for record in range(done, count):
+            if rows >= room:
+                state[0], state[1], state[2], state[3] = batch, record, position, previous + 1
+                return rows, OK, np.int64(-1)
             length, position = read_varint(body, position, end)
             if position < 0:
                 return rows, RECORD_CUT, batch
@@ -146,6 +158,8 @@ def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs) ->
             rows += 1
         if position != end:
             return rows, PAYLOAD_REST, batch
+        done = np.int64(0)
+    state[0] = batches.shape[1]
     return rows, OK, np.int64(-1)
 
 

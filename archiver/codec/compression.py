@@ -3,7 +3,7 @@
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -33,6 +33,7 @@ _ZSTD_CHECKSUM = 4
 # 512 KiB takes a tenth less time, for a few bytes in a thousand more (docs/decisions/0004).
 _LARGE_BYTES = 256 * 1024
 _LARGE_AT_LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, window_log=18)
+_USUAL_BLOCK_BYTES = 512 * 1024  # for which a level's tables are chosen: those for 256 MiB would take as much and more
 LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory for ever
 
 
@@ -275,6 +276,45 @@ def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
             return bytes(cramjam.snappy.compress_raw(block.data)) + struct.pack(">I", zlib.crc32(block.data))
         case BlockCodec.ZSTANDARD:
             return _zstd.compress(block, level)
+
+
+def compress_pieces(codec: BlockCodec, pieces: Iterable[bytes | memoryview], size: int, level: int) -> Iterator[bytes]:
+    """Compress an Avro block that comes in pieces, `size` bytes in all; in as little memory as one of the usual size."""
+    match codec:
+        case BlockCodec.NULL:
+            yield from (bytes(piece) for piece in pieces)
+        case BlockCodec.DEFLATE:
+            deflater = zlib.compressobj(level, wbits=-15)
+            yield from (deflater.compress(piece) for piece in pieces)
+            yield deflater.flush()
+        case BlockCodec.SNAPPY:
+            yield from _snappy_pieces(pieces, size)
+        case BlockCodec.ZSTANDARD:
+            parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=_USUAL_BLOCK_BYTES)
+            packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=size)
+            yield from (packer.compress(piece) for piece in pieces)
+            yield packer.flush()
+
+
+def _snappy_pieces(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
+    """Snappy looks back no further than its own input: packed parts may follow each other behind the size of all."""
+    yield _plain_varint(size)
+    checksum = 0
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+        packed = bytes(cramjam.snappy.compress_raw(piece))
+        yield packed[len(_plain_varint(len(piece))) :]
+    yield struct.pack(">I", checksum)
+
+
+def _plain_varint(value: int) -> bytes:
+    """Spell a number as snappy does: seven bits a byte, no zigzag."""
+    spelled = bytearray()
+    while value > 0x7F:
+        spelled.append(value & 0x7F | 0x80)
+        value >>= 7
+    spelled.append(value)
+    return bytes(spelled)
 
 
 def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> Bytes:

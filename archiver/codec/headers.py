@@ -11,6 +11,7 @@ from archiver.frame import Bytes, Longs
 _FEW_HEADERS = 16
 _MOST_PROBES = 64
 _REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
+READABLE_TIMES = len(_REPLACEMENT)  # so much longer than a key is at most what can be read of it
 
 
 @inner

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archiver.codec.row_kernels import flatten_headers
+from archiver.codec.varint import read_long
 from archiver.frame import Bytes, Column, Frame, Longs
 
 
@@ -39,12 +40,67 @@ def frame_rows(frame: Frame) -> Iterator[Row]:
         )
 
 
-def _bytes(source: Bytes, start: int, length: int) -> bytes | None:
+class LongRow(NamedTuple):
+    """One record that may be large: views of its frame, and headers that are read one after the other."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: memoryview | None
+    value: memoryview | None
+    headers: "Headers"
+
+
+class Headers:
+    """The headers of a row, as often as they are asked for."""
+
+    def __init__(self, source: memoryview, start: int, length: int, count: int) -> None:
+        if not 0 <= start <= len(source) - length or length < 0 or count < 0:
+            raise ValueError("headers of the frame point outside their buffer")
+        self._source = source[: start + length]
+        self._start = start
+        self._count = count
+
+    def __iter__(self) -> Iterator[tuple[memoryview, memoryview | None]]:
+        position = self._start
+        for _ in range(self._count):
+            length, start = read_long(self._source, position)
+            key = self._cut(start, length)
+            length, start = read_long(self._source, start + len(key))
+            value = None if length < 0 and start >= 0 else self._cut(start, length)
+            yield key, value
+            position = start + max(length, 0)
+
+    def _cut(self, start: int, length: int) -> memoryview:
+        if start < 0 or not 0 <= length <= len(self._source) - start:
+            raise ValueError("headers of the frame point outside their buffer")
+        return self._source[start : start + length]
+
+
+def long_row(frame: Frame) -> LongRow:
+    """Return the only record of a frame. ValueError when it points outside its buffers."""
+    (offset, timestamp, kind, key, key_size, value, value_size, *headers) = frame.table[:, 0].tolist()
+    return LongRow(
+        offset,
+        timestamp,
+        kind,
+        _view(frame.body, key, key_size),
+        _view(frame.body, value, value_size),
+        Headers(frame.header_body.data, *headers),
+    )
+
+
+def _view(source: Bytes, start: int, length: int) -> memoryview | None:
     if length < 0:
         return None
     if not 0 <= start <= len(source) - length:
         raise ValueError("a row of the frame points outside its buffer")
-    return source[start : start + length].tobytes()
+    return source[start : start + length].data
+
+
+def _bytes(source: Bytes, start: int, length: int) -> bytes | None:
+    view = _view(source, start, length)
+    return None if view is None else view.tobytes()
 
 
 def _header_parts(frame: Frame) -> Longs:

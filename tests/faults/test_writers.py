@@ -21,6 +21,7 @@ from archiver.facts import HoleCause
 from archiver.inventory import position_of
 from archiver.layout import Layout
 from archiver.observe import NO_LEDGER
+from archiver.room import DecodingRoom
 from archiver.segment import PartitionSource, SegmentLimits
 from archiver.spool import Spool
 from archiver.store import Body
@@ -341,7 +342,7 @@ def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.Mon
     monkeypatch.setattr(archiver.writer, "MOST_BLOCK_BYTES", 900)
     with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
     for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
-        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20)
+        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingRoom(1 << 20))
         assert (fault is None) == is_fine
         assert is_fine or isinstance(fault, LargeBatchError)
 

@@ -286,7 +286,7 @@ def _encode_avro(frame: Frame) -> bytes:
     row = 0
     while row < len(frame):
         row = encoder.append(frame, row, len(frame))
-    return _head(avsc.RECORD, BlockCodec.NULL) + encoder.flush()
+    return _head(avsc.RECORD, BlockCodec.NULL) + b"".join(encoder.flush())
 
 
 def _encode_batch(frame: Frame) -> bytes:

@@ -38,8 +38,8 @@ def container(frames: Sequence[Frame], codec: BlockCodec = BlockCodec.NULL, **me
         while row < len(frame):
             row = encoder.append(frame, row, len(frame))
             if encoder.is_full:
-                parts.append(encoder.flush())
-    return b"".join([*parts, encoder.flush()])
+                parts.extend(encoder.flush())
+    return b"".join([*parts, *encoder.flush()])
 
 
 def by_fastavro(content: bytes) -> list[AvroValue]:
@@ -141,8 +141,8 @@ def test_blocks_end_with_the_row_that_fills_them() -> None:
     size = encoder.pending_bytes
     assert BLOCK_BYTES <= size < BLOCK_BYTES + size / row + 1
     assert encoder.append(frame, row, 2000) == row
-    assert len(encoder.flush()) == len(encode_long(row)) + len(encode_long(size)) + size + 16
-    assert encoder.flush() == b""
+    assert len(b"".join(encoder.flush())) == len(encode_long(row)) + len(encode_long(size)) + size + 16
+    assert not list(encoder.flush())
     assert encoder.append(frame, row, row + 3) == row + 3
     assert encoder.append(frame, row + 3, 2000, encoder.pending_bytes + 1) == row + 4
 

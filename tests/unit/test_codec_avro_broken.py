@@ -33,7 +33,7 @@ def body_of(*records: Rec, topic: str = "t", partition: int = 0) -> bytes:
     """The records of one block, without its frame."""
     encoder = BlockEncoder(topic=topic, partition=partition, codec=BlockCodec.NULL, level=1, sync=SYNC)
     encoder.append(frame_of(records), 0, len(records))
-    block = encoder.flush()
+    block = b"".join(encoder.flush())
     return block[len(encode_long(len(records))) + len(encode_long(encoder_size(block))) : -16]
 
 

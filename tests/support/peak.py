@@ -1,0 +1,165 @@
+"""A process that does one thing, and tells how much memory that took at most: `python -m tests.support.peak WHAT ARGUMENTS...`.
+
+Linux only: the kernel counts.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
+from archiver.codec.batch import BatchEncoder
+from archiver.codec.compression import BatchCodec, BlockCodec
+from archiver.facts import SegmentFacts, facts_from_metadata
+from archiver.inventory import position_of
+from archiver.layout import Layout
+from archiver.memory import settle_memory
+from archiver.observe import NO_LEDGER
+from archiver.records import frame_to_values, json_pieces
+from archiver.room import DecodingRoom
+from archiver.segment import PartitionSource, SegmentLimits, check_header, read_segment
+from archiver.selection import EVERYTHING
+from archiver.spool import Spool
+from archiver.store import Body
+from archiver.tally import Tally
+from archiver.vigil import Vigil
+from archiver.writer import Archive, Fetch, PartitionWriter
+from tests.support.bombs import BOMBS
+from tests.support.memory_store import MemoryStore
+
+LAYOUT: Final = Layout("p")
+
+
+class _Forgetful(MemoryStore):
+    """Of what is put only the metadata stays: a store is elsewhere."""
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:  # noqa: ARG002
+        return super().put_if_absent(key, b"", metadata)
+
+
+def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoom, codec: str) -> PartitionWriter:
+    source = PartitionSource(topic="t", partition=number, life=0, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", cluster_id="c")
+    archive = Archive(
+        store=store,
+        layout=LAYOUT,
+        limits=SegmentLimits(uncompressed_bytes=64 << 20, codec=BlockCodec(codec)),
+        age_s=1e9,
+        spool=Spool(folder),
+        clock=lambda: 0.0,
+        vigil=Vigil(10.0, lambda: 0.0),
+        ledger=NO_LEDGER,
+        decoding=decoding,
+    )
+    return PartitionWriter(source, position_of(store, LAYOUT, "t", 0, number), archive)
+
+
+def backup(bomb: str, megabytes: str, threads: str, room_bytes: str, codec: str) -> None:
+    """Archive a batch in each of so many threads, each for its partition."""
+    content, store, decoding = BOMBS[bomb](int(megabytes)), _Forgetful(), DecodingRoom(int(room_bytes))
+    with tempfile.TemporaryDirectory() as name:
+        writers = [_writer(number, Path(name), store, decoding, codec) for number in range(int(threads))]
+        _count_anew()
+        workers = [threading.Thread(target=_archive, args=(writer, content)) for writer in writers]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert all(writer.durable_position > 0 for writer in writers)
+
+
+def _archive(writer: PartitionWriter, content: bytes) -> None:
+    rest: Fetch | None = Fetch(position=0, records=memoryview(content))
+    while rest is not None:
+        rest = writer.take(rest)
+        if rest is None or writer.is_due:
+            writer.flush()
+
+
+def read(bomb: str, megabytes: str, use: str) -> None:
+    """Read what was archived of a batch, and use it as a command does."""
+    store = MemoryStore()
+    with tempfile.TemporaryDirectory() as name:
+        _archive(_writer(0, Path(name), store, DecodingRoom(1 << 30), "zstandard"), BOMBS[bomb](int(megabytes)))
+    _count_anew()
+    for key, found in sorted(store.objects.items()):
+        USES[use](memoryview(found.body), facts_from_metadata(found.metadata, key), key)
+
+
+def _cat(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    with Path(os.devnull).open("w") as output:
+        for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+            for record in frame_to_values(frame, 0):
+                output.writelines(json_pieces(record))
+
+
+def _verify(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    tally = Tally()
+    for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+        tally.add(frame)
+    assert facts is not None
+    assert tally.digest == facts.digest
+
+
+def _restore(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    encoder = BatchEncoder(
+        codec=BatchCodec.LZ4, batch_bytes=4_000_000, most_bytes=1_000_000, producer_id=1, producer_epoch=0
+    )
+    for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+        row = 0
+        while row < len(frame):
+            row = encoder.append(frame, row)
+            encoder.flush()
+
+
+def _query(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+    header, _ = check_header(content, facts, key)
+    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, EVERYTHING):
+        pass
+
+
+USES: Final[Mapping[str, Callable[[memoryview, SegmentFacts | None, str], None]]] = {
+    "cat": _cat,
+    "verify": _verify,
+    "restore": _restore,
+    "query": _query,
+}
+TASKS: Final[Mapping[str, Callable[..., None]]] = {"backup": backup, "read": read}
+
+
+def _count_anew() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes(*command: object) -> int:
+    """Run one of the tasks; how much memory it had at most beyond that of a process of ours that does nothing."""
+    texts = [str(word) for word in command]
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, *texts],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    return int(done.stdout)
+
+
+def main() -> None:
+    settle_memory()
+    before = _status("VmRSS")
+    TASKS[sys.argv[1]](*sys.argv[2:])
+    print(_status("VmHWM") - before)
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+
+if __name__ == "__main__":
+    main()
