@@ -14,7 +14,8 @@ def without_user(text: str) -> str:
 
 def without_users(text: str) -> str:
     """For messages of others: the same of every address in them."""
-    return re.sub(r"[^\s\"'`/]+@", f"{MASK}@", text)
+    # Looked for at the begin of a word alone: from each of its letters, 60 KB without an @ held up all threads for 20 s.
+    return re.sub(r"(?<![^\s\"'`/])[^\s\"'`/]+@", f"{MASK}@", text)
 
 
 def without_query(url: str) -> str:

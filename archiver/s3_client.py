@@ -87,7 +87,7 @@ class S3Clients:
         """Through a proxy of the environment, as other tools of AWS: but to an https store alone, of which it reads nothing."""
         made = self._make(attempts, read_timeout_s, proxies=None)
         endpoint = made.meta.endpoint_url
-        if endpoint.startswith("http://") and get_environ_proxies(endpoint):
+        if endpoint.lower().startswith("http://") and get_environ_proxies(endpoint):
             made = self._make(attempts, read_timeout_s, proxies={})
         made.meta.events.register("choose-signer.s3.PutObject", _choose_signature)
         made.meta.events.register("before-parse.s3.ListObjectsV2", read_rows)

@@ -50,6 +50,7 @@ _IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
 _VERIFICATION: Final = "enable.ssl.certificate.verification"
 _PROVIDER: Final = "token_provider"
 _PROXY: Final = "token_proxy"
+_PROVIDER_CA: Final = "https.ca.location"
 _OIDC: Final = "sasl.oauthbearer."
 _TLS_KEYS: Final = names_of(Group.TLS)
 _TOKEN_KEYS: Final = names_of(Group.TOKEN)
@@ -202,6 +203,8 @@ class Security:
             if not given.get(key):
                 raise UsageError(f"{where(key)}: is missing; OAUTHBEARER needs it, or a {_PROVIDER}: module:function")
         _check_endpoint(given[PROVIDER_URL], given.get(_PROXY), where)
+        with _blame(where, _PROVIDER_CA, given=given):
+            ssl.create_default_context(cafile=given.get(_PROVIDER_CA) or None)
 
     def _tokens(self) -> Tokens:
         given = self.properties
@@ -218,7 +221,7 @@ class Security:
             client_id=given[_CLIENT_ID],
             client_secret=given[_CLIENT_SECRET],
             scope=given.get(f"{_OIDC}scope", ""),
-            ca_location=given.get("https.ca.location", ""),
+            ca_location=given.get(_PROVIDER_CA, ""),
             proxy=given.get(_PROXY, ""),
         )
 

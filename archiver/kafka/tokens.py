@@ -31,6 +31,7 @@ _GIVE_UP_S = 300.0  # what hangs for so long is left alone, and another try is m
 _SPARE_S = 60.0  # a token that expires sooner is not shown to anybody any more
 _LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # librdkafka counts the milliseconds until then
 _MOST_BYTES = 1 << 20
+_BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _TEXT = re.compile(r"[\x21-\x7e]+")  # what librdkafka takes, and what has no end of its own within a SASL message
 
 # What a function of the user's returns: a token, and when it expires, in milliseconds since the epoch.
@@ -114,9 +115,13 @@ class OidcSource:
         try:
             with self._opener().open(request, timeout=PATIENCE_S) as answer:
                 found = json.loads(answer.read(_MOST_BYTES))
-            return Token(str(found["access_token"]), now_s + float(found.get("expires_in", 300)))
+            text = found["access_token"]
+            if not isinstance(text, str):
+                raise TypeError  # noqa: TRY301 - it is told below, as all that is no token
+            return Token(text, now_s + float(found.get("expires_in", 300)))
         except urllib.error.HTTPError as error:
-            kind = PermissionError if error.code < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
+            is_final = error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _BUSY
+            kind = PermissionError if is_final else OSError
             with error:  # it is the answer, and holds the connection
                 raise kind(f"{self} answered {_spelled_status(error.code)}{_hint(error)}") from None
         except urllib.error.URLError as error:

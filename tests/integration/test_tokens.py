@@ -13,6 +13,7 @@ import pytest
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.tokens import FunctionSource, OidcSource, Tokens
+from archiver.mask import without_secrets
 from tests.support.http_proxy import http_proxy
 from tests.support.secure_broker import Certificates
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint
@@ -96,6 +97,8 @@ def test_a_secret_leaves_this_machine_by_https_alone(endpoint: str, proxy: str |
         b'{"token": "pa55-word"}',
         b'"pa55-word"',
         b'{"access_token": "pa55-word\xff"}',
+        b'{"access_token": null, "error": "pa55-word"}',
+        b'{"access_token": ["pa55-word"]}',
         b'{"access_token": "pa55-word", "expires_in": 1e999, "x": [}',
         b"pa55-word",
     ],
@@ -107,6 +110,12 @@ def test_nothing_of_an_answer_is_repeated(answer: bytes) -> None:
         f"there is no token: {endpoint} answered no token: expected JSON with access_token, and expires_in in seconds"
     )
     assert "pa55" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_a_provider_that_is_busy_may_be_asked_again(status: int) -> None:
+    with token_endpoint(status=status) as endpoint, pytest.raises(KafkaTemporaryError, match=f"answered {status} "):
+        tokens_of(endpoint).current()
 
 
 def test_nothing_of_a_status_line_is_repeated() -> None:
@@ -127,6 +136,19 @@ def test_what_a_function_quotes_is_shown_without_its_secrets() -> None:
         f"there is no token: 401 for https://{mask}@idp.example.org/token?{mask} with Bearer {mask} {mask}"
     )
     assert "pa55" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_long_text_without_an_address_is_told_at_once() -> None:
+    started_s = time.monotonic()
+    assert without_secrets("a" * 60_000) == "a" * 60_000
+    assert time.monotonic() - started_s < 1.0  # 20 s, in which no other thread ran
+
+
+@pytest.mark.parametrize(("name", "reason"), [("none.pem", "there is no such file"), ("broken.pem", "NO_CERTIFICATE")])
+def test_certificates_of_a_provider_that_cannot_be_read_are_named(name: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.pem").write_text("no certificate")
+    with pytest.raises(UsageError, match=rf"https\.ca\.location: .*/{name}: {reason}"):
+        KafkaSettings.parse(oidc("https://127.0.0.1:9/token", tmp_path / name))
 
 
 def test_a_token_in_the_place_of_its_provider_is_not_shown() -> None:

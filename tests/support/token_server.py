@@ -88,6 +88,7 @@ class _Endpoint(BaseHTTPRequestHandler):
     lives_s = 600.0
     redirects_to = ""
     answer: bytes | None = None
+    status = 200
     seen: list[str]
     given: list[str]
 
@@ -110,7 +111,7 @@ class _Endpoint(BaseHTTPRequestHandler):
         self.given.append(token)
         body = json.dumps({"access_token": token, "token_type": "bearer", "expires_in": 600}).encode()
         body = body if self.answer is None else self.answer
-        self.send_response(200)
+        self.send_response(self.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -130,6 +131,7 @@ def token_endpoint(
     *,
     redirects_to: str = "",
     answer: bytes | None = None,
+    status: int = 200,
     seen: list[str] | None = None,
     given: list[str] | None = None,
     certificate: Path | None = None,
@@ -139,7 +141,7 @@ def token_endpoint(
     `seen` is where it puts the path of each request, `given` each token. `answer` is what it says instead of one.
     `certificate` is a file with its certificate and key; then it speaks TLS.
     """
-    told = {"redirects_to": redirects_to, "answer": answer, "lives_s": lives_s}
+    told = {"redirects_to": redirects_to, "answer": answer, "status": status, "lives_s": lives_s}
     lists = {"seen": [] if seen is None else seen, "given": [] if given is None else given}
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Endpoint", (_Endpoint,), {**told, **lists})) as server:
         if certificate is not None:
