@@ -14,7 +14,7 @@ from archiver.layout import Layout
 from archiver.parts import are_chosen
 from archiver.restore import PartitionPlan, RestorePlan, TopicPlan
 from archiver.restore_request import Existing, RestoreRequest
-from archiver.spark.plan_comparison import Source, difference, later
+from archiver.spark.plan_comparison import Source, difference, has_gaps, later
 from archiver.spelling import spell_count
 
 PlanIn = Callable[[Mapping[str, str], int], RestorePlan]  # targets by source, and the life that is read
@@ -120,7 +120,14 @@ class Belief:
             raise _Disbelief(f"has records of {where} chosen otherwise than was asked for")
         try:
             may_lack = bool(noted.missing)
-            problem = difference(noted, present, self._source(topic, noted), may_lack=may_lack)
+            source = self._source(topic, noted)
+            problem = difference(noted, present, source, may_lack=may_lack)
+            missing = present.problem or "; ".join(present.missing)
+            if not problem and missing and not may_lack and has_gaps(noted, source):
+                raise NotWholeError(
+                    f"{missing}. What restore {self.restore_id} had planned of {where} does not show that it was there; bring"
+                    " it back, or take another --id and an empty target"
+                )
         except (TypeError, ValueError, OverflowError) as error:
             problem = f"cannot be: {error}"
         if problem:

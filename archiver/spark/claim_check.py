@@ -1,10 +1,9 @@
 """Whether a claim can be one of this restore: whoever may write below `control/restores/` may write a claim (docs/format.md §8)."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from archiver.errors import NotWholeError
-from archiver.kafka.produce import ProducerIdentity
 from archiver.parts import ObjectPart
 from archiver.spark.claim import Claim
 from archiver.spark.joint_claim import JOINT_CLAIM, JointClaim
@@ -33,7 +32,6 @@ class Planned(Protocol):
 def check_claim(claim: Claim, task: Planned) -> None:
     """Raise NotWholeError for a claim that no run of this restore has noted."""
     found = [
-        *_writers([claim.identity]),
         *_starts([claim.start_offset], task),
         *_skips(claim.skipped, [task]),
         *([] if claim.verified is None else _counts(claim.verified.records, claim.skipped, task)),
@@ -45,7 +43,6 @@ def check_joint_claim(claim: JointClaim, tasks: Sequence[Planned], partitions: i
     """Raise NotWholeError for a claim on all partitions of a target that no run of this restore has noted."""
     identities = {number: one.producer_id for number, one in claim.identities.items()}
     found = [
-        *_writers(claim.identities.values()),
         *_starts(claim.start_offsets, tasks[0]),
         *_skips(claim.skipped, tasks),
     ]
@@ -62,11 +59,6 @@ def check_joint_claim(claim: JointClaim, tasks: Sequence[Planned], partitions: i
         else:
             found += [told for task in tasks for told in _counts(sources[task.partition].records, claim.skipped, task)]
     _refuse(found, JOINT_CLAIM, tasks[0])
-
-
-def _writers(identities: Iterable[ProducerIdentity]) -> list[str]:
-    """A record without a producer's id is anybody's."""
-    return ["names no producer"] if any(one.producer_id < 0 or one.epoch < 0 for one in identities) else []
 
 
 def _starts(offsets: Collection[int], task: Planned) -> list[str]:

@@ -71,6 +71,7 @@ def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, 
     matches = [_Match.of(block, theirs, lives) for block in ours]
     is_narrowed = are_chosen(noted.parts) and not are_chosen(present.parts)
     problem = _disorder(ours) or next(filter(None, (one.change(is_narrowed=is_narrowed) for one in matches)), "")
+    problem = problem or next(filter(None, (_stray(one, theirs) for one in matches)), "")
     return problem or ("" if is_narrowed or may_lack else _lack(ours, theirs, matches))
 
 
@@ -234,6 +235,44 @@ class _Match(NamedTuple):
 
     def _first(self, wrong: Numbers) -> str:
         return self.noted.key(int(np.arange(len(self.noted))[self.ours][int(np.argmax(wrong))]))
+
+
+def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
+    """Tell of an object that only the noted plan has, and that stands in the way of others.
+
+    One that is gone by now has left a gap, and one that was merged lies in the range of that object. Of it, too, where it
+    ends is compared when it is read: so it must be told.
+    """
+    noted = match.noted
+    alone = np.ones(len(noted), bool)
+    alone[match.ours] = False
+    if not alone.any():
+        return ""
+    untold = alone & (noted.column("next_offset").astype(np.int64) <= 0)
+    if untold.any():
+        return f"does not tell where {noted.key(int(np.argmax(untold)))} ends, which this restore does not read"
+    first, ends = noted.column("from_offset").astype(np.int64), noted.ends
+    base, following = noted.column("base"), noted.column("next_offset")
+    for block in theirs:
+        starts, stops = block.column("from_offset").astype(np.int64), block.ends
+        nearest = np.minimum(np.searchsorted(stops, first, side="right"), len(block) - 1)
+        meets = alone & (starts[nearest] < ends) & (stops[nearest] > first)
+        if block.life == noted.life:
+            merged_base, merged_next = block.column("base")[nearest], block.column("named_next")[nearest]
+            meets &= ~((merged_next > 0) & (merged_base <= base) & (following <= merged_next))
+        if meets.any():
+            return f"has {noted.key(int(np.argmax(meets)))} in the place of others"
+    return ""
+
+
+def has_gaps(noted: PartitionPlan, source: Source) -> bool:
+    """Tell whether offsets below the end of what was noted are in no object of it."""
+    blocks = list(_blocks(noted, source))
+    if not blocks:
+        return True
+    firsts = np.concatenate([block.column("from_offset").astype(np.int64) for block in blocks])
+    ends = np.concatenate([block.ends for block in blocks])
+    return bool(firsts[0] > noted.selection.first_offset or (firsts[1:] > ends[:-1]).any())
 
 
 def _lack(ours: Sequence[_Block], theirs: Sequence[_Block], matches: Sequence[_Match]) -> str:

@@ -34,7 +34,7 @@ def segment(life: int, base: int, following: int, *, is_merged: bool = False) ->
 
 def plan_of(older: Sequence[Segment], newer: Sequence[Segment]) -> TopicPlan:
     """A partition that goes on in a second life."""
-    found: PartitionInventory = arrange(older).then(arrange(newer).from_offset(10 * HALF + 3))
+    found: PartitionInventory = arrange(older).until_offset(10 * HALF).then(arrange(newer).from_offset(10 * HALF))
     topic = ArchivedTopic(topic="orders", life=1, fact=None, partitions={0: found}, damaged={}, other_lives=())
     return plan_restore([topic], {"orders": "copy"}).topics[0]
 
@@ -163,3 +163,43 @@ def _narrowed() -> Sequence[Numbers]:
     block = Chain([WHOLE.partitions[0].parts]).blocks[1]
     assert isinstance(block, ObjectParts)
     return [column[3:15:3] for column in block.columns]
+
+
+def stray(
+    rows: Sequence[tuple[ObjectPart, PartFacts]], at: int, **changes: object
+) -> list[tuple[ObjectPart, PartFacts]]:
+    """Another object in the place of all from one on."""
+    part = replace(rows[at][0], **changes)  # type: ignore[arg-type]
+    return [*rows[:at], (part, rows[at][1])]
+
+
+def test_no_object_that_is_not_read_stands_for_others() -> None:
+    """By its own facts it is whole: of a branch that was left, shadowed, or one that does not tell where it ends."""
+    rows = rows_of(WHOLE)
+    last = rows[-1][0].next_offset
+    elsewhere = LAYOUT.segment_key(SegmentKey(topic="orders", life=0, partition=0, base=10 * HALF))
+    shadowed = LAYOUT.segment_key(SegmentKey(topic="orders", life=1, partition=0, base=10 * HALF + 4))
+    for forged, told in (
+        (stray(rows, 5, object_key=rows[5][0].object_key.replace("50.data", "51.data"), from_offset=51, until_offset=last, next_offset=None), "does not tell where"),
+        (stray(rows, HALF, object_key=elsewhere, next_offset=last), "in the place of others"),
+        (stray(rows, HALF, object_key=shadowed, from_offset=10 * HALF + 4, next_offset=last), "in the place of others"),
+    ):  # fmt: skip
+        for plan in (with_rows(WHOLE, forged), *([with_columns(WHOLE, forged)] if forged[-1][0].next_offset else [])):
+            with pytest.raises(NotWholeError, match=told):
+                believed(plan, WHOLE)
+
+
+def test_what_is_missing_is_not_hidden_by_a_plan_without_it() -> None:
+    """An object was gone when the restore began, and its partition refused; somebody says that it was not."""
+    gone = plan_of([*plain(0, 0, 3), *plain(0, 4, HALF)], plain(1, HALF, OBJECTS))
+    assert "offsets 30-39 are missing" in gone.partitions[0].problem
+    hidden = replace(gone, partitions=(replace(gone.partitions[0], problem=""),))
+    with pytest.raises(NotWholeError, match="offsets 30-39 are missing"):
+        believed(hidden, gone)
+    skipping = RestoreRequest(skips_damage=True)
+    skipped = replace(gone, partitions=(replace(gone.partitions[0], problem="", missing=("offsets 30-39",)),))
+    untold = replace(skipped, partitions=(replace(skipped.partitions[0], missing=()),))
+    assert believed(skipped, skipped, skipping) == skipped
+    with pytest.raises(NotWholeError, match="offsets 30-39"):
+        believed(untold, skipped, skipping)
+    assert believed(WHOLE, gone) == WHOLE  # it was there then: whoever reads it tells that it is gone

@@ -42,7 +42,6 @@ def test_claims_of_a_restore_pass(claim: Claim, task: RestoreTask) -> None:
     [
         (replace(CLAIM, start_offset=5), TASK, "begins at offset 5 of a topic that was empty"),
         (replace(CLAIM, start_offset=-1), APPENDS, "begins at offset -1"),
-        (replace(CLAIM, identity=ProducerIdentity(producer_id=-1, epoch=0)), TASK, "names no producer"),
         (replace(CLAIM, skipped=("b",)), TASK, "leaves out 'b' without --skip-damaged"),
         (replace(CLAIM, skipped=("b", "c")), SKIPS, "leaves out 'c', which is not planned"),
         (replace(CLAIM, verified=Verified(records=19, digest=1)), TASK, "19 records of partition 0 were verified, and 20 to 30"),
@@ -79,7 +78,6 @@ def test_a_claim_on_all_partitions_passes() -> None:
         (replace(JOINT, start_offsets=(0, 0)), "is of 2 partitions, not of 3"),
         (replace(JOINT, identities={0: JOINT.identities[0]}), "one producer id for each partition"),
         (replace(JOINT, identities=dict.fromkeys((0, 1), JOINT.identities[0])), "one producer id for each partition"),
-        (replace(JOINT, identities={**JOINT.identities, 1: ProducerIdentity(producer_id=-1, epoch=0)}), "names no producer"),
         (replace(JOINT, skipped=("a",)), "without --skip-damaged"),
         (replace(JOINT, verified=Outcome(sources={0: Share(20, 1)}, targets=(Share(20, 1),) * 3)), "tells of other partitions"),
         (replace(JOINT, verified=Outcome(sources={0: Share(20, 1), 1: Share(25, 1)}, targets=(Share(5, 1),) * 3)), "other records were dealt out"),
