@@ -10,6 +10,7 @@ from typing import Final
 
 REMEDY: Final = "whoever can change them could run code as you: delete them, and let nobody else write there"
 _ROOT: Final = 0
+_ACCESS_LIST: Final = "system.posix_acl_access"
 
 
 def exposure(*places: Path, trusted: Collection[int] = ()) -> str:
@@ -53,9 +54,21 @@ def _exposure_of(step: Path, found: os.stat_result, owners: Collection[int], *, 
         return ""
     if found.st_mode & stat.S_IWOTH:
         return f"anybody may write to {step}"
-    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, found.st_uid):
+    return _exposure_to_groups(step, found) if found.st_mode & stat.S_IWGRP else ""
+
+
+def _exposure_to_groups(step: Path, found: os.stat_result) -> str:
+    if not _is_private(found.st_gid, found.st_uid):
         return f"group {_group(found.st_gid)} may write to {step}"
-    return ""
+    return f"an access control list may let others write to {step}" if _has_access_list(step) else ""
+
+
+def _has_access_list(step: Path) -> bool:
+    """Where there is one, the bits of the group are the most that anybody whom it names has."""
+    try:
+        return _ACCESS_LIST in os.listxattr(step)
+    except (AttributeError, OSError):  # no such thing on this system, or on this file system
+        return False
 
 
 def _is_private(gid: int, uid: int) -> bool:

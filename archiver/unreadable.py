@@ -133,20 +133,23 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
 async def _reach(client: KafkaClient, feed: Feed, head: Head) -> int | None:
     """Return where the next batch begins; None: nothing tells.
 
-    The checksum covers the length in offsets. Where that is damaged too, log or next batch must begin where it says it ends.
+    The checksum covers the length in offsets, and not where they begin: the log must end, or the next batch begin, where
+    it says that this one ends.
     """
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
     after = head.last_offset + 1
     if not feed.fetch_offset < after <= last_stable:
         return None
-    if head.is_as_written or after == last_stable:
+    if after == last_stable:
         return after
     answer = await _ask(client, await client.leader(*feed.key), feed, after)
     if answer.error is not None or not len(answer.records):
         raise KafkaTemporaryError(f"{feed.source}: its leader does not tell what stands at offset {after}")
     following = _head_of(answer.records)
-    # What lies between the two, if anything does, may have been of either.
-    return following.base_offset if following is not None and after <= following.base_offset < last_stable else None
+    if following is None or not after <= following.base_offset < last_stable:
+        return None
+    # What lies between the two, if anything does, may have been of either, where the length may be damaged.
+    return after if head.is_as_written else following.base_offset
 
 
 def _head_of(records: memoryview) -> Head | None:

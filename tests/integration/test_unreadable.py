@@ -257,3 +257,16 @@ def damaging(topic: str, times: int) -> Callable[..., Any]:
         return replace(answer, records=memoryview(bytes(records)))
 
     return damaged
+
+
+def test_a_batch_whose_place_nothing_confirms(own_broker: KafkaBroker, topic: str, site: ArchiveSite) -> None:
+    """No checksum covers where a batch begins: what it says of that must fit what stands behind it."""
+    create_topic(own_broker.bootstrap, topic, configs={**KEEP_ALL, "segment.ms": ALL_OF_LONG})
+    produce_raw(own_broker.bootstrap, topic, [SMALL, LARGE, SMALL, SMALL])
+    log = LogFile(log_folder(own_broker, topic, 0) / f"{0:020}.log", b"")
+    content = bytearray(log.path.read_bytes())
+    struct.pack_into(">q", content, 12 + struct.unpack_from(">i", content, 8)[0], 15)
+    log.write(bytes(content))
+    report = back_up(site, own_broker, topic, **LOW_CAP, **SKIP)
+    assert report.position == 10
+    assert "How far it reaches cannot be told" in str(report.error)

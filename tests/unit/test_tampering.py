@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -153,3 +154,18 @@ def test_a_jvm_maps_no_classes_that_others_could_have_changed(tmp_path: Path, ca
     assert options_to_read(file) == []
     (line,) = caplog.messages
     assert line.startswith(f"kept classes in {file} are not used: anybody may write to {file}; ")
+
+
+@needs_root
+def test_whom_an_access_list_names_is_told(place: Path) -> None:
+    """The file's own group may be ours alone: its bits then are those of the list."""
+    place.chmod(0o600)
+    entries = [(1, 6, -1), (2, 6, NOBODY), (4, 0, -1), (16, 6, -1), (32, 0, -1)]  # owner, a user, group, most, others
+    content = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(place, "system.posix_acl_access", content)
+    except (AttributeError, OSError):
+        pytest.skip("no access control lists here")
+    assert exposure(place) == f"an access control list may let others write to {place}"
+    place.chmod(0o600)  # which takes the right from all whom it names
+    assert exposure(place) == ""
