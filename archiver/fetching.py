@@ -398,7 +398,6 @@ class Fetching:
         told_to = self._told_unreadable.get(feed.source, 0)
         if skip.cause is HoleCause.UNREADABLE:
             self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
-        feed.writer.pass_over(skip.first_offset)
         is_news = skip.cause is not HoleCause.UNREADABLE or skip.next_offset > told_to
         feed.writer.skip(skip.next_offset, skip.cause, why=skip.why, is_news=is_news)
         feed.go_on_where_the_writer_is()

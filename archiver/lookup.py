@@ -119,6 +119,8 @@ class _Contradicted:
 
 def difference(claimed: object, told: object) -> str:
     """Say in which facts two differ."""
+    if isinstance(told, Bounds):
+        return "it has no facts"
     names = [item.name for item in fields(SegmentFacts)]
     pairs = ((name, getattr(claimed, name, None), getattr(told, name, None)) for name in names)
     return ", ".join(f"{name.replace('_', '-')} {there}, not {claim}" for name, claim, there in pairs if claim != there)

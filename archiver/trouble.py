@@ -39,7 +39,6 @@ class Skip:
     next_offset: int
     cause: HoleCause = HoleCause.EXPIRED
     why: str = ""
-    first_offset: int = 0  # nothing lies between the position and this one
 
 
 @dataclass(frozen=True, slots=True)

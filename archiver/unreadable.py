@@ -126,8 +126,8 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
             f"{what}. How far it reaches cannot be told, so it is not skipped: kafka-delete-records up to an offset behind it"
             " lets the backup go on there",
         )
-    first = head.base_offset if head.is_as_written else feed.fetch_offset
-    return Skip(after, HoleCause.UNREADABLE, first_offset=first, why=f"{what}. It is skipped (backup.unreadable: skip)")
+    # From the position on: the checksum does not cover where a batch begins, and offsets passed over must be told.
+    return Skip(after, HoleCause.UNREADABLE, why=f"{what}. It is skipped (backup.unreadable: skip)")
 
 
 async def _reach(client: KafkaClient, feed: Feed, head: Head) -> int | None:

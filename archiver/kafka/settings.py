@@ -104,6 +104,9 @@ class KafkaSettings:
 def _refuse_unknown(key: str, where: Where) -> None:
     if key in _KEYS:
         return
+    name, equals, _ = key.partition("=")
+    if equals:  # Java's way to write it: what follows may be a password
+        raise UsageError(f"{where(name)}=... is no key and value: a colon and a space stand between those in YAML")
     near = difflib.get_close_matches(key, _KEYS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"
     raise UsageError(f"{where(key)} is not a key that both Kafka clients can honour; {hint}")

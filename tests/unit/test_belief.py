@@ -199,7 +199,9 @@ def test_what_is_missing_is_not_hidden_by_a_plan_without_it() -> None:
     skipping = RestoreRequest(skips_damage=True)
     skipped = replace(gone, partitions=(replace(gone.partitions[0], problem="", missing=("offsets 30-39",)),))
     untold = replace(skipped, partitions=(replace(skipped.partitions[0], missing=()),))
-    assert believed(skipped, skipped, skipping) == skipped
+    assert believed(skipped, skipped, skipping).partitions[0].missing
     with pytest.raises(NotWholeError, match="offsets 30-39"):
         believed(untold, skipped, skipping)
-    assert believed(WHOLE, gone) == WHOLE  # it was there then: whoever reads it tells that it is gone
+    assert (
+        believed(WHOLE, gone).partitions[0].parts == WHOLE.partitions[0].parts
+    )  # it was there then: whoever reads it tells that it is gone
