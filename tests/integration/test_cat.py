@@ -166,7 +166,7 @@ def test_a_damaged_topic_fact_stops_no_other_topic(archive: Archive, run: Run) -
     assert found.topic == "orders"
     with pytest.raises(CorruptSegmentError, match=r"control/topics/broken/000000\.json"):
         read_archive(archive.store, LAYOUT)
-    with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/broken/.*lacks 'partitions'"):
+    with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/broken/.*lacks 'cluster_id'"):
         read_topic(archive.store, LAYOUT, "broken")
 
 

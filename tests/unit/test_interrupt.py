@@ -68,8 +68,8 @@ def test_who_ignores_it_goes_on(name: str, tmp_path: Path) -> None:
 
 def test_it_is_there_before_anything_else() -> None:
     """Every import of its own is time in which Ctrl-C is a traceback."""
-    code = "import sys; before = set(sys.modules); import archiver.__main__; print(*sorted(set(sys.modules) - before))"
+    code = "import sys; before = set(sys.modules); import archiver.__main__, archiver.interrupt; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=True
     )
-    assert done.stdout.split() == ["archiver", "archiver.__main__", "archiver.interrupt"]
+    assert done.stdout.split() == ["archiver", "archiver.__main__", "archiver.import_path", "archiver.interrupt"]
