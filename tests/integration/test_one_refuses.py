@@ -141,7 +141,7 @@ def test_the_broker_that_has_the_group_does_not_let_us_in(
                     world.produce("more", 0, 1)
                     return instance.log.count("another instance archives it") == 2
 
-                eventually(is_left_to_the_other, every_s=1)
+                eventually(is_left_to_the_other, timeout_s=120, every_s=1)
                 world.until_archived()
                 assert other.stop() == 0
             world.let_in(True)
