@@ -115,9 +115,12 @@ def _decode(fetched: list[tuple[int, memoryview]], watch: Stopwatch) -> Iterator
         with watch.on("decompress"):
             for start, size, codec in zip(starts, sizes, codecs, strict=True):
                 arena.add(BatchCodec(codec), source[start + kernels.HEADER_SIZE : start + size])
-        with watch.on("decode"):
-            decoded = batch_codec.decode_batches(records, position)
-        yield decoded.frame
+        at, end, rest = position, batch_codec.position_after(batches, position), records
+        while at < end:
+            with watch.on("decode"):
+                decoded = batch_codec.decode_batches(rest, at)
+            yield from decoded.frames()
+            at, rest = decoded.next_offset, rest[decoded.source_bytes :]
 
 
 def _split_decode(seconds: dict[str, float]) -> dict[str, float]:

@@ -660,6 +660,7 @@ def guarded(filled: str, secure: SecureBroker, site: ArchiveSite) -> Iterator[Gu
 
 @pytest.mark.s3
 @pytest.mark.spark
+@pytest.mark.timeout(400)  # six commands and a job, each of which is looked at from many sides while it runs
 def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig: pytest.Config) -> None:
     """Logs, results, metrics, arguments, environments, temporary files, Spark's pages and events, and the archive itself."""
     site, watch, topic = guarded.site, guarded.watch, guarded.topic
