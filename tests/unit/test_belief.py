@@ -226,7 +226,7 @@ def test_no_merged_object_ends_where_it_begins() -> None:
         if is_believed:
             assert believed(noted, gone).partitions[0].parts == parts
         else:
-            with pytest.raises(NotWholeError, match="has offsets 50-59 of .* where they cannot be"):
+            with pytest.raises(NotWholeError, match=r"has offsets 50-59 of .* where they cannot be"):
                 believed(noted, gone)
 
 
