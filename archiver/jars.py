@@ -5,7 +5,6 @@ Ivy compares what it fetches with checksums of the same registry: whoever change
 
 import hashlib
 import importlib.util
-import os.path
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -161,7 +160,11 @@ def _jars_of(module: Module, jars: Path) -> list[Path]:
 
 
 def _settings() -> Path:
-    return Path(os.path.expanduser("~")) / ".ivy2" / "ivysettings.xml"  # noqa: PTH111 - Path.home raises for a user without one
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one; never the current folder, where anybody may have put a file
+        home = Path("/")
+    return home / ".ivy2" / "ivysettings.xml"
 
 
 def _find_ivy() -> Path:
