@@ -28,7 +28,7 @@ from archiver.inventory import ArchivedEnd, position_of
 from archiver.layout import Layout, SegmentKey
 from archiver.observe import Ledger
 from archiver.room import BlockRoom, DecodingRoom
-from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
+from archiver.segment import MOST_HOLES, FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.spool import Spool
 from archiver.store import ObjectStore
 from archiver.vigil import Vigil
@@ -323,11 +323,17 @@ class PartitionWriter:
         if self._open is not None:
             self._open.note_hole(hole)
             self._open.forget_epoch()  # another one may have begun there
-        elif self._waiting_holes and self._waiting_holes[-1].cause is cause:
-            # No record came between: one hole, however often the log start moved.
+        elif self._joins_waiting(hole):
             self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
             self._waiting_holes.append(hole)
+
+    def _joins_waiting(self, hole: Hole) -> bool:
+        """Tell whether it is one with the hole before it; of very many that are not, no object's metadata could tell."""
+        last = self._waiting_holes[-1] if self._waiting_holes else None
+        if last is None or last.cause is not hole.cause:
+            return False
+        return last.last_offset + 1 == hole.first_offset or len(self._waiting_holes) >= MOST_HOLES
 
     def _tell_hole(self, hole: Hole, why: str) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause

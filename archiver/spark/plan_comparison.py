@@ -156,13 +156,13 @@ def _disorder(blocks: Sequence[_Block]) -> str:
     for block in blocks:
         base, first, ends = block.column("base"), block.column("from_offset").astype(np.int64), block.ends
         named = block.column("named_next")
-        starts = np.concatenate(([position], np.maximum(ends[:-1], first[:-1])))
+        starts = np.concatenate(([position], np.maximum(ends[:-1], first[:-1] + 1)))
         wrong = (base < 0) | (first < base) | (first < starts) | ((ends >= 0) & (ends <= first))
         wrong |= (named != 0) & (named <= base)
         if wrong.any():
             place = int(np.argmax(wrong))
             return f"has offsets {first[place]}-{ends[place] - 1} of {block.key(place)} where they cannot be"
-        position = max(int(ends[-1]), int(first[-1]))
+        position = max(int(ends[-1]), int(first[-1]) + 1)
     return ""
 
 

@@ -136,6 +136,11 @@ def twice(fact: Fact) -> None:
     partition["records"] += partition["facts"][0][1]
 
 
+def twice_without_an_end(fact: Fact) -> None:
+    twice(fact)
+    fact["partitions"][0]["parts"][0][NEXT] = None
+
+
 KEY, FROM, UNTIL, NEXT, CHOSEN = range(5)
 PLANS: dict[str, tuple[Forge, type[ArchiverError], str]] = {
     "another target": (put("target", value="live"), NotWholeError, "not a plan of a restore"),
@@ -150,6 +155,7 @@ PLANS: dict[str, tuple[Forge, type[ArchiverError], str]] = {
     "the first object left out": (leave_out(0), NotWholeError, "leaves out topics/"),
     "an object left out": (leave_out(1), NotWholeError, "leaves out topics/"),
     "an object twice": (twice, NotWholeError, "where they cannot be"),
+    "an object twice, once without an end": (twice_without_an_end, NotWholeError, "where they cannot be"),
     "the first records left out": (part(0, 0, FROM, 5), NotWholeError, "does not have the offsets"),
     "the last records left out": (part(0, 1, UNTIL, 35), NotWholeError, "does not have the offsets"),
     "another end of an object": (part(0, 1, NEXT, 39), NotWholeError, "does not have the offsets"),

@@ -111,6 +111,7 @@ def test_no_other_difference_passes(seed: int) -> None:
         [*rows[:at], *rows[at + 1 :]],
         [*rows[:at], *rows[at + number :]] if at + number < len(rows) else rows[1:],
         [*rows[:at], *rows[at:], *rows[at:]],
+        [*rows[:at], (replace(part, next_offset=None), facts), *rows[at:]],
         [*rows[:at], rows[at + 1], rows[at], *rows[at + 2 :]],
         [*rows, rows[other]],
     ]  # fmt: skip
