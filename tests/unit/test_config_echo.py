@@ -60,7 +60,8 @@ def filled(shape: object) -> object:
             return [filled(one) for one in shape]
         case dict():
             return {filled(key): filled(one) for key, one in shape.items()}
-    return shape
+        case _:
+            return shape
 
 
 def places() -> Iterator[tuple[str, dict[str, object]]]:
@@ -119,3 +120,17 @@ def test_an_address_of_the_command_line_is_not_repeated_either() -> None:
         with pytest.raises(UsageError, match=r"^--url: ") as caught:
             config_from_url(url)
         assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("port", ["99999", "abc", "0", "1:2", ""])
+def test_a_port_that_there_cannot_be_is_told_with_the_configuration(tmp_path: Path, port: str) -> None:
+    key = "sasl.oauthbearer.token.endpoint.url"
+    beside = {f"kafka.{name}": value for name, value in OIDC.items()}
+    beside |= {
+        "kafka.security.protocol": "sasl_ssl",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "storage.url": "s3://bucket",
+    }
+    beside |= {"kafka.bootstrap.servers": "a:1"}
+    said = problem_of(tmp_path / "archive.yaml", {**beside, f"kafka.{key}": f"https://login.example.org:{port}/token"})
+    assert f"kafka.{key}: is not like https://host:port/path" in said
