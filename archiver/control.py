@@ -178,7 +178,7 @@ def decode_fact(content: bytes, key: str) -> Fact:
 
 def has_digest(content: bytes) -> bool:
     """Tell of a fact that can be read whether it is held against a digest of its own."""
-    return _DIGEST in json.loads(content)
+    return _DIGEST in as_object(parse_json(content))
 
 
 def _spelled(fact: Fact) -> bytes:

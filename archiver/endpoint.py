@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::([0-9]{1,5}))?")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(?::([0-9]{1,5}))?")
 _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)([/?][^#@\s\x00-\x20\x7f]*)?")
 _LAST_PORT: Final = 65535
 

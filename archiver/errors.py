@@ -83,6 +83,17 @@ class LargeBatchError(CorruptBatchError):
     """A record batch that opens to more than is allowed (backup.batch.bytes)."""
 
 
+class MisplacedBatchError(CorruptBatchError):
+    """A record batch that says of itself to be where it cannot be; no checksum covers that.
+
+    `next_offset` is where the next one begins, or the log ends; -1: not known.
+    """
+
+    def __init__(self, message: str, *, next_offset: int = -1) -> None:
+        super().__init__(message)
+        self.next_offset = next_offset
+
+
 class CorruptSegmentError(NotWholeError):
     """An archived object whose bytes do not agree with its facts."""
 

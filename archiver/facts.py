@@ -93,6 +93,11 @@ class SegmentFacts:
         if largest > LAST_LONG or self.min_timestamp < FIRST_LONG or smallest < 0 or self.leader_epoch >= 2**31:
             raise ValueError("a number that is too small or too large for what it tells")
 
+    def differing(self, other: "SegmentFacts") -> list[str]:
+        """Name the facts in which another one differs."""
+        theirs = other._texts()  # noqa: SLF001 - of the same class
+        return [name for name, text in self._texts().items() if theirs[name] != text]
+
     def to_metadata(self) -> dict[str, str]:
         """As object metadata, with their checksum: no checksum of the bytes tells when they are changed."""
         texts = {PREFIX_IN_METADATA + name: text for name, text in self._texts().items()}
@@ -138,6 +143,14 @@ class PartFacts(NamedTuple):
     def is_unknown(self) -> bool:
         """Whether they are those of an object without facts, of which only its size is known."""
         return not self.is_exact and (self.min_timestamp, self.max_timestamp) == (FIRST_LONG, LAST_LONG)
+
+
+def check_named(facts: SegmentFacts | Bounds, base: int, named_next: int | None, key: str) -> None:
+    """Hold facts against what their object's name tells: `named_next` only that of a merged one."""
+    if facts.base != base or named_next not in {None, facts.next}:
+        raise CorruptSegmentError(
+            f"{key}: its facts cover {facts.base}..{facts.next}, its name says otherwise; bring its older version back"
+        )
 
 
 def spell_fact(name: str, value: object) -> str:

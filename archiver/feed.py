@@ -70,6 +70,7 @@ class Feed:
     broken: CorruptBatchError | None = (
         None  # of the batch at the writer's position: nothing is fetched until it is judged
     )
+    doubted: int = -1  # the batch at this position was not where it can be, by the answer that it came with
     error: ArchiverError | None = None
     dropped: DroppedError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)

@@ -7,11 +7,19 @@ from itertools import count
 from typing import Final, Protocol
 
 from archiver.budget import ByteBudget
-from archiver.codec.batch import position_after, whole_batches
+from archiver.codec.batch import in_place, position_after, whole_batches
+from archiver.codec.batch_kernels import START
 from archiver.defects import as_ours
-from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.errors import (
+    ArchiverError,
+    CorruptBatchError,
+    KafkaError,
+    KafkaTemporaryError,
+    MisplacedBatchError,
+    TopicGoneError,
+)
 from archiver.facts import HoleCause
-from archiver.feed import TROUBLE_S, Feed
+from archiver.feed import NO_END, TROUBLE_S, Feed
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
@@ -345,16 +353,31 @@ class Fetching:
             feed.broken = error
             self._work.advance(feed)
             return
+        placed = in_place(batches, position, NO_END if answer.last_stable_offset < 0 else answer.last_stable_offset)
+        if placed.start == placed.stop:
+            self._doubt(feed)
+            return
+        starts, batches = [*batches[START].tolist(), len(whole)], batches[:, placed]
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
-        records = answer.records[: len(whole)]
+        records = answer.records[starts[placed.start] : starts[placed.stop]]
         if len(records) * _MOST_OF_AN_ANSWER < memoryview(answer.records.obj).nbytes:
             records = memoryview(bytes(records))
         feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
-        self._memory.add(len(whole))
-        self._ledger.fetched(feed.key[0], len(whole))
+        self._memory.add(len(records))
+        self._ledger.fetched(feed.key[0], len(records))
         if self._rate_bytes:
             begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
-            self._fetch_again_at_s = begin_s + len(whole) / self._rate_bytes
+            self._fetch_again_at_s = begin_s + len(records) / self._rate_bytes
+        self._work.advance(feed)
+
+    def _doubt(self, feed: Feed) -> None:
+        """Ask once more for a batch that is not where it can be, and look into it when that is so again.
+
+        A broker looks where the log ends before it reads: what is appended meanwhile goes beyond that, once.
+        """
+        if feed.doubted == feed.fetch_offset:
+            feed.broken = MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be")
+        feed.doubted = feed.fetch_offset
         self._work.advance(feed)
 
     # --- what may be wrong with a partition

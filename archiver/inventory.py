@@ -10,7 +10,7 @@ from archiver.columns import Chain, as_slice
 from archiver.config import IndexUse
 from archiver.entries import Entries
 from archiver.errors import CorruptSegmentError
-from archiver.facts import SegmentFacts, facts_from_metadata
+from archiver.facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.index import Index, read_index, share
 from archiver.index_file import Directory, IndexEntry
 from archiver.layout import Layout, SegmentKey
@@ -426,8 +426,6 @@ def _end_from(key: str, info: ObjectInfo | None) -> ArchivedEnd:
     if facts is None:
         raise CorruptSegmentError(f"{key}: the newest segment has no facts; move it away, and look who wrote it")
     named = Layout.parse_segment_name(key.rpartition("/")[2])
-    if named is not None and named.base != facts.base:
-        raise CorruptSegmentError(
-            f"{key}: its facts cover {facts.base}..{facts.next}, its name says otherwise; bring its older version back"
-        )
+    if named is not None:
+        check_named(facts, named.base, named.next, key)
     return ArchivedEnd.of(facts, key)

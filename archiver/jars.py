@@ -5,6 +5,7 @@ Ivy compares what it fetches with checksums of the same registry: whoever change
 
 import hashlib
 import importlib.util
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ IVY_MODULE: Final = """\
 _DEPENDENCY: Final = '    <dependency org="{0}" name="{1}" rev="{2}" transitive="{3}" conf="default->default"/>'
 _TOLD: Final = 3  # jars in an error
 _DIGITS: Final = 12  # of a SHA-256 in an error
+_LISTED: Final = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S+)")
 
 
 class Module(NamedTuple):
@@ -84,18 +86,40 @@ def hash_lines(folder: Path, name: str) -> Iterator[str]:
 
 def read_hashes(hashes: Path, name: str) -> Mapping[str, str]:
     """Return the SHA-256 of each file that a list has under the name of a folder."""
-    lines = (line.split() for line in hashes.read_text(encoding="utf-8").splitlines())
-    listed = {path.removeprefix(f"{name}/"): digest for digest, path in lines if path.startswith(f"{name}/")}
+    listed: dict[str, str] = {}
+    for number, line in enumerate(_lines_of(hashes), 1):
+        match = _LISTED.fullmatch(line)
+        if match is None:
+            raise ArchiverError(
+                f"line {number} of {hashes} is no SHA-256 and path, as sha256sum writes them: {line[:80]!r}."
+                " Delete that line, or reinstall what brought the file"
+            )
+        if match["path"].startswith(f"{name}/"):
+            listed[match["path"].removeprefix(f"{name}/")] = match["digest"]
     if not listed:
         raise ArchiverError(f"no hashes for {name} in {hashes}: it is not fetched, since nothing would tell what came")
     return listed
 
 
+def _lines_of(hashes: Path) -> list[str]:
+    try:
+        return hashes.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArchiverError(
+            f"cannot read the list of hashes {hashes}: {error}. Reinstall what brought the file"
+        ) from error
+
+
 def _compare(folder: Path, name: str, hashes: Path, next_step: str) -> None:
     listed = read_hashes(hashes, name)
-    found = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
-    wrong = [f"{jar} is not listed" for jar in found if jar not in listed]
-    wrong += [f"{jar} is missing" for jar in listed if jar not in found]
+    try:
+        no_files = [path.name for path in sorted(folder.iterdir()) if not path.is_file()]
+        found = {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.name not in no_files}
+    except OSError as error:
+        raise ArchiverError(f"cannot compare {folder} with {hashes}: {error}. {next_step}") from error
+    wrong = [f"{one} is no file" for one in no_files]
+    wrong += [f"{jar} is not listed" for jar in found if jar not in listed]
+    wrong += [f"{jar} is missing" for jar in listed if jar not in found and jar not in no_files]
     wrong += [
         f"{jar} has SHA-256 {found[jar][:_DIGITS]}…, listed is {digest[:_DIGITS]}…"
         for jar, digest in listed.items()
@@ -136,7 +160,11 @@ def _jars_of(module: Module, jars: Path) -> list[Path]:
 
 
 def _settings() -> Path:
-    return Path.home() / ".ivy2" / "ivysettings.xml"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one; never the current folder, where anybody may have put a file
+        home = Path("/")
+    return home / ".ivy2" / "ivysettings.xml"
 
 
 def _find_ivy() -> Path:

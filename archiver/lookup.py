@@ -227,17 +227,18 @@ class _Claims(NamedTuple):
     listed: ListedPartition
     entries: Entries
     rows: Numbers  # of the index
+    follows: Numbers  # where the first object begins that begins behind each; -1: there is none
 
     @classmethod
     def of(cls, listed: ListedPartition, entries: Entries, places: Numbers, rows: Numbers) -> "_Claims":
-        return cls(places, listed, entries, rows[places])
+        bases = listed.base.astype(np.int64)  # in order, as keys are
+        behind = np.searchsorted(bases, bases[places], side="right")
+        return cls(places, listed, entries, rows[places], np.append(bases, -1)[behind])
 
     def contradict_names(self) -> Numbers:
         """Tell which do not end where the next object begins: a gap, an overlap, or a lie. Of a merged one its name tells."""
-        follows = self._following()
-        found: Numbers = (
-            (follows >= 0) & (self._numbers("next") != follows) & (self.listed.named_next[self.places] == 0)
-        )
+        is_plain = self.listed.named_next[self.places] == 0
+        found: Numbers = (self.follows >= 0) & (self._numbers("next") != self.follows) & is_plain
         return found
 
     def leave_out(self, selection: Selection) -> Numbers:
@@ -247,7 +248,7 @@ class _Claims(NamedTuple):
         its last object tells.
         """
         following, merged_next = self._numbers("next"), int(self.listed.named_next.max())
-        is_last = (self._following() < 0) & (self.listed.named_next[self.places] == 0)
+        is_last = (self.follows < 0) & (self.listed.named_next[self.places] == 0)
         found: Numbers = is_last & ((following <= selection.first_offset) | (following <= merged_next))
         if selection.has_times:
             earliest, latest = self._numbers("min_timestamp"), self._numbers("max_timestamp")
@@ -259,13 +260,6 @@ class _Claims(NamedTuple):
 
     def _numbers(self, name: str) -> Numbers:
         return self.entries.numbers(name)[self.rows].astype(np.int64)
-
-    def _following(self) -> Numbers:
-        """Return where the first object begins that begins behind each; -1: there is none."""
-        bases = self.listed.base.astype(np.int64)  # in order, as keys are
-        behind = np.searchsorted(bases, bases[self.places], side="right")
-        found: Numbers = np.append(bases, -1)[behind]
-        return found
 
 
 _Asked = tuple[_Found, int, ListedSegment]

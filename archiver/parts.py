@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from archiver.columns import Chain, Lazy, Numbers, Places, Texts, narrow, same
-from archiver.errors import CorruptSegmentError, FalseFactsError
-from archiver.facts import PartFacts, SegmentFacts
+from archiver.errors import FalseFactsError
+from archiver.facts import PartFacts, SegmentFacts, check_named
 from archiver.layout import Layout, chosen_name, offsets_name
 from archiver.segments import Reading, Readings, blocks_of
 from archiver.selection import FIRST_LONG, LAST_LONG, Selection
@@ -23,9 +23,8 @@ class ObjectPart:
     until_offset: int | None = None
     next_offset: int | None = None  # where the object's coverage ends, if that is known
     chosen_key: str | None = None  # where it stands which of its records are wanted; None: all
-    planned: PartFacts | None = field(
-        default=None, compare=False
-    )  # what the plan has of the object; None: nothing else
+    # What the plan has of the object; None: nothing else.
+    planned: PartFacts | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, reading: Reading) -> "ObjectPart":
@@ -161,10 +160,8 @@ def check_planned(part: ObjectPart, facts: SegmentFacts | None) -> None:
         told = None if part.planned is None or part.planned.is_unknown else "it has no facts"
     else:
         named = Layout.parse_segment_name(part.object_key.rpartition("/")[2])
-        if named is not None and (named.base != facts.base or named.next not in {None, facts.next}):
-            raise CorruptSegmentError(
-                f"{part.object_key}: its facts cover {facts.base}..{facts.next}, its name says otherwise"
-            )
+        if named is not None:
+            check_named(facts, named.base, named.next, part.object_key)
         told = _differing(part, facts)
     if told:
         raise FalseFactsError(

@@ -377,8 +377,7 @@ def _compare_header(facts: SegmentFacts, metadata: Mapping[str, str], key: str) 
     inside = facts_from_header(metadata, key)
     if inside is None:
         raise CorruptSegmentError(f"{key}: the object's metadata has facts, its Avro header has none")
-    differing = [name for name, text in facts.to_header().items() if inside.to_header()[name] != text]
-    if differing:
+    if differing := facts.differing(inside):
         raise CorruptSegmentError(f"{key}: object metadata and Avro header differ in {', '.join(differing)}")
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from archiver.columns import Chain, Lazy, Numbers, Places, as_slice, chunks
 from archiver.entries import Entries, Entry
-from archiver.errors import CorruptSegmentError
-from archiver.facts import Bounds, Hole, HoleCause, SegmentFacts
+from archiver.facts import Bounds, Hole, HoleCause, SegmentFacts, check_named
 from archiver.layout import SegmentKey, offsets_name, stem_of
 from archiver.listing import Partition, moment_of, ticks_of
 
@@ -29,11 +28,7 @@ class Segment:
     facts: SegmentFacts | Bounds
 
     def __post_init__(self) -> None:
-        named, facts = self.key.next, self.facts
-        if facts.base != self.key.base or (named is not None and named != facts.next):
-            raise CorruptSegmentError(
-                f"{self.object_key}: its facts cover {facts.base}..{facts.next}, its name says otherwise"
-            )
+        check_named(self.facts, self.key.base, self.key.next, self.object_key)
 
     @property
     def entry(self) -> Entry:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import google_crc32c
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.batch import whole_batches
+from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
 from archiver.config import Unreadable, spell_size
-from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError
+from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
 from archiver.facts import HoleCause
 from archiver.feed import Feed
 from archiver.kafka.client import KafkaClient, Lane
@@ -24,6 +24,7 @@ from archiver.writer import fault_of
 log = logging.getLogger(__name__)
 
 _ONE_BATCH = 1  # byte: the first batch comes however large it is
+_OFFSET_BYTES = 8  # with which a batch begins
 _WAIT_MS = 500
 _MAGIC = 2
 _MESSAGE_SETS = (0, 1)  # the magics of before Kafka 0.11
@@ -76,9 +77,7 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
         answer = await _ask(client, node, feed, feed.fetch_offset)
         if answer.error in _SAYS_MORE and not copies:  # the leader: retention may have moved on
             return await judge(client, feed, answer)
-        if answer.error is not None or not len(answer.records):
-            code = f": {code_text(answer.error_code)}" if answer.error_code else ""
-            raise KafkaTemporaryError(f"broker {node} does not send it once more{code}")
+        _refuse_none(node, answer)
         fault = await asyncio.to_thread(
             fault_of,
             answer.records,
@@ -86,25 +85,64 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
             answer.aborted,
             feed.writer.batches.most_bytes,
             feed.writer.decoding,
-        )
+        ) or await _displacement(client, node, feed, answer)
         if fault is None:
             log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
             return Take(answer)
         copies.append(Copy(node, answer, fault))
         head = _head_of(answer.records)
-        if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
+        is_placed = not isinstance(fault, MisplacedBatchError)
+        if (
+            head is not None
+            and head.is_as_written
+            and is_placed
+            and head.base_offset <= feed.fetch_offset <= head.last_offset
+        ):
             break  # no other replica has other bytes
     return await _judge_for_good(client, feed, copies)
 
 
-async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int) -> Fetched:
+def _refuse_none(node: int, answer: Fetched) -> None:
+    if answer.error is not None or not len(answer.records):
+        code = f": {code_text(answer.error_code)}" if answer.error_code else ""
+        raise KafkaTemporaryError(f"broker {node} does not send it once more{code}")
+
+
+async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetched) -> MisplacedBatchError | None:
+    """Tell whether the first batch of an answer is where it can be: at the position, before the next one, and in the log.
+
+    Where the log ends is asked for after the batch has come: it may have been appended just before.
+    """
+    size = first_batch_bytes(answer.records)
+    more = await _ask(client, node, feed, feed.fetch_offset, most_bytes=size + _OFFSET_BYTES)
+    _refuse_none(node, more)
+    if more.records[:size] != answer.records[:size]:
+        raise KafkaTemporaryError(f"broker {node} sends another batch each time")
+    last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
+    behind = more.records[size:]
+    following = first_offset(behind) if len(behind) >= _OFFSET_BYTES else None
+    head = _head_of(answer.records)
+    if head is None or (
+        feed.fetch_offset <= head.last_offset < last_stable and (following is None or head.last_offset < following)
+    ):
+        return None
+    follows = f"the log ends at {last_stable}" if following is None else f"the next one begins at {following}"
+    return MisplacedBatchError(
+        f"offset {feed.fetch_offset}: the batch that stands there says that it has offsets"
+        f" {head.base_offset}-{head.last_offset}, and {follows}"
+        + ("" if following is None else f", and the log ends at {last_stable}"),
+        next_offset=last_stable if following is None else following,
+    )
+
+
+async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_bytes: int = _ONE_BATCH) -> Fetched:
     target = feed.target if offset == feed.fetch_offset else replace(feed.target, offset=offset, last_fetched_epoch=-1)
     (answer,) = await fetch(
         client,
         node,
         [target],
-        max_bytes=_ONE_BATCH,
-        partition_bytes=_ONE_BATCH,
+        max_bytes=most_bytes,
+        partition_bytes=most_bytes,
         max_wait_ms=_WAIT_MS,
         min_bytes=1,
         lane=Lane.FETCH_ALONE,
@@ -115,10 +153,10 @@ async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int) -> Fetch
 async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Verdict:
     heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
     head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
-    what = f"{copy.fault}; {_whose(head, copies)}"
+    what = f"{copy.fault}; {_whose(head, copy, copies)}"
     if feed.writer.batches.unreadable is Unreadable.STOP:
         return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
-    after = None if head is None else await _reach(client, feed, head)
+    after = None if head is None else await _reach(client, feed, head, copy.fault)
     if head is None or after is None:
         return _stop(
             feed,
@@ -130,13 +168,16 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
     return Skip(after, HoleCause.UNREADABLE, why=f"{what}. It is skipped (backup.unreadable: skip)")
 
 
-async def _reach(client: KafkaClient, feed: Feed, head: Head) -> int | None:
+async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatchError) -> int | None:
     """Return where the next batch begins; None: nothing tells.
 
     The checksum covers the length in offsets, and not where they begin: the log must end, or the next batch begin, where
     it says that this one ends.
     """
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
+    if isinstance(fault, MisplacedBatchError):  # of it only the length is known, and where the next one says to begin
+        length = head.last_offset - head.base_offset + 1
+        return fault.next_offset if feed.fetch_offset + length <= fault.next_offset <= last_stable else None
     after = head.last_offset + 1
     if not feed.fetch_offset < after <= last_stable:
         return None
@@ -168,14 +209,16 @@ def _head_of(records: memoryview) -> Head | None:
     return Head(base, last, is_as_written=google_crc32c.value(batch[k.CRC_END :]) == crc)
 
 
-def _whose(head: Head | None, copies: Sequence[Copy]) -> str:
+def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:
+    nodes = ", ".join(str(copy.node) for copy in copies)
+    which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
+    if isinstance(copy.fault, MisplacedBatchError):
+        return f"no checksum covers where a batch begins, and it is not where it can be on {which} {nodes})"
     if head is not None and head.is_as_written:
         return (
             f"offsets {head.base_offset}-{head.last_offset} are as a producer wrote them, by their checksum: whoever may write to"
             " the topic can write such a batch"
         )
-    nodes = ", ".join(str(copy.node) for copy in copies)
-    which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
     return f"its bytes do not have the checksum of a batch, on {which} {nodes})"
 
 

@@ -30,7 +30,7 @@ from archiver.control import (
 )
 from archiver.entries import Entry
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import PREFIX_IN_HEADER, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.facts import HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.holdings import look, problems_in
 from archiver.index import SHA256, Index, check_index_file, read_index
 from archiver.index_file import MOST_FILE_BYTES
@@ -151,8 +151,7 @@ def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], i
 def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
     if remembered == segment.facts or not isinstance(segment.facts, SegmentFacts):
         return ""
-    ours, theirs = segment.facts.to_header(), remembered.to_header()
-    differing = ", ".join(name.removeprefix(PREFIX_IN_HEADER) for name, text in theirs.items() if ours[name] != text)
+    differing = ", ".join(remembered.differing(segment.facts))
     is_same = bool(entry.etag) and (entry.size, entry.etag) == (segment.size, segment.etag)
     what = "its metadata is not as it was written" if is_same else "is not the object that was put there"
     return f"{segment.object_key}: {what}: the index has other {differing}; bring its older version back"

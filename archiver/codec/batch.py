@@ -123,6 +123,24 @@ def position_after(batches: Longs, position: int) -> int:
     return max(min(int(last), _MOST_OFFSET) + 1, position)
 
 
+def in_place(batches: Longs, position: int, end: int) -> slice:
+    """Tell which batches of a fetch at `position` stand where they can, up to the first that does not; `end` is the log's.
+
+    No checksum covers where a batch begins. A false one in front is left out where the one that the position is of shows:
+    whoever reads on behind it gets it again from a broker, which takes it for one of higher offsets.
+    """
+    bases, lasts = batches[k.BASE_OFFSET], batches[k.LAST_OFFSET]
+    cannot = lasts >= end
+    cannot[:-1] |= bases[1:] <= lasts[:-1]
+    first = 0
+    if len(lasts) and lasts.max() < position:
+        cannot[:] = True
+    elif len(lasts) and cannot[0] and bases[0] != position:
+        later = bases[1:] <= position if lasts[0] >= end else bases[1:] == position
+        first = 1 + int(later.argmax()) if later.any() else 0
+    return slice(first, first + int(np.append(cannot[first:], True).argmax()))
+
+
 def refuse_other_formats(batches: Longs) -> None:
     """Raise UnsupportedBatchError for the first that is no record batch v2: of such a one the table tells next to nothing."""
     others = np.flatnonzero(batches[k.MAGIC] != _MAGIC)

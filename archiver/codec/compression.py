@@ -11,6 +11,7 @@ import cramjam
 import numpy as np
 import zstandard
 
+from archiver.codec.varint import encode_unsigned
 from archiver.frame import Bytes
 
 # (compressed, room to decompress into) -> bytes written
@@ -298,23 +299,13 @@ def compress_pieces(codec: BlockCodec, pieces: Iterable[bytes | memoryview], siz
 
 def _snappy_pieces(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
     """Snappy looks back no further than its own input: packed parts may follow each other behind the size of all."""
-    yield _plain_varint(size)
+    yield encode_unsigned(size)
     checksum = 0
     for piece in pieces:
         checksum = zlib.crc32(piece, checksum)
         packed = bytes(cramjam.snappy.compress_raw(piece))
-        yield packed[len(_plain_varint(len(piece))) :]
+        yield packed[len(encode_unsigned(len(piece))) :]
     yield struct.pack(">I", checksum)
-
-
-def _plain_varint(value: int) -> bytes:
-    """Spell a number as snappy does: seven bits a byte, no zigzag."""
-    spelled = bytearray()
-    while value > 0x7F:
-        spelled.append(value & 0x7F | 0x80)
-        value >>= 7
-    spelled.append(value)
-    return bytes(spelled)
 
 
 def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> Bytes:

@@ -90,10 +90,14 @@ def read_long(source: memoryview, position: int) -> tuple[int, int]:
 
 def encode_long(value: int) -> bytes:
     """Encode one Avro long."""
-    raw = (value << 1) ^ (value >> 63)
+    return encode_unsigned((value << 1) ^ (value >> 63))
+
+
+def encode_unsigned(value: int) -> bytes:
+    """Encode seven bits a byte, lowest first, without zigzag."""
     encoded = bytearray()
-    while raw > 0x7F:
-        encoded.append((raw & 0x7F) | 0x80)
-        raw >>= 7
-    encoded.append(raw)
+    while value > 0x7F:
+        encoded.append((value & 0x7F) | 0x80)
+        value >>= 7
+    encoded.append(value)
     return bytes(encoded)

@@ -161,22 +161,23 @@ def _shares(lanes: Sequence[_Lane], columns: Sequence[str], storage: StorageConf
     bounds = [number * objects // count for number in range(count + 1)]
     shares: list[list[_Row]] = [[] for _ in range(count)]
     for number, lane in enumerate(lanes):
-        end = lane.first + len(lane.partition.parts)
+        parts = lane.partition.planned_parts
+        end = lane.first + len(parts)
         for share in range(bisect_right(bounds, lane.first) - 1, bisect_left(bounds, end)):
             start, stop = max(lane.first, bounds[share]), min(end, bounds[share + 1])
-            task = _task(lane, slice(start - lane.first, stop - lane.first), columns, storage)
+            task = _task(lane, parts[start - lane.first : stop - lane.first], columns, storage)
             shares[share].append((start, number, pickle.dumps(task)))
     return shares
 
 
-def _task(lane: _Lane, places: slice, columns: Sequence[str], storage: StorageConfig) -> ScanTask:
+def _task(lane: _Lane, parts: Sequence[ObjectPart], columns: Sequence[str], storage: StorageConfig) -> ScanTask:
     return ScanTask(
         storage=storage,
         topic=lane.topic.source,
         partition=lane.partition.partition,
         columns=tuple(dict.fromkeys((*columns, *_MEASURED))),
         selection=lane.partition.selection,
-        parts=lane.partition.planned_parts[places],
+        parts=parts,
         is_hashed=True,  # what is damaged is so as a whole
         tries_first=True,
         skips_damage=False,

@@ -67,8 +67,7 @@ def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, 
     ours, theirs = list(_blocks(noted, source)), list(_blocks(present, source))
     if noted.records != total(FactsOfParts.of(noted.facts).numbers("records")):
         return f"has {noted.records} records, not those of its objects"
-    lives = {block.life for block in theirs} | {source.life}
-    matches = [_Match.of(block, theirs, lives) for block in ours]
+    matches = [_Match.of(block, theirs, source.life) for block in ours]
     is_narrowed = are_chosen(noted.parts) and not are_chosen(present.parts)
     problem = _disorder(ours) or next(filter(None, (one.change(is_narrowed=is_narrowed) for one in matches)), "")
     problem = problem or next(filter(None, (_stray(one, theirs) for one in matches)), "")
@@ -179,10 +178,10 @@ class _Match(NamedTuple):
     ours: Numbers | slice  # the same in the noted one
 
     @classmethod
-    def of(cls, noted: _Block, blocks: Sequence[_Block], lives: set[int]) -> "_Match":
+    def of(cls, noted: _Block, blocks: Sequence[_Block], life: int) -> "_Match":
         present = next((block for block in blocks if block.life == noted.life), None)
         if present is None:
-            if noted.life not in lives:
+            if noted.life != life:
                 raise ValueError(f"{noted.parts.stem!r:.300} is of a life that is not read")
             return cls(noted, None, slice(0, 0), slice(0, 0))
         count = len(noted)

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
@@ -12,6 +12,8 @@ from typing import Any, Final
 # the secret itself, which is then in no setting, file or process argument.
 AUTHENTICATED: Final = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 UMASK: Final = 0o077  # of the JVM and of its workers
+_PREFIX: Final = "archiver-spark-"
+_STALE_S: Final = 3600  # no start of a JVM takes so long, and from then on its folder is not empty
 _LONGEST_SOCKET_PATH: Final = 103  # in bytes: 107 for Linux
 _SOCKET: Final = "/.00000000-0000-0000-0000-000000000000.sock"  # as Spark names them
 
@@ -19,12 +21,22 @@ _SOCKET: Final = "/.00000000-0000-0000-0000-000000000000.sock"  # as Spark names
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """Make a folder for all temporary files of a JVM. It goes when the block fails; else it is the JVM's (see leave_to)."""
-    folder = Path(tempfile.mkdtemp(prefix="archiver-spark-"))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
+        _sweep_beside(folder)
         yield folder
     except BaseException:
         rmtree(folder, ignore_errors=True)
         raise
+
+
+def _sweep_beside(folder: Path) -> None:
+    """Delete what a process left that a signal ended while its JVM started: empty folders, which no JVM had yet."""
+    oldest_s = folder.stat().st_mtime - _STALE_S
+    for left in folder.parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # it is somebody else's, or a JVM's, which is not empty
+            if left.lstat().st_mtime < oldest_s:
+                left.rmdir()
 
 
 def leave_to(jvm: Any, folder: Path) -> None:  # noqa: ANN401 - py4j's

@@ -29,6 +29,7 @@ from archiver.spark.classes import options_of_spark
 from archiver.spark.failure import telling_of_the_jvm
 from archiver.spark.seclusion import UMASK, leave_to, private_folder, settings_of
 from archiver.spark.submitted import start_submitted
+from archiver.spark.user import log_in, options_of_user
 from archiver.workers import workers
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
 
 
 def _conf_of(name: str, more: Mapping[str, str], java_options: Sequence[str], folder: Path) -> SparkConf:
-    options = [*_QUICK_START, f"-Djava.io.tmpdir={folder}", *java_options]
+    options = [*_QUICK_START, f"-Djava.io.tmpdir={folder}", *options_of_user(folder), *java_options]
     settings = {
         **_SETTINGS,
         **settings_of(folder),
@@ -184,6 +185,7 @@ def _launch(conf: SparkConf, is_wanted: threading.Event) -> SparkContext:
     if not is_wanted.is_set():
         gateway.shutdown()
         raise ArchiverError("Spark is not wanted any more")
+    log_in(gateway.jvm)
     context = SparkContext(conf=conf, gateway=gateway)
     context.environment.update(launch.withheld)
     return context

@@ -162,7 +162,7 @@ class Mirror:
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     return Mirror(tmp_path)
 
 
@@ -215,6 +215,31 @@ def test_a_kept_jar_is_compared_before_its_use(mirror: Mirror) -> None:
     for part in ("more.jar is not listed", "logging-1.0.jar is missing", "broker-1.0.jar has", f"Delete {folder}"):
         assert part in str(told.value)
     assert not isinstance(told.value, TemporaryError)  # another try brings the same
+
+
+def test_what_is_no_file_among_kept_jars_is_named(mirror: Mirror) -> None:
+    folder = mirror.cache / "broker-1.0"
+    shutil.copytree(mirror.jars, folder)
+    (folder / "more").mkdir()
+    (folder / "logging-1.0.jar").unlink()
+    (folder / "logging-1.0.jar").symlink_to("nowhere")
+    with pytest.raises(ArchiverError) as told:
+        mirror.fetch()
+    for part in ("more is no file", "logging-1.0.jar is no file", f"Delete {folder}"):
+        assert part in str(told.value)
+
+
+@pytest.mark.parametrize("line", ["", "# jars", "abc  broker-1.0/broker-1.0.jar"])
+def test_a_line_that_lists_nothing_is_named(mirror: Mirror, line: str) -> None:
+    mirror.hashes.write_text(f"{mirror.hashes.read_text()}{line}\n")
+    with pytest.raises(ArchiverError, match=r"line 3 of .*jars\.sha256 is no SHA-256 and path.*Delete that line"):
+        mirror.fetch()
+
+
+def test_a_list_that_is_gone_is_named(mirror: Mirror) -> None:
+    mirror.hashes.unlink()
+    with pytest.raises(ArchiverError, match=r"cannot read the list of hashes .*jars\.sha256.*Reinstall"):
+        mirror.fetch()
 
 
 def test_a_wrong_jar_ends_what_fetches_the_parts_of_tests(tmp_path: Path) -> None:

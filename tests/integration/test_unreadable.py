@@ -263,10 +263,83 @@ def test_a_batch_whose_place_nothing_confirms(own_broker: KafkaBroker, topic: st
     """No checksum covers where a batch begins: what it says of that must fit what stands behind it."""
     create_topic(own_broker.bootstrap, topic, configs={**KEEP_ALL, "segment.ms": ALL_OF_LONG})
     produce_raw(own_broker.bootstrap, topic, [SMALL, LARGE, SMALL, SMALL])
-    log = LogFile(log_folder(own_broker, topic, 0) / f"{0:020}.log", b"")
-    content = bytearray(log.path.read_bytes())
-    struct.pack_into(">q", content, 12 + struct.unpack_from(">i", content, 8)[0], 15)
-    log.write(bytes(content))
+    move_batch(own_broker, topic, 10, 15)
     report = back_up(site, own_broker, topic, **LOW_CAP, **SKIP)
     assert report.position == 10
     assert "How far it reaches cannot be told" in str(report.error)
+
+
+def move_batch(broker: KafkaBroker, topic: str, base: int, to: int) -> None:
+    """Let the batch that begins at an offset say that it begins at another one."""
+    log = LogFile(log_folder(broker, topic, 0) / f"{0:020}.log", b"")
+    content, at = bytearray(log.path.read_bytes()), 0
+    while struct.unpack_from(">q", content, at)[0] != base:
+        at += 12 + struct.unpack_from(">i", content, at + 8)[0]
+    struct.pack_into(">q", content, at, to)
+    log.write(bytes(content))
+
+
+# The batch whose base offset is false, what it says, and what is told of it.
+MOVES: Mapping[str, tuple[int, int, str]] = {
+    "far behind the log": (10, 10 + 2**20, "1048586-1048595, and the next one begins at 20, and the log ends at 30"),
+    "behind the next batch": (10, 25, "25-34, and the next one begins at 20, and the log ends at 30"),
+    "into the next batch": (10, 14, "14-23, and the next one begins at 20, and the log ends at 30"),
+    "the last one, behind the log": (20, 20 + 2**20, "1048596-1048605, and the log ends at 30"),
+    "before the one before it": (20, 4, "10-19, and the next one begins at 4, and the log ends at 30"),
+}
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_batch_that_was_appended_while_it_was_fetched(
+    filled: KafkaBroker,
+    topic: str,
+    site: ArchiveSite,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    times: int,
+) -> None:
+    """A broker looks where the log ends before it reads: an end below the last batch is no sign that this one is false."""
+    monkeypatch.setattr(archiver.fetching, "fetch", ending_early(topic, times))
+    report = back_up(site, filled, topic)
+    assert (report.error, report.position) == (None, 30)
+    assert read_partitions(site.bucket, topic)[0] == [*ten(), *written_at(10), *written_at(20)]
+    assert ("asked for once more" in caplog.text) == (times > 1)
+
+
+def ending_early(topic: str, times: int) -> Callable[..., Any]:
+    """Let the first answers with records say that the log ends within the last batch."""
+    left = [times]
+
+    async def early(*args: Any, **limits: Any) -> list[Fetched]:  # noqa: ANN401 - as they are
+        return [ended(one) for one in await fetch(*args, **limits)]
+
+    def ended(answer: Fetched) -> Fetched:
+        if answer.topic != topic or not len(answer.records) or not left[0]:
+            return answer
+        left[0] -= 1
+        return replace(answer, high_watermark=25, last_stable_offset=25)
+
+    return early
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_batch_that_is_not_where_it_says(filled: KafkaBroker, topic: str, site: ArchiveSite, kind: str) -> None:
+    """Its records are whole, and nothing is archived at offsets that they never had."""
+    base, to, told = MOVES[kind]
+    move_batch(filled, topic, base, to)
+    stopped = back_up(site, filled, topic)
+    at = 10 if to < base else base
+    assert stopped.position == at
+    assert f"offset {at}: the batch that stands there says that it has offsets {told}" in str(stopped.error)
+    assert "Set backup.unreadable: skip" in str(stopped.error)
+    assert "on the only replica in sync (broker 1)" in str(stopped.error)
+    skipped = back_up(site, filled, topic, **SKIP)
+    if to < base:  # which of the two is false, nothing tells
+        assert "How far it reaches cannot be told, so it is not skipped" in str(skipped.error)
+        return
+    produce_raw(filled.bootstrap, topic, [SMALL])
+    after = back_up(site, filled, topic, **SKIP)
+    assert (skipped.error, skipped.position, after.error, after.position) == (None, 30, None, 40)
+    archived = [one.offset for one in read_partitions(site.bucket, topic)[0]]
+    assert archived == [offset for offset in range(40) if not base <= offset < base + 10]
+    assert {one.holes for one in read_segments(site.bucket, topic)} - {""} == {f"{base}-{base + 9}:unreadable"}

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyspark
@@ -12,6 +13,8 @@ import pytest
 from archiver.caches import CachePlace
 from archiver.class_archive import options_to_read, options_to_write
 from archiver.spark import classes
+from archiver.spark.seclusion import private_folder
+from tests.support.brokers import REPOSITORY
 
 # It goes on when the first line is seen.
 SAYING = """
@@ -70,6 +73,7 @@ def test_credentials_are_in_the_environment_of_workers_and_not_of_the_jvm() -> N
 
 MAPPING = """
 import sys
+import time
 from pathlib import Path
 from archiver.spark import session
 from archiver.spark.classes import options_of_spark
@@ -152,3 +156,53 @@ def test_classes_that_are_not_as_they_were_written_are_left_alone(tmp_path: Path
         assert options_to_read(file) == []
     file.write_bytes(whole)
     assert options_to_read(file)
+
+
+NAMELESS = """
+import os, pathlib
+from archiver.spark.session import open_session
+
+with open_session("test") as start_spark:
+    spark = start_spark()
+    java = spark._jvm.java.lang.System
+    home = pathlib.Path(java.getProperty("user.home"))
+    print(os.getuid(), spark.sparkContext.sparkUser(), java.getProperty("user.name"), home.name.startswith("archiver-spark-"))
+    print(spark.sql("SELECT 1 + 1").collect()[0][0], spark.sparkContext.parallelize([1, 2], 2).map(str).collect())
+"""
+
+
+@pytest.mark.spark
+def test_a_user_without_a_name_has_spark(tmp_path: Path) -> None:
+    """As in a container that is given a number: the machine knows neither a name nor a home of that user."""
+    become = ["unshare", "--user", "--map-user=12345"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*become, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("this machine lets us be nobody else")
+    environment = {name: text for name, text in os.environ.items() if name != "HOME"}
+    done = subprocess.run(
+        [*become, sys.executable, "-c", NAMELESS],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["12345 12345 12345 True", "2 ['1', '2']"], done.stderr
+    assert list(tmp_path.iterdir()) == []  # Java takes ? for the home, in the current folder
+
+
+def test_folders_of_starts_that_were_ended_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of JVMs, however old, and not those of starts that may still go on."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("archiver-spark-stale", "archiver-spark-jvm", "archiver-spark-new", "another"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "archiver-spark-jvm" / "socket").touch()
+    an_hour_ago_s = time.time() - 3700
+    for name in ("archiver-spark-stale", "archiver-spark-jvm", "another"):
+        os.utime(tmp_path / name, (an_hour_ago_s, an_hour_ago_s))
+    with private_folder() as folder:
+        left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"archiver-spark-jvm", "archiver-spark-new", "another", folder.name}

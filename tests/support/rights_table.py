@@ -117,6 +117,10 @@ NO_GROUPS: Final = goes_on(
     "its snapshots have the groups that may be described",
 )
 
+NO_OFFSETS_CONFIGS: Final = goes_on(
+    r"grant this user DescribeConfigs on topic __consumer_offsets;", "keeps no configs of that topic"
+)
+
 
 def on_target(right: str, exit_code: int = 2) -> Loss:
     return Loss(rf"grant this user {right} on topic {{target}}(?![\w.-])", exit_code)
@@ -207,9 +211,7 @@ COMMANDS: Final = (
                 "positions of consumer groups are not kept yet: __consumer_offsets is not there .*, or this user may not describe it",
                 "keeps no positions",
             ),
-            Right.OFFSETS_CONFIGS: goes_on(
-                r"grant this user DescribeConfigs on topic __consumer_offsets;", "keeps no configs of that topic"
-            ),
+            Right.OFFSETS_CONFIGS: NO_OFFSETS_CONFIGS,
         },
     ),
     Command(
@@ -220,9 +222,7 @@ COMMANDS: Final = (
         needs={
             **ARCHIVING,
             Right.READ_OFFSETS: goes_on("positions of consumer groups are taken as snapshots:", "takes snapshots"),
-            Right.OFFSETS_CONFIGS: goes_on(
-                r"grant this user DescribeConfigs on topic __consumer_offsets;", "keeps no configs of that topic"
-            ),
+            Right.OFFSETS_CONFIGS: NO_OFFSETS_CONFIGS,
         },
     ),
     Command(

@@ -205,3 +205,33 @@ def test_what_is_missing_is_not_hidden_by_a_plan_without_it() -> None:
     assert (
         believed(WHOLE, gone).partitions[0].parts == WHOLE.partitions[0].parts
     )  # it was there then: whoever reads it tells that it is gone
+
+
+def test_as_many_records_as_the_objects_have() -> None:
+    (partition,) = WHOLE.partitions
+    with pytest.raises(NotWholeError, match=f"has {partition.records + 1} records, not those of its objects"):
+        believed(replace(WHOLE, partitions=(replace(partition, records=partition.records + 1),)), WHOLE)
+
+
+def test_no_merged_object_ends_where_it_begins() -> None:
+    """Of one that is gone by now nothing else tells."""
+    gone = plan_of([*plain(0, 0, 5), *plain(0, 6, HALF)], plain(1, HALF, OBJECTS))
+    older, newer = Chain([WHOLE.partitions[0].parts]).blocks
+    assert isinstance(older, ObjectParts)
+    for named, is_believed in ((0, True), (60, True), (50, False), (40, False)):
+        base, following, *others = (column.copy() for column in older.columns)
+        following[5] = named
+        parts = Chain([ObjectParts(older.stem, base, following, *others), newer])
+        noted = replace(WHOLE, partitions=(replace(WHOLE.partitions[0], parts=parts),))
+        if is_believed:
+            assert believed(noted, gone).partitions[0].parts == parts
+        else:
+            with pytest.raises(NotWholeError, match=r"has offsets 50-59 of .* where they cannot be"):
+                believed(noted, gone)
+
+
+def test_only_lives_that_are_read_are_believed() -> None:
+    """Objects of the newest one may all be gone; of another one, they are none of this plan's."""
+    assert believed(WHOLE, plan_of(plain(0, 0, HALF), [])).partitions[0].parts == WHOLE.partitions[0].parts
+    with pytest.raises(NotWholeError, match="is of a life that is not read"):
+        believed(WHOLE, plan_of([], plain(1, HALF, OBJECTS)))

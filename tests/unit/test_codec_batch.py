@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.codec import batch_kernels as k
-from archiver.codec.batch import Scratch, decode_batches, position_after, whole_batches
+from archiver.codec.batch import Scratch, decode_batches, in_place, position_after, whole_batches
 from archiver.errors import CorruptBatchError
 from archiver.frame import Column
 from tests.support.frames import records_of
@@ -183,6 +183,48 @@ def test_a_header_tells_positions_without_decoding() -> None:
     content = fetch_of(batch_of([RECORD], last_offset=11, codec="zstd"), control_batch(15, commit=True, producer_id=1))
     batches, whole = whole_batches(content + content[:30], 5)
     assert (position_after(batches, 5), len(whole)) == (16, len(content))
+
+
+# --- where batches stand, which no checksum covers
+
+
+def placed(ranges: Sequence[tuple[int, int]], position: int, end: int) -> list[int]:
+    """Of batches with these first and last offsets: which are taken."""
+    content = fetch_of(*(batch_of([], base_offset=first, last_offset=last) for first, last in ranges))
+    batches, _ = whole_batches(content, position)
+    return list(range(*in_place(batches, position, end).indices(len(ranges))))
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=12), st.data())
+def test_whatever_a_log_can_have_is_in_place(steps: list[int], data: st.DataObject) -> None:
+    """Also compacted, from within a batch, and up to the end."""
+    bounds = [sum(steps[:count]) for count in range(len(steps) + 1)]
+    ranges = [(first, data.draw(st.integers(first, stop - 1))) for first, stop in pairwise(bounds)]
+    position = data.draw(st.integers(0, ranges[0][1]))
+    assert placed(ranges, position, ranges[-1][1] + 1) == list(range(len(ranges)))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "position", "taken"),
+    [
+        ([(0, 9), (10, 19), (20, 30)], 0, [0, 1]),  # beyond the end
+        ([(0, 9), (40, 49), (20, 29)], 0, [0]),
+        ([(0, 9), (12, 21), (20, 29)], 0, [0]),  # into the next one
+        ([(0, 9), (10, 19), (4, 13)], 0, [0]),  # one of the two is false
+        ([(40, 49), (20, 29)], 10, []),
+        ([(10, 19), (4, 13)], 10, []),
+        ([(0, 9)], 10, []),  # nothing would move the position
+        ([(0, 9), (10, 19)], 10, [0, 1]),
+        ([(40, 49), (10, 19), (20, 29)], 20, [1, 2]),  # what is false was passed before
+        ([(40, 49), (10, 19), (20, 29)], 25, [1, 2]),
+        ([(22, 29), (10, 19), (20, 29)], 20, [2]),
+        ([(22, 29), (10, 19)], 20, []),  # which of the two is false, nothing tells
+        ([(20, 29), (20, 24)], 20, []),
+        ([], 10, []),
+    ],
+)
+def test_a_batch_that_is_not_where_it_can_be(ranges: list[tuple[int, int]], position: int, taken: list[int]) -> None:
+    assert placed(ranges, position, 30) == taken
 
 
 # --- aborted transactions, against a log that is played forward

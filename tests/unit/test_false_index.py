@@ -249,6 +249,22 @@ def test_the_last_object_tells_where_a_partition_ends(archives: list[Built]) -> 
     assert restored(store, beyond) == truth(archive, beyond) != []
 
 
+def test_a_last_object_that_is_said_to_end_within_a_merged_one_is_asked(tmp_path: Path) -> None:
+    """It begins in the midst of the merged one, and has the records behind that."""
+    records = [Rec(offset, 0, 0, b"k", b"v%d" % offset) for offset in range(20)]
+    store, entries = CountingStore(), list[IndexEntry]()
+    for some in (records[:10], records[8:]):
+        content, facts = written(tmp_path, some, some[0].offset)
+        key = replace(key_of(facts.base), next=None if entries else facts.next)
+        etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+        assert etag is not None
+        entries.append(IndexEntry(key, len(content), etag, facts))
+    merged_next = entries[0].facts.next
+    archive = Built(store, entries, [*records[:10], *records[merged_next:]])
+    assert restored(archive.copy(), EVERYTHING) == archive.records
+    assert restored(lying(archive, -1, next=merged_next, last=9, first=8, records=1), EVERYTHING) == archive.records
+
+
 def test_what_is_said_to_lie_outside_of_the_times_is_asked(archives: list[Built]) -> None:
     archive = archives[0]
     store = lying(archive, 2, min_timestamp=LATEST + 1, max_timestamp=LATEST + 2)

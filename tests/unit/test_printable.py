@@ -4,7 +4,9 @@ import io
 import json
 import logging
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from unicodedata import category
 
 import pytest
@@ -90,6 +92,16 @@ def test_records_and_complaints_of_cat_do_nothing(
     assert json.loads(out) == {"value": HOSTILE}
     assert err == f"archiver: {SHOWN}: damaged\n"
     assert_tame(out)
+
+
+def test_rows_of_a_query_do_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = SimpleNamespace(skipped=[], columns=["value"], rows=[[HOSTILE]])
+    monkeypatch.setattr("archiver.job.run_query", lambda *_, **__: nullcontext(answer))
+    for log_format in ("json", "text"):
+        assert main(["query", "--url", "s3://bucket", "--format", log_format, "SELECT 1"]) == 0
+        out, _ = capsys.readouterr()
+        assert_tame(out)
+        assert log_format == "text" or json.loads(out) == {"value": HOSTILE}
 
 
 @pytest.mark.parametrize(("error", "lines"), [(NotWholeError, 1), (UsageError, 2)])
