@@ -322,7 +322,7 @@ def _size(text: str) -> int:
     try:
         return parse_size_bytes(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
 
 
 def _parser_of(group: "_Group", name: str, summary: str) -> argparse.ArgumentParser:

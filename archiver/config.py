@@ -24,17 +24,16 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from archiver.endpoint import split_host, split_url
 from archiver.errors import UsageError
 from archiver.kafka_keys import Group, names_of
 from archiver.keyfile import Key, KeyFile
-from archiver.mask import without_user
 
 MEBIBYTE: Final = 1024 * 1024
 DEFAULT_FILE: Final = Path("archive.yaml")
 FILE_VARIABLE: Final = "ARCHIVER_CONFIG"
 EDITION_VARIABLE: Final = "ARCHIVER_EDITION"
 
-_LAST_PORT: Final = 65535
 _SIZE_UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 _SIZE_UNITS_BINARY: Final = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 # No "m": it is a minute to some, a month to others.
@@ -58,12 +57,12 @@ def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, e
     if match and not match[3] and float(match[0]) == 0:
         return 0
     if match is None or unit not in units:
-        raise ValueError(f"{text!r} is not like {example} (units: {', '.join(units)})")
+        raise ValueError(f"is not like {example} (units: {', '.join(units)})")
     whole, fraction = match[1], match[2] or ""
     scale: int = 10 ** len(fraction)
     amount, rest = divmod(int(whole + fraction) * units[unit], scale)
     if rest:
-        raise ValueError(f"{text!r} is not a whole number of the smallest unit")
+        raise ValueError("is not a whole number of the smallest unit")
     return amount
 
 
@@ -98,7 +97,7 @@ def parse_start(text: str | int) -> str | int:
     try:
         return plain if plain in {"earliest", "latest"} else parse_time_ms(plain)
     except OverflowError as error:
-        raise ValueError(f"{plain!r} is no time that there can be") from error
+        raise ValueError("is no time that there can be") from error
 
 
 def parse_time_ms(text: str) -> int:
@@ -108,14 +107,14 @@ def parse_time_ms(text: str) -> int:
     """
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
         if 0 < int(text) < 10**11:
-            raise ValueError(f"{text} milliseconds are {spell_time(int(text))}; write that, or 2026-11-20T14:00:00Z")
+            raise ValueError("is before 1973 as milliseconds since 1970; write a time like 2026-11-20T14:00:00Z")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is not a time like 2026-11-20T14:00:00Z") from error
+        raise ValueError("is not a time like 2026-11-20T14:00:00Z") from error
     if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no zone; write 2026-11-20T14:00:00Z or +02:00")
+        raise ValueError("has no zone; write 2026-11-20T14:00:00Z or +02:00")
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
@@ -124,14 +123,16 @@ def parse_moment_ms(option: str, text: str) -> int:
     try:
         return parse_time_ms(text)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{option}: {error}") from error
+        raise UsageError(f"{option}: {text!r} {error}") from error
 
 
 def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+        reason = re.match(r"[^'\"]*", error.msg)  # what stands in quotes is out of the pattern
+        place = "" if error.pos is None else f" at position {error.pos}"
+        raise ValueError(f"is not a regular expression: {reason[0].strip() if reason else ''}{place}") from None
     return pattern
 
 
@@ -206,11 +207,11 @@ class StorageConfig(Section):
     def _is_s3(cls, url: str) -> str:
         plain = url.rstrip("/")
         if not re.fullmatch(r"s3://[^/\s]+(/[^/\s]+)*", plain) or not plain.isprintable():
-            raise ValueError(f"{without_user(url)!r} is not like s3://bucket/prefix")
+            raise ValueError("is not like s3://bucket/prefix")
         bucket = plain.removeprefix("s3://").partition("/")[0]
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", bucket):
             raise ValueError(
-                f"{without_user(bucket)!r} cannot be a bucket: 3 to 63 of a-z 0-9 . - _, beginning and ending with a letter or a digit"
+                "what stands behind s3:// cannot be a bucket: 3 to 63 of a-z 0-9 . - _, beginning and ending with a letter or a digit"
             )
         return plain
 
@@ -218,18 +219,20 @@ class StorageConfig(Section):
     @classmethod
     def _is_there(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
-            raise ValueError(f"{path}: {'is no file' if path.exists() else 'there is no such file'}")
+            raise ValueError("is no file" if path.exists() else "there is no such file")
         try:
             ssl.create_default_context(cafile=path)
         except OSError as error:  # ssl.SSLError is one
-            raise ValueError(f"{path}: no certificates in PEM: {getattr(error, 'reason', None) or error}") from error
+            reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+            raise ValueError(f"has no certificates in PEM: {reason}") from error
         return path
 
     @field_validator("endpoint")
     @classmethod
     def _is_http(cls, endpoint: str | None) -> str | None:
-        if endpoint is not None and not re.fullmatch(r"https?://[^/\s@]+/?", endpoint):
-            raise ValueError(f"{without_user(endpoint)!r} is not like https://host:port")
+        found = None if endpoint is None else split_url(endpoint)
+        if endpoint is not None and (found is None or found[-1] not in {"", "/"}):
+            raise ValueError("is not like https://host:port")
         return endpoint
 
     @field_validator("storage_class")
@@ -419,7 +422,7 @@ class BackupConfig(Section):
             return self
         if levels is None:
             raise ValueError(f"codec {self.codec} has no levels")
-        raise ValueError(f"codec.level {self.codec_level} of {self.codec} is not in {levels[0]}..{levels[-1]}")
+        raise ValueError(f"codec.level is not in {levels[0]}..{levels[-1]}, the levels of {self.codec}")
 
 
 class MetricsConfig(Section):
@@ -432,10 +435,8 @@ class MetricsConfig(Section):
     @field_validator("listen")
     @classmethod
     def _is_an_address(cls, listen: str | None) -> str | None:
-        if listen is not None and not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}", listen):
-            raise ValueError(f"{without_user(listen)!r} is not like 127.0.0.1:9404")
-        if listen is not None and int(listen.rpartition(":")[2]) > _LAST_PORT:
-            raise ValueError(f"{listen!r} has a port above {_LAST_PORT}")
+        if listen is not None and (split_host(listen) or (listen, None))[1] is None:
+            raise ValueError("is not like 127.0.0.1:9404, with a port up to 65535")
         return listen
 
 

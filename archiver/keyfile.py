@@ -99,25 +99,26 @@ class KeyFile:
             elif isinstance(name, yaml.ScalarNode):
                 self._add(f"{prefix}{name.value}", value, line, prefix.removesuffix("."))
             else:
-                self._problem(
-                    line, f"{prefix.removesuffix('.') or 'the file'}: a key is a text, not a list or a mapping"
-                )
+                above = self._named(prefix.removesuffix(".")) if prefix else "the file"
+                self._problem(line, f"{above}: a key is a text, not a list or a mapping")
 
     def _add(self, dotted: str, node: yaml.Node, line: int, parent: str) -> None:
         key = self._find(dotted)
         if isinstance(node, yaml.MappingNode) and node.value:
             self._add_below(dotted, node, key, line)
         elif dotted in self._leaves:
-            self._problem(line, f"{dotted} is given a second time (first in line {self._leaves[dotted][1]})")
+            self._problem(
+                line, f"{self._named(dotted)} is given a second time (first in line {self._leaves[dotted][1]})"
+            )
         elif key is None:
-            self._problem(line, f"unknown key {dotted}{self._suggestion(dotted)}")
+            self._refuse_unknown(line, dotted)
         elif not _is_empty(node) and (key.is_section or (key.is_mapping and key.dotted == dotted)):
             self._problem(line, f"{dotted} holds keys, not a value")
         elif key.is_mapping and _is_empty(node) and key.dotted != dotted:
             # Not the key: a password with a { or a comma, and without quotes, is one.
             self._problem(line, f"{key.dotted}: a key has no value; {_QUOTES}")
         elif key.is_mapping and parent not in {"", key.dotted} and self._knows_keys_of(key):
-            self._problem(line, f"unknown key below {parent}{self._suggestion(dotted)}")
+            self._refuse_unknown(line, dotted)
         elif key.is_known_of_mapping and _is_empty(node):
             self._problem(line, f"{dotted} has no value")
         elif not (key.is_section or (key.is_mapping and _is_empty(node))):
@@ -131,8 +132,8 @@ class KeyFile:
             self._problem(line, f"{dotted} takes a value, not keys; {_QUOTES}")
         elif self._takes_keys(dotted, key):
             self._add_all(node, f"{dotted}.")
-        else:  # what stands below is not named: without its quotes, a password may look like keys
-            self._problem(line, f"unknown key {dotted}{self._suggestion(dotted, may_be_section=True)}")
+        else:
+            self._refuse_unknown(line, dotted, may_be_section=True)
 
     def _find(self, dotted: str) -> Key | None:
         for key in self.keys:
@@ -161,7 +162,7 @@ class KeyFile:
         if _is_null(node):
             return None
         if isinstance(node, yaml.MappingNode):
-            self._problem(line, f"{dotted} is no mapping")
+            self._problem(line, f"{self._named(dotted)} is no mapping")
             return None
         return _VARIABLE.sub(lambda found: self._variable(found, dotted, line), str(node.value))
 
@@ -173,10 +174,12 @@ class KeyFile:
         if path is not None:
             return self._content_of(path, dotted, line)
         if name is None:  # what stands there may be a password
-            self._problem(line, f"{dotted}: a ${{ that is neither ${{NAME}} nor ${{file:PATH}}; the text ${{ is $${{")
+            self._problem(
+                line, f"{self._named(dotted)}: a ${{ that is neither ${{NAME}} nor ${{file:PATH}}; the text ${{ is $${{"
+            )
             return ""
         if name not in self.variables:
-            self._problem(line, f"{dotted}: the environment has no {name}")
+            self._problem(line, f"{self._named(dotted)}: the environment has no {name}")
         return self.variables.get(name, "")
 
     def _content_of(self, path: str, dotted: str, line: int) -> str:
@@ -185,14 +188,36 @@ class KeyFile:
             with Path(path).open(encoding="utf-8") as file:
                 text = file.read(_LARGEST_SECRET + 1)
         except (OSError, ValueError) as error:
-            self._problem(line, f"{dotted}: {path} cannot be read: {getattr(error, 'strerror', None) or 'no text'}")
+            self._problem(
+                line, f"{self._named(dotted)}: {path} cannot be read: {getattr(error, 'strerror', None) or 'no text'}"
+            )
             return ""
         if len(text) > _LARGEST_SECRET:
-            self._problem(line, f"{dotted}: {path} is larger than {_LARGEST_SECRET} characters")
+            self._problem(line, f"{self._named(dotted)}: {path} is larger than {_LARGEST_SECRET} characters")
         return text.rstrip("\r\n")
 
     def _problem(self, line: int, text: str) -> None:
         self._problems.append(f"{self.path}:{line}: {text}")
+
+    def _refuse_unknown(self, line: int, dotted: str, *, may_be_section: bool = False) -> None:
+        above = self._known_of(dotted)
+        below = f" below {above}" if above else ""
+        self._problem(line, f"unknown key{below}{self._suggestion(dotted, may_be_section=may_be_section)}")
+
+    def _named(self, dotted: str) -> str:
+        """Name a key that is one of ours. What else stands there may be a secret: its quotes or its colon are missing."""
+        above = self._known_of(dotted)
+        return dotted if above == dotted else f"a key below {above}" if above else "a key"
+
+    def _known_of(self, dotted: str) -> str:
+        """Return as much of a key, from its beginning, as there is of any of ours."""
+        known = ""
+        for part in dotted.split("."):
+            longer = f"{known}.{part}" if known else part
+            if not any(f"{key.dotted}.".startswith(f"{longer}.") for key in self.keys):
+                break
+            known = longer
+        return known
 
     def _suggestion(self, dotted: str, *, may_be_section: bool = False) -> str:
         # Stricter than difflib by itself: that the section is right says little.
@@ -216,9 +241,9 @@ class KeyFile:
     def place_of(self, dotted: str) -> str:
         """`file:line: key`, for messages; `key[2]` is an item of a list."""
         if dotted in self._item_lines:
-            return f"{self.path}:{self._item_lines[dotted]}: {dotted.rpartition('[')[0]}"
+            return f"{self.path}:{self._item_lines[dotted]}: {self._named(dotted.rpartition('[')[0])}"
         line = self._leaves[dotted][1] if dotted in self._leaves else None
-        return f"{self.path}:{line}: {dotted}" if line else f"{self.path}: {dotted}"
+        return f"{self.path}{f':{line}' if line else ''}: {self._named(dotted)}"
 
 
 def _told(problem: str) -> str:

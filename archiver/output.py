@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from archiver.errors import ArchiverError
 from archiver.interrupt import INTERRUPTED
-from archiver.printable import printable, printable_json
+from archiver.printable import printable
 
 
 def complain(problem: object) -> None:
@@ -60,4 +60,4 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_json(value: object) -> None:
-    write("\n".join(printable_json(line) for line in json.dumps(value, indent=1).split("\n")))
+    write(json.dumps(value, indent=1))  # in ASCII, where all that acts is escaped

@@ -12,7 +12,9 @@ _FORMATS: Final = (
     "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_UNSEEN: Final = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # of letters and marks, those that no font shows
+# Of all others those that no font shows: Unicode's Default_Ignorable_Code_Point, with selectors of variants, which can carry
+# any bytes behind a letter; and U+2800, whose sign is blank.
+_UNSEEN: Final = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
 _ACTING: Final = re.compile(f"[{_COMMANDS}{_FORMATS}{_UNSEEN}]")
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
+from archiver.endpoint import split_host, split_url
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
 from archiver.kafka_keys import PROVIDER_URL, Group, names_of
@@ -160,7 +161,7 @@ class Security:
     def _check(self, where: Where) -> None:
         for key, allowed in _CHOICES.items():
             if key in self.properties and self.properties[key] not in allowed:
-                raise UsageError(f"{where(key)}: {self.properties[key]!r} is not one of {', '.join(allowed)}")
+                raise UsageError(f"{where(key)}: is not one of {', '.join(allowed)}")
         if self.protocol.has_tls:
             self._tls_context(where)
         if self.mechanism == "OAUTHBEARER":
@@ -227,13 +228,15 @@ class Security:
 
 
 def _check_endpoint(url: str, proxy: str | None, where: Where) -> None:
-    if not re.fullmatch(r"https?://[^\s@\x00-\x20\x7f]+", url):
-        raise UsageError(f"{where(PROVIDER_URL)}: is not like https://host/path, without a user")
+    if split_url(url) is None:
+        raise UsageError(
+            f"{where(PROVIDER_URL)}: is not like https://host:port/path, without a user or a #, with a port from 1 to 65535"
+        )
     if leaves_in_clear(url):
         raise UsageError(
             f"{where(PROVIDER_URL)}: must be https: client secret and token would go in clear; http is for this machine alone"
         )
-    if proxy is not None and not re.fullmatch(r"http://[^\s/?#]+:\d{1,5}/?", proxy):
+    if proxy is not None and not _is_proxy(proxy):
         raise UsageError(f"{where(_PROXY)}: is not like http://host:port")
     if proxy is not None and not url.startswith("https:"):
         raise UsageError(
@@ -241,18 +244,25 @@ def _check_endpoint(url: str, proxy: str | None, where: Where) -> None:
         )
 
 
+def _is_proxy(text: str) -> bool:
+    """A proxy may ask for a user and a password."""
+    found = re.fullmatch(r"http://(?:[^\s/?#]+@)?([^\s/?#@]+)/?", text)
+    host = split_host(found[1]) if found is not None else None
+    return host is not None and bool(host[1])
+
+
 def _protocol(properties: Mapping[str, object], where: Where) -> Protocol:
     text = str(properties.get(PROTOCOL, Protocol.PLAINTEXT.value))
     try:
         return Protocol(text.lower())
     except ValueError:
-        raise UsageError(f"{where(PROTOCOL)}: {text!r} is not one of {', '.join(Protocol)}") from None
+        raise UsageError(f"{where(PROTOCOL)}: is not one of {', '.join(Protocol)}") from None
 
 
 def _mechanism(given: Mapping[str, str], where: Where) -> str:
     mechanism = given.get(MECHANISM, "").upper()
     if mechanism not in _BY_MECHANISM:
-        what = f"{given[MECHANISM]!r} is not one" if mechanism else "is missing; give one"
+        what = "is not one" if mechanism else "is missing; give one"
         raise UsageError(f"{where(MECHANISM)}: {what} of {', '.join(_BY_MECHANISM)}")
     group = _BY_MECHANISM[mechanism]
     for key in given:
@@ -327,12 +337,11 @@ def _blame(where: Where, *keys: str, given: Mapping[str, str]) -> Iterator[None]
             raise UsageError(
                 f"{where(key)}: is the text of a PEM file, not its path; give it as {key.removesuffix('location')}pem"
             ) from None
-        path = f"{given[key]}: " if key.endswith(".location") else ""
         if missing:
             reason = "cannot be read" if Path(given[key]).exists() else "there is no such file"
         else:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{where(key)}: {path}{reason}") from error
+        raise UsageError(f"{where(key)}: {reason}") from error
 
 
 class _ShownToLibrdkafka:

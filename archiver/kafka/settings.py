@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from archiver.endpoint import split_host
 from archiver.errors import UsageError
 from archiver.kafka.security import Protocol, Security, Where
 from archiver.kafka_keys import Group, names_of
 from archiver.loopback import is_loopback
-from archiver.mask import without_user
 from archiver.observe import warn_once
 
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
-_PORTS = range(1, 65536)
 _NUMBERS = {
     "socket.timeout.ms": "request_timeout_ms",
     "request.timeout.ms": "request_timeout_ms",  # the Java clients' name for the same thing
@@ -67,7 +65,7 @@ class KafkaSettings:
         return made
 
     def _hosts(self) -> list[str]:
-        return [found[1] for address in self.bootstrap_servers.split(",") if (found := _ADDRESS.fullmatch(address))]
+        return [found[0] for address in self.bootstrap_servers.split(",") if (found := split_host(address))]
 
     def for_tools(self) -> tuple[str, ...]:
         """Options of Kafka's own tools, word by word. How to log in stands in a file of Java properties, which we have not."""
@@ -104,18 +102,17 @@ class KafkaSettings:
 def _refuse_unknown(key: str, where: Where) -> None:
     if key in _KEYS:
         return
-    name, equals, _ = key.partition("=")
-    if equals:  # Java's way to write it: what follows may be a password
-        raise UsageError(f"{where(name)}=... is no key and value: a colon and a space stand between those in YAML")
+    if "=" in key:  # Java's way to write it
+        raise UsageError(f"{where(key)} has an = in it: a colon and a space stand between key and value in YAML")
     near = difflib.get_close_matches(key, _KEYS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"
-    raise UsageError(f"{where(key)} is not a key that both Kafka clients can honour; {hint}")
+    raise UsageError(f"{where(key)} is not one that both Kafka clients can honour; {hint}")
 
 
 def _number(key: str, value: object, where: Where) -> int:
     text = str(value).strip()
     if isinstance(value, bool) or not re.fullmatch(r"\d{1,9}", text):
-        raise UsageError(f"{where(key)} must be a number of milliseconds, not {value!r}")
+        raise UsageError(f"{where(key)} must be a number of milliseconds")
     if int(text) == 0 and key != "connections.max.idle.ms":
         raise UsageError(f"{where(key)} must be above 0")
     return int(text)
@@ -126,11 +123,10 @@ def _addresses(properties: Mapping[str, object], where: Where) -> str:
     place = where("bootstrap.servers")
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{place} is missing; give host:port, several with commas between")
-    if "@" in value:  # a password may hold a comma, too
-        raise UsageError(f"{place}: {without_user(value)!r} is not host:port")
     addresses = [part.strip() for part in value.split(",")]
-    for address in addresses:
-        found = _ADDRESS.fullmatch(address)
-        if found is None or (found[2] is not None and int(found[2]) not in _PORTS):
-            raise UsageError(f"{place}: {address!r} is not host:port")
+    for number, address in enumerate(addresses, 1):
+        found = split_host(address)
+        if found is None or found[1] == 0:
+            which = f"address {number} of {len(addresses)} " if len(addresses) > 1 else ""
+            raise UsageError(f"{place}: {which}is not host:port")
     return ",".join(addresses)

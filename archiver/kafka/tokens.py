@@ -71,21 +71,23 @@ class FunctionSource:
         try:
             _aside(self.find).result(PATIENCE_S)
         except TimeoutError:
-            raise UsageError(f"{self.name}: its import did not end within {PATIENCE_S:.0f} s; does it hang?") from None
+            raise UsageError(f"its import did not end within {PATIENCE_S:.0f} s; does it hang?") from None
 
     def find(self) -> Function:
-        """Import it. Raises UsageError."""
+        """Import it. Raises UsageError, which does not repeat the name: it may be a token, or a user and a password."""
         module, colon, function = self.name.partition(":")
         if not (module and colon and function.isidentifier()):
-            raise UsageError("is not like module:function")  # it may be a token itself
+            raise UsageError("is not like module:function")
         try:
-            found = getattr(importlib.import_module(module), function)
+            found = getattr(importlib.import_module(module), function, None)
         except BaseException as error:  # also sys.exit() of a program that was meant to be started
+            is_absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+            reason = "there is no such module" if is_absent else _told(error)
             raise UsageError(
-                f"{self.name}: {_told(error)}; is it installed beside the archiver, or in a folder that PYTHONPATH names in full?"
+                f"{reason}; is it installed beside the archiver, or in a folder that PYTHONPATH names in full?"
             ) from error
         if not callable(found):
-            raise UsageError(f"{self.name} is no function")
+            raise UsageError("its module has no function of that name")
         return cast("Function", found)
 
 

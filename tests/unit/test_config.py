@@ -115,38 +115,41 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("bakup.codec: x", "archive.yaml:2: unknown key bakup.codec; did you mean backup.codec?"),
-        ("backup: {segment: {size: 1}}", "archive.yaml:2: unknown key backup.segment.size"),
-        ("storage.kms_key_id: k", "archive.yaml:2: unknown key storage.kms_key_id; did you mean storage.kms-key-id?"),
-        ("compacted.enabled: true", "archive.yaml:2: unknown key compacted.enabled"),
-        ("nonsense: {}", "archive.yaml:2: unknown key nonsense"),
+        ("bakup.codec: x", "archive.yaml:2: unknown key; did you mean backup.codec?"),
+        ("backup: {segment: {size: 1}}", "archive.yaml:2: unknown key below backup.segment"),
+        ("storage.kms_key_id: k", "archive.yaml:2: unknown key below storage; did you mean storage.kms-key-id?"),
+        ("compacted.enabled: true", "archive.yaml:2: unknown key"),
+        ("nonsense: {}", "archive.yaml:2: unknown key"),
         ("backup: zstandard", "archive.yaml:2: backup holds keys, not a value"),
         ("kafka: localhost", "archive.yaml:2: kafka holds keys, not a value"),
         ("kafka: {client.id: }", "archive.yaml:2: kafka.client.id has no value"),
         ("kafka.client.id: ${NO_SUCH_VARIABLE}", "archive.yaml:2: kafka.client.id: the environment has no NO_SUCH"),
         ("storage.url: s3://other", "archive.yaml:2: storage.url is given a second time (first in line 1)"),
-        ("topics.include: ['a', '(']", "archive.yaml:2: topics.include: '(' is not a regular expression: missing )"),
+        ("topics.include: ['a', '(']", "archive.yaml:2: topics.include: is not a regular expression: missing )"),
         ("topics.include: [{a: b}]", "archive.yaml:2: topics.include is no mapping"),
         ("topics.include: orders", "archive.yaml:2: topics.include: must be a list, such as [orders, payments]"),
-        ("metrics.listen: h:99999", "archive.yaml:2: metrics.listen: 'h:99999' has a port above 65535"),
-        ("storage.ca-file: /tmp", "archive.yaml:2: storage.ca-file: /tmp: is no file"),
-        ("storage.ca-file: /nowhere", "archive.yaml:2: storage.ca-file: /nowhere: there is no such file"),
-        ("backup.start: 20301120", "archive.yaml:2: backup.start: 20301120 milliseconds are 1970-01-01T05:38:21.120Z"),
+        (
+            "metrics.listen: h:99999",
+            "archive.yaml:2: metrics.listen: is not like 127.0.0.1:9404, with a port up to 65535",
+        ),
+        ("storage.ca-file: /tmp", "archive.yaml:2: storage.ca-file: is no file"),
+        ("storage.ca-file: /nowhere", "archive.yaml:2: storage.ca-file: there is no such file"),
+        ("backup.start: 20301120", "archive.yaml:2: backup.start: is before 1973 as milliseconds"),
         (
             "backup.start: 1763647200",
-            "archive.yaml:2: backup.start: 1763647200 milliseconds are 1970-01-21T09:54:07.200Z",
+            "archive.yaml:2: backup.start: is before 1973 as milliseconds",
         ),
-        ("backup.segment.age: 5m", "archive.yaml:2: backup.segment.age: '5m' is not like 5min"),
-        ("backup.segment.age: 300", "archive.yaml:2: backup.segment.age: '300' is not like 5min"),
-        ("backup.segment.bytes: 64M", "archive.yaml:2: backup.segment.bytes: '64M' is not like 64MiB"),
+        ("backup.segment.age: 5m", "archive.yaml:2: backup.segment.age: is not like 5min"),
+        ("backup.segment.age: 300", "archive.yaml:2: backup.segment.age: is not like 5min"),
+        ("backup.segment.bytes: 64M", "archive.yaml:2: backup.segment.bytes: is not like 64MiB"),
         ("backup.segment.bytes: 0", "archive.yaml:2: backup.segment.bytes: Input should be greater than or equal to 1"),
         ("backup.segment.records: -1", "archive.yaml:2: backup.segment.records: Input should be greater than"),
         ("backup.codec: gzip", "archive.yaml:2: backup.codec: Input should be 'zstandard', 'snappy', 'deflate' or"),
-        ("backup.codec.level: 23", "codec.level 23 of zstandard is not in 1..22"),
+        ("backup.codec.level: 23", "codec.level is not in 1..22, the levels of zstandard"),
         ("backup: {codec: snappy, codec.level: 1}", "archive.yaml: backup: codec snappy has no levels"),
         ("storage.kms-key-id: k", "archive.yaml: storage: kms-key-id goes with sse: kms only"),
         ("storage.storage-class: GLACIER", "archive.yaml:2: storage.storage-class: objects in GLACIER cannot be read"),
-        ("storage.endpoint: 127.0.0.1:9000", "archive.yaml:2: storage.endpoint: '127.0.0.1:9000' is not like https://"),
+        ("storage.endpoint: 127.0.0.1:9000", "archive.yaml:2: storage.endpoint: is not like https://"),
         ("a: [", "not YAML"),
     ],
 )
@@ -155,7 +158,7 @@ def test_what_is_wrong_is_named_with_key_and_line(tmp_path: Path, line: str, mes
 
 
 def test_what_is_not_near_is_not_suggested(tmp_path: Path) -> None:
-    assert refusal(tmp_path, "storage: {url: s3://b-1, force_path_style: x}").endswith("key storage.force_path_style")
+    assert refusal(tmp_path, "storage: {url: s3://b-1, force_path_style: x}").endswith("unknown key below storage")
 
 
 def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
@@ -218,15 +221,15 @@ def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
         ("kafka: {sasl.password: a,hunter2}", "archive.yaml:2: kafka: a key has no value; a text with any of"),
         (
             "kafka: {sasl.passwrd: {hunter2}}",
-            "archive.yaml:2: unknown key kafka.sasl.passwrd; did you mean kafka.sasl.password?",
+            "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.password?",
         ),
         (
             "kafka: {sasl.passwrd: {hunter2: x}}",
-            "archive.yaml:2: unknown key kafka.sasl.passwrd; did you mean kafka.sasl.pass",
+            "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.pass",
         ),
         (
             "kafka.sasl.passwrd: {a: {hunter2: x}}",
-            "archive.yaml:2: unknown key kafka.sasl.passwrd; did you mean kafka.sasl.",
+            "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.",
         ),
         ("kafka: {sasl: {hunter2: x}}", "archive.yaml:2: unknown key below kafka.sasl"),
         ("kafka: {ssl.key: {hunter2: x}}", "archive.yaml:2: unknown key below kafka.ssl.key"),
@@ -234,9 +237,9 @@ def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
             "kafka: {sasl: {passwrd: hunter2}}",
             "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.password?",
         ),
-        ("kafak: {sasl.password: {hunter2: x}}", "archive.yaml:2: unknown key kafak; did you mean kafka?"),
-        ("sasl.password: {hunter2: x}", "archive.yaml:2: unknown key sasl.password"),
-        ("kafka: {geheim: [hunter2, {hunter2: x}]}", "archive.yaml:2: kafka.geheim is no mapping"),
+        ("kafak: {sasl.password: {hunter2: x}}", "archive.yaml:2: unknown key; did you mean kafka?"),
+        ("sasl.password: {hunter2: x}", "archive.yaml:2: unknown key; did you mean kafka.sasl.password?"),
+        ("kafka: {geheim: [hunter2, {hunter2: x}]}", "archive.yaml:2: a key below kafka is no mapping"),
         ("kafka:\n  ? [sasl.password, hunter2]\n  : x", "archive.yaml:3: kafka: a key is a text, not a list"),
         ("? {hunter2: x}\n: x", "archive.yaml:2: the file: a key is a text, not a list or a mapping"),
         ('kafka:\n  sasl.password: "\\q hunter2"', "archive.yaml:3: not YAML: found unknown escape character 'q'"),
@@ -244,8 +247,8 @@ def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
             "kafka:\n  sasl.password: 'x' hunter2",
             "archive.yaml:3: not YAML: expected <block end>, but found '<scalar>'",
         ),
-        ("storage.endpoint: http://u:hunter2@h:1/", "archive.yaml:2: storage.endpoint: '********@h:1/' is not like"),
-        ("metrics.listen: u:hunter2@h:1", "archive.yaml:2: metrics.listen: '********@h:1' is not like"),
+        ("storage.endpoint: http://u:hunter2@h:1/", "archive.yaml:2: storage.endpoint: is not like"),
+        ("metrics.listen: u:hunter2@h:1", "archive.yaml:2: metrics.listen: is not like"),
     ],
 )
 def test_messages_do_not_repeat_what_may_be_a_password(tmp_path: Path, text: str, message: str) -> None:
@@ -256,9 +259,9 @@ def test_messages_do_not_repeat_what_may_be_a_password(tmp_path: Path, text: str
 
 def test_messages_do_not_repeat_a_password_in_a_url(tmp_path: Path) -> None:
     said = refusal(tmp_path, "storage.url: s3://me:hunter2@bucket/p")
-    assert said.startswith("archive.yaml:1: storage.url: '********@bucket' cannot be a bucket")
+    assert said.startswith("archive.yaml:1: storage.url: what stands behind s3:// cannot be a bucket")
     assert "hunter2" not in refusal(tmp_path, "storage.url: http://me:hunter2@bucket/p")
-    with pytest.raises(UsageError, match=r"^--url: '\*+@bucket' cannot be a bucket"):
+    with pytest.raises(UsageError, match=r"^--url: what stands behind s3:// cannot be a bucket"):
         config_from_url("s3://me:hunter2@bucket/p")
 
 
@@ -287,7 +290,7 @@ def test_a_target_is_a_cluster_and_nothing_else(tmp_path: Path) -> None:
     file.write_text("kafka.bootstrap.servers: 127.0.0.1:9092")
     assert load_target(file).kafka == {"bootstrap.servers": "127.0.0.1:9092"}
     file.write_text("storage.url: s3://bucket")
-    with pytest.raises(UsageError, match=r"unknown key storage\.url"):
+    with pytest.raises(UsageError, match=r"unknown key$"):
         load_target(file)
 
 
@@ -295,7 +298,7 @@ def test_a_url_alone_is_enough_to_read() -> None:
     assert config_from_url("s3://bucket").storage.prefix == ""
     hostile = ("s3://bucket/\x1b[31m", "s3://bucket/\udcff")
     for wrong in ("bucket/prefix", "s3://", "s3://bucket//x", "gs://bucket", "s3://bucket/with space", *hostile):
-        with pytest.raises(UsageError, match=r"^--url: '.*' is not like s3://bucket/prefix"):
+        with pytest.raises(UsageError, match=r"^--url: is not like s3://bucket/prefix"):
             config_from_url(wrong)
 
 

@@ -79,6 +79,10 @@ def old_file(folder: Path, name: str, age_s: float = LIFETIME_S + 60) -> Path:
     return made
 
 
+def test_the_lifetime_is_what_the_docs_say() -> None:
+    assert LIFETIME_S == 30 * 86_400
+
+
 def test_old_ones_of_ours_go_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = old_file(tmp_path, "archiver-defect-a1b2c3d_.txt")
     kept = [

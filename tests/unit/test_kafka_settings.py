@@ -64,9 +64,9 @@ def test_the_java_name_of_the_timeout_is_understood() -> None:
         ({"security_protocol": "SASL_SSL"}, r"sasl\.mechanism: is missing; give one of PLAIN"),
         ({"client_ids": "x"}, r"client\.ids .* did you mean client\.id\?"),
         ({"zzz": "x"}, r"zzz .* known keys: bootstrap\.servers"),
-        ({"retry_backoff_ms": "soon"}, r"retry\.backoff\.ms .*'soon'"),
+        ({"retry_backoff_ms": "soon"}, r"retry\.backoff\.ms must be a number of milliseconds$"),
         ({"retry_backoff_ms": 0}, r"retry\.backoff\.ms must be above 0"),
-        ({"retry_backoff_ms": True}, r"retry\.backoff\.ms .*True"),
+        ({"retry_backoff_ms": True}, r"retry\.backoff\.ms must be a number of milliseconds$"),
         (
             {"security_protocol": "sasl_plaintext", "sasl_mechanism": "SCRAM-SHA-512", "sasl_mechanisms": "PLAIN"},
             r"sasl\.mechanism and sasl\.mechanisms mean the same and differ; keep one",
@@ -74,11 +74,11 @@ def test_the_java_name_of_the_timeout_is_understood() -> None:
         ({"socket_timeout_ms": 1, "request_timeout_ms": 2}, r"mean the same"),
         ({"bootstrap_servers": ""}, r"bootstrap\.servers is missing"),
         ({"bootstrap_servers": None}, r"bootstrap\.servers is missing"),
-        ({"bootstrap_servers": "a:1,,b:2"}, r"'' is not host:port"),
-        ({"bootstrap_servers": "PLAINTEXT://a:1"}, r"'PLAINTEXT://a:1' is not host:port"),
-        ({"bootstrap_servers": "a:99999"}, r"'a:99999' is not host:port"),
-        ({"bootstrap_servers": "a:0"}, r"'a:0' is not host:port"),
-        ({"bootstrap_servers": "a:port"}, r"'a:port' is not host:port"),
+        ({"bootstrap_servers": "a:1,,b:2"}, r"address 2 of 3 is not host:port"),
+        ({"bootstrap_servers": "PLAINTEXT://a:1"}, r"servers: is not host:port"),
+        ({"bootstrap_servers": "a:99999"}, r"servers: is not host:port"),
+        ({"bootstrap_servers": "a:0"}, r"servers: is not host:port"),
+        ({"bootstrap_servers": "a:port"}, r"servers: is not host:port"),
     ],
     ids=str,
 )
@@ -90,8 +90,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(properties: dict[str, object
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"bootstrap_servers": "me:hunter2@a:1"}, r"'\*+@a:1' is not host:port"),
-        ({"bootstrap_servers": "me:hun,ter2@a:1,b:1"}, r"'\*+@a:1,b:1' is not host:port"),
+        ({"bootstrap_servers": "me:hunter2@a:1"}, r"servers: is not host:port"),
+        ({"bootstrap_servers": "me:hun,ter2@a:1,b:1"}, r"servers: address 1 of 3 is not host:port"),
         (
             {"security_protocol": "ssl", "ssl_certificate_pem": "x", "ssl_key_location": "-----BEGIN hunter2"},
             r"ssl\.key\.location: is the text of a PEM file, not its path; give it as ssl\.key\.pem",

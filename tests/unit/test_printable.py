@@ -4,7 +4,9 @@ import io
 import json
 import logging
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from unicodedata import category
 
 import pytest
@@ -21,9 +23,21 @@ from archiver.observe import LogField, Progress, set_up_logs
 from archiver.printable import printable, printable_json
 
 # By Unicode's own classes: commands, halves of pairs, ends of lines and paragraphs, and format characters.
-ACTING = {chr(code) for code in range(sys.maxunicode + 1) if category(chr(code)) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
-HOSTILE = "\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt\u2066a\u061cb\u200bc\U000e0041\u3164"
-SHOWN = r"\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt\u2066a\u061cb\u200bc\U000e0041\u3164"
+# Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt, and the blank of Braille.
+UNSEEN = {
+    chr(code)
+    for first, last in (
+        (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F),
+        (0x202A, 0x202E), (0x2060, 0x206F), (0x2800, 0x2800), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
+        (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+    )
+    for code in range(first, last + 1)
+}  # fmt: skip
+ACTING = UNSEEN | {
+    chr(code) for code in range(sys.maxunicode + 1) if category(chr(code)) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+}
+HOSTILE = "\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt\u2066a\u061cb\u200bc\U000e0041\u3164\x7f\ufe0f\u2800"
+SHOWN = r"\x1b[31mRED\x1b]0;title\x07\x9b2J\r\nok: all is well\u2028\u202etxt\u2066a\u061cb\u200bc\U000e0041\u3164\x7f\ufe0f\u2800"
 
 
 def assert_tame(text: str) -> None:
@@ -34,12 +48,13 @@ def assert_tame(text: str) -> None:
 def test_what_acts_is_spelled_and_all_else_stays() -> None:
     assert printable(HOSTILE) == SHOWN
     assert {"\x1b", "\x9b", "\u061c", "\u200e", "\u2028", "\u202e", "\u2069", "\ufeff", "\U000e0041"} < ACTING
-    assert not [character for character in ACTING if not printable(f"a{character}b").isprintable()]
+    assert not [character for character in ACTING if not printable(f"a{character}b").isascii()]
     for character in ACTING - {chr(code) for code in range(0xD801, 0xE000)}:  # of halves one will do
         line = printable_json(json.dumps({character: f"ä{character}"}, ensure_ascii=False))
         assert line.isprintable()
+        assert character not in line
         assert json.loads(line) == {character: f"ä{character}"}
-    for plain in ("grüße, 日本\u3000🎉 ❤️ \\n", "plain"):
+    for plain in ("grüße, 日本\u3000🎉 ❤ \\n", "plain"):
         assert printable(plain) == printable_json(plain) == plain
 
 
@@ -77,6 +92,16 @@ def test_records_and_complaints_of_cat_do_nothing(
     assert json.loads(out) == {"value": HOSTILE}
     assert err == f"archiver: {SHOWN}: damaged\n"
     assert_tame(out)
+
+
+def test_rows_of_a_query_do_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = SimpleNamespace(skipped=[], columns=["value"], rows=[[HOSTILE]])
+    monkeypatch.setattr("archiver.job.run_query", lambda *_, **__: nullcontext(answer))
+    for log_format in ("json", "text"):
+        assert main(["query", "--url", "s3://bucket", "--format", log_format, "SELECT 1"]) == 0
+        out, _ = capsys.readouterr()
+        assert_tame(out)
+        assert log_format == "text" or json.loads(out) == {"value": HOSTILE}
 
 
 @pytest.mark.parametrize(("error", "lines"), [(NotWholeError, 1), (UsageError, 2)])

@@ -66,16 +66,16 @@ def test_the_storage_of_a_configuration(tmp_path: Path) -> None:
 WRONG = [
     ({"topic": "a/b"}, "option topic: 'a/b' is not the name of a topic"),
     ({"topic": ""}, "option topic: '' is not"),
-    ({"url": "file:///x"}, "option url: .* is not like s3://"),
-    ({"endpoint": "localhost"}, "option endpoint: .* is not like https://"),
+    ({"url": "file:///x"}, "option url: is not like s3://"),
+    ({"endpoint": "localhost"}, "option endpoint: is not like https://"),
     ({"partitions": "2-1"}, "option partitions: '2-1' is not like 3 or 3-5"),
     ({"partitions": ""}, "option partitions: '' is not like"),
     ({"partitions": "0-999999999"}, "option partitions"),
     ({"offsets": "0:9-3"}, "option offsets: '0:9-3'"),
     ({"offsets": "0:1,0:2"}, "each partition once"),
     ({"offsets": "9-3"}, "option offsets: '9-3' is not like 0:100-200"),
-    ({"from": "2023-11-14T22:13:40"}, "option from: .* has no zone"),
-    ({"until": "yesterday"}, "option until: 'yesterday' is not a time"),
+    ({"from": "2023-11-14T22:13:40"}, "option from: has no zone"),
+    ({"until": "yesterday"}, "option until: is not a time"),
     ({"columns": "key,kex"}, "option columns: 'kex': there are topic, "),
     ({"columns": ""}, "option columns: '': there are topic, "),
     ({"columns": "key,key"}, "names a column twice"),
@@ -197,7 +197,7 @@ def test_groups_are_runs_of_about_the_limit(sizes: list[int]) -> None:
 @pytest.mark.parametrize("text", ["1", "2026", "202611", "20261120", "1763647200", str(10**11 - 1)])
 def test_a_number_that_is_no_plausible_moment_is_refused(text: str) -> None:
     """A year, a month, a day, seconds."""
-    with pytest.raises(UsageError, match=f"option until: {text} milliseconds are 19"):
+    with pytest.raises(UsageError, match="option until: is before 1973"):
         parse(until=text)
 
 
