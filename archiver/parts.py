@@ -166,8 +166,8 @@ def check_planned(part: ObjectPart, facts: SegmentFacts | None) -> None:
     if told:
         raise FalseFactsError(
             f"{part.object_key}: {told}: the index of facts, or the noted plan, is false of it, and may hide other objects. Set"
-            " storage.index to ignore, or delete control/index/, which is a cache, and run again, a restore with another --id"
-            " and an empty target; look who may write below control/"
+            " storage.index to ignore, or delete control/index/, which is a cache, and run again (a restore: with another --id,"
+            " into an empty target); look who may write below control/"
         )
 
 
