@@ -148,7 +148,7 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
         (["query", "SELECT 1", "--url", "s3://bucket/x", "--from", "yesterday"], "--from"),
         (["backup", "--until-end"], "no configuration"),
         (["backup", "--until-end", "-c", "absent.yaml"], "absent.yaml"),
-        (["backup", "--until-end", "-c", "typo.yaml"], "stroage"),
+        (["backup", "--until-end", "-c", "typo.yaml"], "typo.yaml:1: unknown key; did you mean storage"),
         (["ls", "--url", "file:///tmp"], "s3://"),
         (["cat", "t", "--url", "s3://bucket/x", "--partition", "one"], "--partition"),
         (["cat", "t", "--url", "s3://bucket/x", "--limit", "-1"], "--limit"),
