@@ -4,6 +4,7 @@ The seed is the same in each run, and with it the verdict; `--long` draws one, t
 on its test, `@pytest.mark.seeds(...)`, which then runs with that one, too, in each run.
 """
 
+import gc
 import os
 import random
 import re
@@ -29,6 +30,7 @@ from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBro
 
 REQUIRE_REAL = os.environ.get("ARCHIVER_REQUIRE_REAL") == "1"
 FIXED_SEED = 20261122
+MOST_FILES = 256
 SEED = pytest.StashKey[int]()
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -137,6 +139,18 @@ def seed(request: pytest.FixtureRequest) -> int:
 def _seeded(request: pytest.FixtureRequest, seed: int) -> None:
     """What a test draws without a generator of its own is the same in each run, whichever tests ran before."""
     random.seed(f"{seed} {request.node.nodeid}")
+
+
+@pytest.fixture(autouse=True)
+def _files_are_closed() -> Iterator[None]:
+    """A command looks for garbage rarely, never at what was there at its start, and ends soon. This process lives on, and
+    each session of Spark leaves 20 files for garbage: PySpark waits for accumulators with `select`, which cannot watch the 1,025th."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+    if sum(1 for _ in Path("/proc/self/fd").iterdir()) > MOST_FILES:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
