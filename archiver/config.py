@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from archiver.endpoint import split_host, split_url
+from archiver.endpoint import port_of, split_url
 from archiver.errors import UsageError
 from archiver.kafka_keys import Group, names_of
 from archiver.keyfile import Key, KeyFile
@@ -435,7 +435,7 @@ class MetricsConfig(Section):
     @field_validator("listen")
     @classmethod
     def _is_an_address(cls, listen: str | None) -> str | None:
-        if listen is not None and (split_host(listen) or (listen, None))[1] is None:
+        if listen is not None and port_of(listen) is None:
             raise ValueError("is not like 127.0.0.1:9404, with a port up to 65535")
         return listen
 

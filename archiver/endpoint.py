@@ -17,6 +17,12 @@ def split_host(text: str) -> tuple[str, int | None] | None:
     return None if port is not None and port > _LAST_PORT else (found[1], port)
 
 
+def port_of(text: str) -> int | None:
+    """Return the port of `host:port`; None: it is not that, or there is no such port."""
+    found = split_host(text)
+    return None if found is None else found[1]
+
+
 def split_url(text: str) -> tuple[str, str, int | None, str] | None:
     """Return scheme, host, port and the rest of an http address that nobody's name is in; None: it is no such address."""
     found = _URL.fullmatch(text)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import count
 from typing import Final, Protocol
 
+import numpy as np
+
 from archiver.budget import ByteBudget
 from archiver.codec.batch import in_place, position_after, whole_batches
 from archiver.codec.batch_kernels import START
@@ -357,7 +359,7 @@ class Fetching:
         if placed.start == placed.stop:
             self._doubt(feed)
             return
-        starts, batches = [*batches[START].tolist(), len(whole)], batches[:, placed]
+        starts, batches = np.append(batches[START], len(whole)), batches[:, placed]
         feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[starts[placed.start] : starts[placed.stop]]
         if len(records) * _MOST_OF_AN_ANSWER < memoryview(answer.records.obj).nbytes:

@@ -113,13 +113,13 @@ def _lines_of(hashes: Path) -> list[str]:
 def _compare(folder: Path, name: str, hashes: Path, next_step: str) -> None:
     listed = read_hashes(hashes, name)
     try:
-        no_files = [path.name for path in sorted(folder.iterdir()) if not path.is_file()]
-        found = {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.name not in no_files}
+        digests = {path.name: _sha256(path) if path.is_file() else None for path in sorted(folder.iterdir())}
     except OSError as error:
         raise ArchiverError(f"cannot compare {folder} with {hashes}: {error}. {next_step}") from error
-    wrong = [f"{one} is no file" for one in no_files]
+    found = {jar: digest for jar, digest in digests.items() if digest is not None}
+    wrong = [f"{name} is no file" for name, digest in digests.items() if digest is None]
     wrong += [f"{jar} is not listed" for jar in found if jar not in listed]
-    wrong += [f"{jar} is missing" for jar in listed if jar not in found and jar not in no_files]
+    wrong += [f"{jar} is missing" for jar in listed if jar not in digests]
     wrong += [
         f"{jar} has SHA-256 {found[jar][:_DIGITS]}…, listed is {digest[:_DIGITS]}…"
         for jar, digest in listed.items()

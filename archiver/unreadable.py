@@ -90,14 +90,10 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
             log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
             return Take(answer)
         copies.append(Copy(node, answer, fault))
+        if isinstance(fault, MisplacedBatchError):
+            continue
         head = _head_of(answer.records)
-        is_placed = not isinstance(fault, MisplacedBatchError)
-        if (
-            head is not None
-            and head.is_as_written
-            and is_placed
-            and head.base_offset <= feed.fetch_offset <= head.last_offset
-        ):
+        if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
             break  # no other replica has other bytes
     return await _judge_for_good(client, feed, copies)
 
@@ -120,18 +116,16 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
         raise KafkaTemporaryError(f"broker {node} sends another batch each time")
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
     behind = more.records[size:]
-    following = first_offset(behind) if len(behind) >= _OFFSET_BYTES else None
+    is_last = len(behind) < _OFFSET_BYTES
+    after = last_stable if is_last else first_offset(behind)
     head = _head_of(answer.records)
-    if head is None or (
-        feed.fetch_offset <= head.last_offset < last_stable and (following is None or head.last_offset < following)
-    ):
+    if head is None or feed.fetch_offset <= head.last_offset < min(after, last_stable):
         return None
-    follows = f"the log ends at {last_stable}" if following is None else f"the next one begins at {following}"
+    follows = "" if is_last else f" the next one begins at {after}, and"
     return MisplacedBatchError(
         f"offset {feed.fetch_offset}: the batch that stands there says that it has offsets"
-        f" {head.base_offset}-{head.last_offset}, and {follows}"
-        + ("" if following is None else f", and the log ends at {last_stable}"),
-        next_offset=last_stable if following is None else following,
+        f" {head.base_offset}-{head.last_offset}, and{follows} the log ends at {last_stable}",
+        next_offset=after,
     )
 
 
@@ -210,7 +204,7 @@ def _head_of(records: memoryview) -> Head | None:
 
 
 def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:
-    nodes = ", ".join(str(copy.node) for copy in copies)
+    nodes = ", ".join(str(one.node) for one in copies)
     which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
     if isinstance(copy.fault, MisplacedBatchError):
         return f"no checksum covers where a batch begins, and it is not where it can be on {which} {nodes})"

@@ -16,7 +16,7 @@ from typing import Final
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from archiver.endpoint import split_host, split_url
+from archiver.endpoint import port_of, split_url
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
 from archiver.kafka_keys import PROVIDER_URL, Group, names_of
@@ -247,8 +247,7 @@ def _check_endpoint(url: str, proxy: str | None, where: Where) -> None:
 def _is_proxy(text: str) -> bool:
     """A proxy may ask for a user and a password."""
     found = re.fullmatch(r"http://(?:[^\s/?#]+@)?([^\s/?#@]+)/?", text)
-    host = split_host(found[1]) if found is not None else None
-    return host is not None and bool(host[1])
+    return found is not None and bool(port_of(found[1]))
 
 
 def _protocol(properties: Mapping[str, object], where: Where) -> Protocol:
