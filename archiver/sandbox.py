@@ -1,5 +1,6 @@
 """Real parts without containers, for the demo and the tests: a Kafka broker as a process, and S3 inside this process."""
 
+import atexit
 import http.client
 import random
 import signal
@@ -8,8 +9,9 @@ import struct
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -88,15 +90,40 @@ def _classes_of(jars: Path) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
+    """Ports of 127.0.0.1 that nobody listens on now, and that no other process is given for a while."""
     found: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        with suppress(OSError):
+            _hold(port)
             found.append(port)
         if len(found) == count:
             return found
     raise ArchiverError(f"no {count} free ports in {PORTS.start}-{PORTS.stop}")
+
+
+def _hold(port: int) -> None:
+    """Have whoever looks for a free port find this one taken: until a broker listens there, its start takes seconds.
+
+    Who binds it as servers do (SO_REUSEADDR) may listen there nevertheless.
+    """
+    with ExitStack() as failed:
+        holder = failed.enter_context(socket.socket())
+        holder.bind(("127.0.0.1", port))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        failed.pop_all()
+    _HELD.append(holder)
+    if len(_HELD) > _MOST_HELD:
+        _HELD.popleft().close()
+
+
+@atexit.register
+def _let_go() -> None:
+    while _HELD:
+        _HELD.pop().close()
+
+
+_MOST_HELD: Final = 64
+_HELD: Final[deque[socket.socket]] = deque()
 
 
 class KafkaBroker:

@@ -80,7 +80,7 @@ class KafkaAdmin:
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(wanted):
             refused |= await self._refused_to_create(topics)
-            await self._until_served({topic.topic for topic in topics} - refused.keys())
+            await self._until_served({topic.topic: 1 for topic in topics if topic.topic not in refused})
         return refused
 
     async def refused_topics(self, wanted: Mapping[str, ToCreate], *, only: Code | None = None) -> dict[str, Refusal]:
@@ -112,7 +112,7 @@ class KafkaAdmin:
         refused = await self._refused(
             self._admin.create_partitions(wanted), "partitions of topic {} could not be added", "Alter on topic {}"
         )
-        await self._until_served(totals.keys() - refused.keys())
+        await self._until_served({name: total for name, total in totals.items() if name not in refused})
         return refused
 
     async def delete_topic(self, name: str) -> None:
@@ -147,19 +147,23 @@ class KafkaAdmin:
             refused |= await self._refused(by_name, "configs of topic {} could not be set", "AlterConfigs on topic {}")
         return refused
 
-    async def _until_served(self, unserved: set[str]) -> None:
+    async def _until_served(self, unserved: dict[str, int]) -> None:
+        """Until each of these topics has so many partitions at least, and all of them are served."""
+
         async def are_served() -> bool:
-            if unserved:
-                unserved.difference_update(await self._served(unserved))
+            for name in await self._served(unserved) if unserved else ():
+                del unserved[name]
             return not unserved
 
         await self._until(are_served, lambda: f"topic {min(unserved)} was created, but not every partition is served")
 
-    async def _served(self, names: Collection[str]) -> set[str]:
+    async def _served(self, totals: Mapping[str, int]) -> set[str]:
         """Metadata names leaders before they serve: with 500 partitions here seconds before. So ask them for their ends."""
-        described = await self._describe_all(names)
+        described = await self._describe_all(totals)
         led = {
-            name: found for name, found in described.items() if not any(row.leader is None for row in found.partitions)
+            name: found
+            for name, found in described.items()
+            if len(found.partitions) >= totals[name] and not any(row.leader is None for row in found.partitions)
         }
         wanted = {
             TopicPartition(name, row.id): OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -545,7 +545,9 @@ class Targets:
                 count,
             )
         for error in (await self._admin.add_partitions(short)).values():
-            raise error
+            if not isinstance(error, KafkaError) or error.code != Code.INVALID_PARTITIONS:
+                raise error
+            await asyncio.sleep(_PAUSE_S)  # it has as many or more: the broker that was looked at had not heard of it
 
     async def _delete(
         self, client: KafkaClient, found: Mapping[str, TopicDescription], look: _Look, purged: Mapping[str, str]

@@ -9,11 +9,11 @@ import pytest
 from archiver.config import Sse, StorageConfig
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.layout import Layout, SegmentKey
+from archiver.sandbox import free_ports
 from archiver.store import ObjectStore, Room, S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import KEY_OF_KMS, Fault
-from tests.support.minio import free_port
 
 pytestmark = pytest.mark.s3
 
@@ -148,7 +148,7 @@ def test_conflicts_without_end_are_temporary(faulty: FaultyStore) -> None:
 
 @every_operation
 def test_no_server_is_temporary(faulty: FaultyStore, operation: str) -> None:
-    nobody = open_bucket(faulty.bucket, endpoint=f"http://127.0.0.1:{free_port()}", attempts=1)
+    nobody = open_bucket(faulty.bucket, endpoint=f"http://127.0.0.1:{free_ports(1)[0]}", attempts=1)
     with pytest.raises(StoreTemporaryError):
         OPERATIONS[operation][2](nobody)
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import archiver.spark.targets
 from archiver.cli import main
 from archiver.control import append_fact
 from archiver.errors import StoreError, TargetError, TemporaryError
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.cluster import Refusal
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.layout import Layout
 from archiver.restore_request import Existing
@@ -330,9 +332,25 @@ def consumers(bootstrap: str, topic: str) -> Iterator[None]:
             one.join()
 
 
+@pytest.mark.parametrize("is_contended", [False, True])
 def test_brokers_that_create_topics_for_clients_that_ask(
-    topic: str, site: ArchiveSite, new_broker: StartBroker, java_oracle: JavaOracle, capsys: Capsys
+    is_contended: bool,
+    topic: str,
+    site: ArchiveSite,
+    new_broker: StartBroker,
+    java_oracle: JavaOracle,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also where another run has just given the topic its partitions, and the broker that was looked at has not heard of it."""
+    add = KafkaAdmin.add_partitions
+
+    async def add_behind_another(admin: KafkaAdmin, totals: Mapping[str, int]) -> dict[str, Refusal]:
+        await add(admin, totals)
+        return await add(admin, totals)
+
+    if is_contended:
+        monkeypatch.setattr(KafkaAdmin, "add_partitions", add_behind_another)
     broker = new_broker(**{"auto.create.topics.enable": "true", "num.partitions": "1"})
     name = f"{topic}.a"
     written = archived(broker, name, site, *(records_of(10) for _ in range(3)))

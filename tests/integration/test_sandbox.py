@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from archiver.children import start_child
 from archiver.class_archive import options_to_write
 from archiver.errors import ArchiverError, TemporaryError
-from archiver.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka, keep_classes
+from archiver.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka, free_ports, keep_classes
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.processes import descendants, tree_of
 from tests.support.service import eventually
@@ -65,6 +66,17 @@ def test_a_broker_maps_classes_that_were_kept_and_starts_without_them(tmp_path: 
         Path(options[0].partition("=")[2]).write_bytes(bytes(classes.stat().st_size))
     with KafkaBroker(jars, tmp_path / "other") as broker:
         assert str(classes) not in Path(f"/proc/{broker.pid}/maps").read_text()
+
+
+def test_a_free_port_is_given_to_one_process_and_a_server_may_listen_there() -> None:
+    (port,) = free_ports(1)
+    other = "import socket; socket.socket().bind(('127.0.0.1', int(__import__('sys').argv[1])))"
+    looked = subprocess.run([sys.executable, "-c", other, str(port)], capture_output=True, check=False)
+    assert b"Address already in use" in looked.stderr
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+        pass
 
 
 def test_topics_outlive_restart_and_kill_on_the_same_port(new_broker: StartBroker, topic: str) -> None:

@@ -4,7 +4,6 @@ import http.client
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from typing import Self
 import pytest
 
 from archiver.children import start_child
+from archiver.sandbox import free_ports
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0
@@ -61,13 +61,6 @@ def minio_or_skip(
     if os.environ.get("ARCHIVER_REQUIRE_REAL") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Minio:
@@ -118,7 +111,7 @@ class Minio:
 
     def _start_once(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="minio-"))
-        self._port = free_port()
+        (self._port,) = free_ports(1)
         environment = {
             **os.environ,
             "MINIO_ROOT_USER": self.access_key,
