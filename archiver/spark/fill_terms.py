@@ -116,9 +116,10 @@ class FillTermsOf:
             tried = (await if_created(self._kafka, {name: topics[name]})).get(name)
             self._defaults = tried.configs if tried else self._defaults
             self._replicas = tried.replicas if tried and of_default else self._replicas
-        if self._defaults or not taken:
+        if self._defaults or not topics:
             return _known(self._defaults)
-        described, _ = await topic_configs_known(client, list(taken)[:1])
+        # Nobody could say: a topic that is there does, be it one that another run has just created.
+        described, _ = await topic_configs_known(client, list(taken or topics)[:1])
         return _known(next((one.effective for one in described.values()), {}))
 
     async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:

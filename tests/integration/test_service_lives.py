@@ -151,7 +151,7 @@ def test_what_is_held_of_a_deleted_topic_is_put(
     config["topics"]["refresh"] = "1h"
     with running(site, config) as instance:
         eventually(lambda: instance.value("archiver_partitions", topic=topic) == 1)
-        produce(bootstrap, topic, 50, "old")
+        produce_values(bootstrap, topic, values(50, "old"), linger_ms=5000)  # one batch: all is fetched, or nothing
         eventually(lambda: instance.value("archiver_fetched_bytes_total", topic=topic) > 0)
         assert keys_in(site.bucket, "topics/") == []
         if created_again:
