@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from archiver.control import Branch, Stretch
 from archiver.errors import NotWholeError
 from archiver.facts import SegmentFacts, facts_from_metadata
-from archiver.kafka.calls import EpochEnd, OffsetForLeaderEpochCall
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.codes import broker_error
+from archiver.kafka.epochs import end_of_epoch
 from archiver.layout import Layout
 from archiver.store import ObjectStore
 from archiver.workers import Workers
@@ -131,18 +130,3 @@ def _look_at(store: ObjectStore, key: str) -> tuple[int, SegmentFacts] | None:
     except NotWholeError:
         return None
     return None if facts is None else (info.size, facts)
-
-
-async def end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: int) -> EpochEnd:
-    """Ask the leader where an epoch ended in its log, or the last one before it."""
-
-    async def once() -> EpochEnd:
-        node_id = await client.leader(topic, partition)
-        (answer,) = await client.send(node_id, OffsetForLeaderEpochCall({(topic, partition): epoch}))
-        if answer.error_code:
-            client.forget_leaders(topic)
-            doing = f"epoch {epoch} of {topic}[{partition}] from broker {node_id}"
-            raise broker_error(answer.error_code, doing, right=f"Describe on topic {topic}")
-        return answer
-
-    return await client.persist(once)

@@ -59,13 +59,13 @@ from archiver.writer import Archive, BatchPolicy
 
 if TYPE_CHECKING:
     from archiver.arrival import Arrival
+    from archiver.findings import Findings
     from archiver.metrics import Metrics
     from archiver.service import Service
     from archiver.spark.compare import ComparePlan
     from archiver.spark.purge import Purge
     from archiver.spark.query import Answer
     from archiver.spark.restore import TopicReport
-    from archiver.spark.tasks import Findings
 
 log = logging.getLogger(__name__)
 
@@ -391,7 +391,8 @@ def run_verify(
             tell = _tell_of(f"reading {spell_count(len(segments), 'object')}", notice)
             checks = check_on_spark(spark, storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
-            from archiver.spark.compare import compare_on_spark, plan_compare  # noqa: PLC0415 - as above
+            from archiver.spark.compare import plan_compare  # noqa: PLC0415 - as above
+            from archiver.spark.verify import compare_on_spark  # noqa: PLC0415
 
             notice("looking at the cluster")
             try:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from archiver.branch import end_of_epoch
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.epochs import end_of_epoch
 
 FORMAT_KEY = "message.format.version"
 _OLD = ("0.8", "0.9", "0.10")

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from archiver.branch import end_of_epoch
 from archiver.control import FORMAT, Fact, append_fact, latest_fact, settle_first, topics_known
 from archiver.errors import CorruptSegmentError
 from archiver.failpoints import reach
 from archiver.json_values import as_list, as_number, as_object, as_text
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.epochs import end_of_epoch
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.segment import PartitionSource
 from archiver.workers import Workers

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from archiver.branch import end_of_epoch
 from archiver.browse import join_lives
 from archiver.config import IndexUse
 from archiver.control import TopicFact, read_topic
@@ -13,6 +12,7 @@ from archiver.facts import SegmentFacts
 from archiver.inventory import EMPTY, Inventory, PartitionInventory, read_inventory
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
+from archiver.kafka.epochs import end_of_epoch
 from archiver.layout import Layout
 from archiver.log_reader import LogRange, first_offset
 from archiver.segments import blocks_of

@@ -1,10 +1,8 @@
-"""Archive and cluster compared as a Spark job, a partition a task."""
+"""Archive and cluster compared, a partition a task."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-from pyspark import SparkContext
 
 from archiver.address import archive_mark, group_of
 from archiver.archived import ArchivedTopic
@@ -14,6 +12,7 @@ from archiver.config import ArchiverConfig, StorageConfig
 from archiver.control import read_cluster, read_topic
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.facts import Bounds
+from archiver.findings import Findings
 from archiver.inventory import EMPTY
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
@@ -25,7 +24,6 @@ from archiver.log_reader import LogRange, LogStartError, read_log
 from archiver.own_group import FORMER_GROUP, count_commits
 from archiver.segments import Reading, unreadable_within
 from archiver.spark.stores import patient_store_of, store_of
-from archiver.spark.tasks import Findings, run_on_spark
 from archiver.spelling import spell_count
 
 _ATTEMPTS = 5  # when the brokers delete while we read
@@ -214,13 +212,6 @@ def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
         yield replace(log, start=position, end=first)
         position = after
     yield replace(log, start=position)
-
-
-def compare_on_spark(
-    spark: SparkContext, tasks: Sequence[CompareTask], tell: Callable[[int, int], None] | None = None
-) -> list[Findings]:
-    """Compare all partitions, the largest first; `tell` as in check_on_spark."""
-    return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start, tell)
 
 
 def run_compare(task: CompareTask) -> Findings:

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from archiver.branch import end_of_epoch
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
+from archiver.kafka.epochs import end_of_epoch
 from archiver.log_reader import LogRange, batch_at, producer_at
 from archiver.spark.claim import Claim
 from archiver.spark.joint_claim import JointClaim

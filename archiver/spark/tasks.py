@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -20,16 +19,6 @@ Report = TypeVar("Report")
 _SLICES_PER_CORE = 16
 _CORES_OF_A_CLUSTER = 64  # at least: most of its executors may come when the tasks are dealt out already
 _TOLD_EVERY_S = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
-    """What a task that looks at things found; `error`: what kept it from looking at all of them."""
-
-    looked_at: int = 0
-    problems: tuple[str, ...] = ()
-    error: str = ""
-    exit_code: int = 0
 
 
 def run_on_spark(

@@ -1,32 +1,16 @@
-"""Objects read and checked as a Spark job, some of them a task."""
+"""The tasks of `verify` as Spark jobs: objects that are read and checked, partitions that are compared."""
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from pyspark import SparkContext
 
+from archiver.check import check_tasks, run_check
 from archiver.config import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError
-from archiver.parts import ObjectPart
-from archiver.reader import fetch_parts, found_or_gone
+from archiver.findings import Findings
 from archiver.segments import Segment
-from archiver.spark.stores import patient_store_of
-from archiver.spark.tasks import Findings, run_on_spark
-from archiver.verify import Level, check_object
-
-log = logging.getLogger(__name__)
-
-_TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckTask:
-    """Objects that one task reads."""
-
-    storage: StorageConfig
-    level: Level
-    segments: tuple[Segment, ...]
+from archiver.spark.compare import CompareTask, run_compare
+from archiver.spark.tasks import run_on_spark
+from archiver.verify import Level
 
 
 def check_on_spark(
@@ -37,36 +21,12 @@ def check_on_spark(
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Findings]:
     """Read all the objects, each once; `tell` is told how many shares of them are read, and of how many."""
-    tasks = list(_tasks(storage, segments, level))
+    tasks = list(check_tasks(storage, segments, level))
     return run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), tell)
 
 
-def _tasks(storage: StorageConfig, segments: Sequence[Segment], level: Level) -> Iterator[CheckTask]:
-    chosen: list[Segment] = []
-    size = 0
-    for segment in segments:
-        chosen.append(segment)
-        size += segment.size
-        if size >= _TASK_BYTES:
-            yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
-            chosen, size = [], 0
-    if chosen:
-        yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
-
-
-def run_check(task: CheckTask) -> Findings:
-    """Check some objects. Errors come back as a report, so that the other tasks go on."""
-    problems: list[str] = []
-    checked = 0
-    try:
-        store = patient_store_of(task.storage)
-        parts = [ObjectPart(object_key=segment.object_key, from_offset=0) for segment in task.segments]
-        for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
-            try:
-                check_object(*found_or_gone(part, found), segment.key, segment.object_key, task.level)
-            except NotWholeError as error:
-                problems.append(str(error))
-            checked += 1
-    except ArchiverError as error:
-        return Findings(looked_at=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
-    return Findings(looked_at=checked, problems=tuple(problems))
+def compare_on_spark(
+    spark: SparkContext, tasks: Sequence[CompareTask], tell: Callable[[int, int], None] | None = None
+) -> list[Findings]:
+    """Compare all partitions, the largest first; `tell` as in check_on_spark."""
+    return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start, tell)
