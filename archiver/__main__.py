@@ -9,9 +9,9 @@ def run() -> None:
     from archiver.interrupt import leave_when_interrupted  # noqa: PLC0415
 
     leave_when_interrupted()
-    from archiver import cli  # noqa: PLC0415
+    from archiver.cli import main  # noqa: PLC0415
 
-    cli.run()
+    main.run()
 
 
 if __name__ == "__main__":

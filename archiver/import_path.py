@@ -14,7 +14,7 @@ def leave_out_current_folder() -> None:
     here = _current_folder()
     if sys.argv[:1] == ["-m"] and sys.path[0] == here:
         del sys.path[0]
-    told = os.environ.get("PYTHONPATH")  # noqa: TID251 - before archiver.config can be imported
+    told = os.environ.get("PYTHONPATH")  # noqa: TID251 - before archiver.config.model can be imported
     if not told:
         return
     entries = told.split(os.pathsep)

@@ -13,28 +13,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archiver.address import archive_mark
-from archiver.archived import ArchivedTopic
-from archiver.backup import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
-from archiver.browse import read_archive, read_known, topic_names
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.catalog import read_archive, read_known, topic_names
+from archiver.archive.index import read_index
+from archiver.archive.layout import Layout
+from archiver.archive.probe import probe_store
+from archiver.archive.segment import SegmentLimits
+from archiver.archive.spool import Spool, open_spool
+from archiver.backup.feed import Feed, PartitionReport
+from archiver.backup.partition_writer import Archive, BatchPolicy
+from archiver.backup.retry import persist
+from archiver.backup.until_end import Attend, BackupReport, BackupRequest, attend_nothing, back_up_until_end
 from archiver.codec.compression import BlockCodec
-from archiver.config import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
-from archiver.defects import sweep_defects
+from archiver.codec.selection import EVERYTHING
+from archiver.config.model import ArchiverConfig, GroupPositions, StorageConfig, TargetConfig
 from archiver.errors import ArchiverError, DroppedError, NotWholeError, StoppedError, UsageError
-from archiver.feed import Feed, PartitionReport
-from archiver.index import read_index
-from archiver.inspection import Inspection, take_apart, take_control_apart
+from archiver.groups.keeper import PositionPolicy
+from archiver.groups.own_group import own_group
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
-from archiver.layout import Layout
-from archiver.observe import NO_LEDGER, Ledger, Pace
-from archiver.own_group import own_group
-from archiver.patience import persist
-from archiver.positions import PositionPolicy
-from archiver.probe import probe_store
-from archiver.restore import (
+from archiver.process.defects import sweep_defects
+from archiver.process.logs import NO_LEDGER, Ledger, Pace
+from archiver.process.signals import stop_on_signals, unless_stopped
+from archiver.process.silence import Vigil
+from archiver.process.spelling import spell_count
+from archiver.process.workers import Workers, workers
+from archiver.restore.plan import (
     Effort,
     RestorePlan,
     TopicPlan,
@@ -44,28 +51,21 @@ from archiver.restore import (
     tell_unreadable,
     with_mended,
 )
-from archiver.restore_request import Existing, RestoreRequest, check_restore_id, is_wanted
-from archiver.room import DecodingRoom
-from archiver.segment import SegmentLimits
-from archiver.selection import EVERYTHING
-from archiver.shutdown import stop_on_signals, unless_stopped
-from archiver.spelling import spell_count
-from archiver.spool import Spool, open_spool
-from archiver.store import open_store
-from archiver.verify import Level, Listing, check_control, check_listing, control_problem, put_since
-from archiver.vigil import Vigil
-from archiver.workers import Workers, workers
-from archiver.writer import Archive, BatchPolicy
+from archiver.restore.request import Existing, RestoreRequest, check_restore_id, is_wanted
+from archiver.store.address import archive_mark
+from archiver.store.s3 import open_store
+from archiver.upkeep.inspection import Inspection, take_apart, take_control_apart
+from archiver.upkeep.verify import Level, Listing, check_control, check_listing, control_problem, put_since
 
 if TYPE_CHECKING:
-    from archiver.arrival import Arrival
-    from archiver.findings import Findings
-    from archiver.metrics import Metrics
-    from archiver.service import Service
-    from archiver.spark.compare import ComparePlan
-    from archiver.spark.purge import Purge
-    from archiver.spark.query import Answer
+    from archiver.backup.arrival import Arrival
+    from archiver.backup.metrics import Metrics
+    from archiver.backup.service import Service
+    from archiver.restore.purge import Purge
     from archiver.spark.restore import TopicReport
+    from archiver.spark.table.query import Answer
+    from archiver.upkeep.compare import ComparePlan
+    from archiver.upkeep.findings import Findings
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def run_backup(
 def _observed(config: ArchiverConfig, stack: ExitStack) -> tuple[Ledger, Attend]:
     if config.metrics.listen is None:
         return NO_LEDGER, attend_nothing
-    from archiver.run_endpoint import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
+    from archiver.backup.run_endpoint import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
 
     return stack.enter_context(serve_run(config.metrics.listen))
 
@@ -116,11 +116,11 @@ def run_service(
 
     `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
     """
-    from archiver.arrival import Arrival  # noqa: PLC0415 - with the service
-    from archiver.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
-    from archiver.metrics_server import MetricsServer  # noqa: PLC0415
-    from archiver.service import Service  # noqa: PLC0415 - as above, with librdkafka
-    from archiver.vitals import Vitals  # noqa: PLC0415
+    from archiver.backup.arrival import Arrival  # noqa: PLC0415 - with the service
+    from archiver.backup.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
+    from archiver.backup.metrics_server import MetricsServer  # noqa: PLC0415
+    from archiver.backup.service import Service  # noqa: PLC0415 - as above, with librdkafka
+    from archiver.backup.vitals import Vitals  # noqa: PLC0415
 
     vitals = Vitals()
     metrics = Metrics(
@@ -391,8 +391,8 @@ def run_verify(
             tell = _tell_of(f"reading {spell_count(len(segments), 'object')}", notice)
             checks = check_on_spark(spark, storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
-            from archiver.spark.compare import plan_compare  # noqa: PLC0415 - as above
             from archiver.spark.verify import compare_on_spark  # noqa: PLC0415
+            from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - as above
 
             notice("looking at the cluster")
             try:
@@ -512,9 +512,9 @@ def preview_restore(
 
     `select_topics` chooses the names that the configuration at hand has a backup archive.
     """
-    from archiver.spark.claim import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
-    from archiver.spark.targets import Targets  # noqa: PLC0415
-    from archiver.unarchived import ArchivedLogs  # noqa: PLC0415
+    from archiver.restore.claims import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
+    from archiver.restore.targets import Targets  # noqa: PLC0415
+    from archiver.restore.unarchived import ArchivedLogs  # noqa: PLC0415
 
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
@@ -591,7 +591,7 @@ def _read_before_purge(
     notice: Callable[[str], None],
 ) -> RestorePreview:
     """Read what is to be in the place of purged topics, as the restore does before it deletes them."""
-    from archiver.spark.purge import damage_problems  # noqa: PLC0415 - of a restore alone
+    from archiver.restore.purge import damage_problems  # noqa: PLC0415 - of a restore alone
 
     topics = [topic for topic in preview.topics if topic.target in purge.topic_ids]
     with _spark("restore --dry-run --purge-target", notice) as start_spark:
@@ -753,7 +753,7 @@ def run_query(
 ) -> "Iterator[Answer]":
     """Run one SQL query over topics; its rows come for as long as the block lasts. `options` are those of the data source."""
     with _spark("query", notice, with_sql=True) as start_spark:
-        from archiver.spark.query import ask  # noqa: PLC0415 - an extra that a backup does not need
+        from archiver.spark.table.query import ask  # noqa: PLC0415 - an extra that a backup does not need
 
         store, prefix = open_store(storage)
         topics = topic_names(store, Layout(prefix))

@@ -13,7 +13,7 @@ def main() -> None:
         from archiver.import_path import leave_out_current_folder  # noqa: PLC0415 - now found where it is installed
 
         leave_out_current_folder()
-        from archiver.cli import run  # noqa: PLC0415
+        from archiver.cli.main import run  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise SystemExit(
             f"archiver: {sys.executable} has no {error.name}: run the driver by a Python that has the archiver, such as"

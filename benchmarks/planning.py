@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
-from archiver.browse import read_archive
-from archiver.config import StorageConfig
-from archiver.holdings import survey
-from archiver.index import FreshEntries
-from archiver.indexing import Indexer
-from archiver.inventory import end_at
-from archiver.listing import list_newest
-from archiver.memory import settle_memory
-from archiver.restore import RestorePlan, plan_restore
-from archiver.restore_request import RestoreRequest
-from archiver.selection import EVERYTHING
-from archiver.spark.options import parse_options
-from archiver.spark.scan import plan_scan
-from archiver.verify import check_listing
+from archiver.archive.catalog import read_archive
+from archiver.archive.holdings import survey
+from archiver.archive.index import FreshEntries
+from archiver.archive.inventory import end_at
+from archiver.archive.listing import list_newest
+from archiver.backup.indexer import Indexer
+from archiver.codec.selection import EVERYTHING
+from archiver.config.model import StorageConfig
+from archiver.process.memory import settle_memory
+from archiver.restore.plan import RestorePlan, plan_restore
+from archiver.restore.request import RestoreRequest
+from archiver.spark.table.options import parse_options
+from archiver.spark.table.scan import plan_scan
+from archiver.upkeep.verify import check_listing
 from benchmarks.growth import MEMORY, REPORT, write_page
 from benchmarks.report import machine_facts
 from tests.support.brokers import KAFKA_41
@@ -64,7 +64,7 @@ def plan_all(store: GeneratedStore) -> object:
 def plan_query(store: GeneratedStore) -> object:
     """Of one topic, as the data source does for each that a statement names."""
     options = parse_options({"topic": store.shape.names[0]}, StorageConfig(url="s3://nowhere"))
-    with patch("archiver.spark.scan.store_of", lambda _: (store, "")):
+    with patch("archiver.spark.table.scan.store_of", lambda _: (store, "")):
         plan = plan_scan(options, lambda _: EVERYTHING, 8)
     assert sum(len(task.parts) for task in plan.tasks) == store.shape.partitions * store.shape.per_partition
     return plan

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.codec.warm import compile_kernels
-from archiver.sandbox import KafkaBroker
+from archiver.demo.sandbox import KafkaBroker
 from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
 from benchmarks.measure import Usage, read_all, run_measured

@@ -25,20 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from archiver.browse import read_archive, topic_names
-from archiver.children import start_child
-from archiver.config import StorageConfig
-from archiver.control import settle_cluster, settle_topic
-from archiver.inventory import end_at, position_of
-from archiver.layout import Layout, SegmentKey
-from archiver.listing import list_newest
-from archiver.memory import settle_memory
-from archiver.opening import OPENERS
-from archiver.restore import plan_restore
-from archiver.restore_request import RestoreRequest
-from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
-from archiver.spool import Spool
-from archiver.store import ObjectStore, open_store
+from archiver.archive.catalog import read_archive, topic_names
+from archiver.archive.control import settle_cluster, settle_topic
+from archiver.archive.inventory import end_at, position_of
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.listing import list_newest
+from archiver.archive.segment import OpenSegment, PartitionSource, SegmentLimits
+from archiver.archive.spool import Spool
+from archiver.backup.opener import OPENERS
+from archiver.config.model import StorageConfig
+from archiver.process.children import start_child
+from archiver.process.memory import settle_memory
+from archiver.restore.plan import plan_restore
+from archiver.restore.request import RestoreRequest
+from archiver.store.s3 import ObjectStore, open_store
 from benchmarks.growth import table, write_page
 from benchmarks.landing import Landing
 from benchmarks.report import machine_facts

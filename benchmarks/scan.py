@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from archiver.config import ArchiverConfig
+from archiver.config.model import ArchiverConfig
 from archiver.job import run_backup
 from archiver.spark import register
 from benchmarks.generate import fill_topic

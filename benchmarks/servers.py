@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41, S3
 from tests.support.minio import Minio, find_minio
 

@@ -18,20 +18,20 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
+from archiver.archive.segment import SegmentBody
 from archiver.codec import batch as batch_codec
-from archiver.codec import batch_kernels as kernels
 from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
 from archiver.codec.compression import Arena, BatchCodec, BlockCodec, compress_block
-from archiver.codec.digest import SURVEY_SIZE, survey
-from archiver.config import StorageConfig
-from archiver.frame import Frame
+from archiver.codec.frame import Frame
+from archiver.codec.kernels import batches as kernels
+from archiver.codec.kernels.digest import SURVEY_SIZE, survey
+from archiver.config.model import StorageConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.kafka.settings import KafkaSettings
-from archiver.segment import SegmentBody
-from archiver.store import open_store
+from archiver.store.s3 import open_store
 
-# As archiver/backup.py asks.
+# As archiver/backup/until_end.py asks.
 _PARTITION_BYTES = 4 * 1024 * 1024
 _ANSWER_BYTES = 16 * 1024 * 1024
 _MOST_BYTES = 256 * 1024 * 1024

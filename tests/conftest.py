@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.errors import ArchiverError
-from archiver.sandbox import KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket, GivenBroker, GivenS3, StartBroker
 from tests.support.foreign_reader import s3_client
 from tests.support.http_proxy import VARIABLES, http_proxy

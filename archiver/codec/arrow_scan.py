@@ -17,10 +17,11 @@ from archiver.codec.avro import (
     check_count,
     split_blocks,
 )
-from archiver.codec.avro_decode import ALL_READ, BYTES_LEFT
 from archiver.codec.compression import BlockArena, DecompressionError
-from archiver.codec.headers import READABLE_TIMES
-from archiver.codec.scan_kernels import (
+from archiver.codec.frame import Bytes, Longs
+from archiver.codec.kernels.avro_decode import ALL_READ, BYTES_LEFT
+from archiver.codec.kernels.headers import READABLE_TIMES
+from archiver.codec.kernels.scan import (
     COUNTED,
     HEADER_KEY_BYTES,
     HEADER_VALUE_BYTES,
@@ -36,9 +37,8 @@ from archiver.codec.scan_kernels import (
     Blob,
     scan_rows,
 )
+from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError
-from archiver.frame import Bytes, Longs
-from archiver.selection import Selection
 
 # Uncompressed, of the blocks that become one batch. At 100 B 0.46 us a record with 512 KiB, 0.42 with 1 MiB, 0.40 with 2,
 # 0.48 with 4; at 800 B 1.65, 1.60, 1.76, 1.97: what is larger leaves the cache before it is sent.

@@ -11,8 +11,9 @@ import fastavro
 import numpy as np
 from fastavro.read import HEADER_SCHEMA
 
-from archiver.avsc import RECORD, RECORD_V1, RECORD_V1_NULLABLE, load_schema
-from archiver.codec.avro_decode import (
+from archiver.codec.compression import BlockCodec, DecompressionError, compress_block, compress_pieces, decompress_block
+from archiver.codec.frame import Bytes, Column, Frame
+from archiver.codec.kernels.avro_decode import (
     ALL_READ,
     BRANCH_UNKNOWN,
     BYTES_LEFT,
@@ -22,12 +23,11 @@ from archiver.codec.avro_decode import (
     WRONG_TOPIC,
     decode_rows,
 )
-from archiver.codec.avro_encode import HEADERS_BROKEN, NEEDS_PIECES, NEEDS_ROOM, ROW_OUTSIDE, encode_rows
-from archiver.codec.compression import BlockCodec, DecompressionError, compress_block, compress_pieces, decompress_block
+from archiver.codec.kernels.avro_encode import HEADERS_BROKEN, NEEDS_PIECES, NEEDS_ROOM, ROW_OUTSIDE, encode_rows
+from archiver.codec.kernels.varint import BROKEN, MAX_VARINT_BYTES, encode_long, read_long
 from archiver.codec.large_record import record_pieces
-from archiver.codec.varint import BROKEN, MAX_VARINT_BYTES, encode_long, read_long
+from archiver.codec.schemas import RECORD, RECORD_V1, RECORD_V1_NULLABLE, load_schema
 from archiver.errors import CorruptSegmentError, FormatTooNewError
-from archiver.frame import Bytes, Column, Frame
 
 SYNC_BYTES = 16
 _MAGIC = b"Obj\x01"
@@ -79,7 +79,7 @@ RECORD_SCHEMAS: Mapping[str, RecordSchema] = {
 class ContainerHeader:
     """The header of a container file, and where its first block begins."""
 
-    schema: str  # its name, as archiver.avsc has it
+    schema: str  # its name, as archiver.codec.schemas has it
     codec: BlockCodec
     sync: bytes
     metadata: Mapping[str, str]

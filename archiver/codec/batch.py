@@ -8,10 +8,10 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from archiver.codec import batch_kernels as k
 from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadWriter
+from archiver.codec.frame import Bytes, Column, Frame, Longs
+from archiver.codec.kernels import batches as k
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
-from archiver.frame import Bytes, Column, Frame, Longs
 
 _CODEC_BITS = 0x07
 _TRANSACTIONAL_BIT = 0x10

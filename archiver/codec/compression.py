@@ -11,8 +11,8 @@ import cramjam
 import numpy as np
 import zstandard
 
-from archiver.codec.varint import encode_unsigned
-from archiver.frame import Bytes
+from archiver.codec.frame import Bytes
+from archiver.codec.kernels.varint import encode_unsigned
 
 # (compressed, room to decompress into) -> bytes written
 Inflate = Callable[[Any, Any], int]

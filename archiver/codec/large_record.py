@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from archiver.codec.avro_encode import (
+from archiver.codec.frame import Bytes, Frame
+from archiver.codec.kernels.avro_encode import (
     AS_BOTH,
     AS_LIST,
     HEADER_BYTES,
@@ -19,9 +20,8 @@ from archiver.codec.avro_encode import (
     spell_key,
     survey_headers,
 )
-from archiver.codec.headers import READABLE_TIMES
-from archiver.codec.varint import BROKEN, encode_long, read_long
-from archiver.frame import Bytes, Frame
+from archiver.codec.kernels.headers import READABLE_TIMES
+from archiver.codec.kernels.varint import BROKEN, encode_long, read_long
 
 _PIECE_BYTES: Final = 256 * 1024
 _IS_UTF8: Final = -1  # in place of the size of a key's reading aid

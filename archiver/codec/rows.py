@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from archiver.codec.row_kernels import flatten_headers
-from archiver.codec.varint import read_long
-from archiver.frame import Bytes, Column, Frame, Longs
+from archiver.codec.frame import Bytes, Column, Frame, Longs
+from archiver.codec.kernels.rows import flatten_headers
+from archiver.codec.kernels.varint import read_long
 
 
 class Row(NamedTuple):

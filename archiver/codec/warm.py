@@ -4,14 +4,14 @@ import importlib
 import logging
 
 KERNEL_MODULES = (
-    "archiver.codec.batch_kernels",
-    "archiver.codec.digest",
-    "archiver.codec.avro_encode",
-    "archiver.codec.avro_decode",
-    "archiver.codec.partitioner",
-    "archiver.codec.row_kernels",
-    "archiver.codec.scan_kernels",
-    "archiver.codec.run_kernels",
+    "archiver.codec.kernels.batches",
+    "archiver.codec.kernels.digest",
+    "archiver.codec.kernels.avro_encode",
+    "archiver.codec.kernels.avro_decode",
+    "archiver.codec.kernels.murmur2",
+    "archiver.codec.kernels.rows",
+    "archiver.codec.kernels.scan",
+    "archiver.codec.kernels.runs",
 )
 
 

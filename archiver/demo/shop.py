@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from archiver.kafka.witness import Headers, Sighting, Topic
+from archiver.demo.witness import Headers, Sighting, Topic
 
 DAYS = 3
 _DAY_MS = 24 * 3_600_000

@@ -16,12 +16,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from archiver.caches import home_cache
-from archiver.children import start_child
+from archiver.demo.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, fetch_kafka
 from archiver.demo.teller import Teller
 from archiver.errors import ArchiverError, UsageError
-from archiver.java import check_java
-from archiver.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, fetch_kafka
+from archiver.process.caches import home_cache
+from archiver.process.children import start_child
+from archiver.process.java import check_java
 
 KAFKA_VERSION: Final = "4.1.1"
 BUCKET: Final = "shop-archive"

@@ -19,14 +19,14 @@ from archiver.demo.shop import (
 )
 from archiver.demo.stage import BUCKET, KAFKA_VERSION, Stage, check_parts, cleaned_up, set_stage
 from archiver.demo.teller import Teller
+from archiver.demo.witness import Sighting, Topic, read_topic, write_records, write_transaction
 from archiver.errors import NotWholeError, TemporaryError, UsageError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
-from archiver.kafka.witness import Sighting, Topic, read_topic, write_records, write_transaction
-from archiver.restore import RETENTION_KEYS
-from archiver.shell import spell_command
+from archiver.process.shell import spell_command
+from archiver.restore.plan import RETENTION_KEYS
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 4

@@ -17,8 +17,8 @@ from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol, CloseReason
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.util import wait_for
 
-from archiver.failpoints import reach
 from archiver.kafka.wire import Call, PreparedCall
+from archiver.process.failpoints import reach
 
 watching: ContextVar["Connections | None"] = ContextVar("watching", default=None)  # who wants to know of connections
 

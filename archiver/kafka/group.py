@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from archiver import config
+from archiver.config import model as config
 from archiver.kafka.cluster import TopicPartition
 
 

@@ -14,14 +14,14 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver import config
-from archiver.defects import as_ours
+from archiver.config import model as config
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.codes import NOT_LET_IN, Code, client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, hint_of
 from archiver.kafka.settings import KafkaSettings
-from archiver.spelling import spell_count
+from archiver.process.defects import as_ours
+from archiver.process.spelling import spell_count
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from typing import Final
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from archiver.endpoint import port_of, split_url
+from archiver.config.kafka_keys import PROVIDER_URL, Group, names_of
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
-from archiver.kafka_keys import PROVIDER_URL, Group, names_of
-from archiver.loopback import leaves_in_clear
+from archiver.process.endpoint import port_of, split_url
+from archiver.process.loopback import leaves_in_clear
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from archiver.endpoint import split_host
+from archiver.config.kafka_keys import Group, names_of
 from archiver.errors import UsageError
 from archiver.kafka.security import Protocol, Security, Where
-from archiver.kafka_keys import Group, names_of
-from archiver.loopback import is_loopback
-from archiver.observe import warn_once
+from archiver.process.endpoint import split_host
+from archiver.process.logs import warn_once
+from archiver.process.loopback import is_loopback
 
 _NUMBERS = {
     "socket.timeout.ms": "request_timeout_ms",

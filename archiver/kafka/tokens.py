@@ -22,7 +22,7 @@ from numbers import Real
 from typing import Any, Final, TypeVar, cast
 
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
-from archiver.mask import without_query, without_secrets
+from archiver.process.mask import without_query, without_secrets
 
 Value = TypeVar("Value")
 

@@ -197,7 +197,7 @@ class Call(ABC, Generic[Answer]):
     highest: int
     flexible_from: ClassVar[int] = 0
     throttle_ms: int = 0  # set by `read`: for so long the broker takes nothing more from this connection
-    when_sent: ClassVar[str] = "request.sent"  # the name (archiver.failpoints) of the place behind its sending
+    when_sent: ClassVar[str] = "request.sent"  # the name (archiver.process.failpoints) of the place behind its sending
 
     @abstractmethod
     def write(self, out: Writer, version: int) -> None:

@@ -22,22 +22,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from archiver.chosen import encode_chosen, put_chosen
-from archiver.columns import Chain, Numbers, Places, Texts, as_slice, narrow, total
-from archiver.config import StorageConfig
+from archiver.archive.chosen_records import encode_chosen, put_chosen
+from archiver.archive.layout import Layout, chosen_name
+from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.segment_facts import PartFacts
+from archiver.codec.frame import Longs
+from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, PredicateError, TemporaryError, UsageError
-from archiver.facts import PartFacts
-from archiver.frame import Longs
-from archiver.layout import Layout, chosen_name
-from archiver.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
-from archiver.restore import PartitionPlan, TopicPlan
-from archiver.restore_request import RestoreRequest
+from archiver.process.columns import Chain, Numbers, Places, Texts, as_slice, narrow, total
+from archiver.restore.plan import PartitionPlan, TopicPlan
+from archiver.restore.request import RestoreRequest
 from archiver.spark.failure import RUN_AGAIN, line_of, line_of_spark, raised_in
-from archiver.spark.permitted import filtered
-from archiver.spark.scan import ScanTask, read_task
 from archiver.spark.session import open_sql
-from archiver.spark.source import FIELDS
-from archiver.spark.stores import patient_store_of
+from archiver.spark.table.permitted import filtered
+from archiver.spark.table.scan import ScanTask, read_task
+from archiver.spark.table.source import FIELDS
+from archiver.store.shared import patient_store_of
 
 _CHUNKS_PER_CORE: Final = 8
 _LONGEST_TOLD: Final = 200  # characters of a predicate

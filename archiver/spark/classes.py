@@ -1,4 +1,4 @@
-"""Which file of classes Spark's JVM is started with: its start is mostly the loading of those (archiver.class_archive)."""
+"""Which file of classes Spark's JVM is started with: its start is mostly the loading of those (archiver.process.jvm_classes)."""
 
 import hashlib
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Final
 
 import pyspark
 
-from archiver.caches import CachePlace, cache_places
-from archiver.class_archive import options_to_read
+from archiver.process.caches import CachePlace, cache_places
+from archiver.process.jvm_classes import options_to_read
 
 _HERE: Final = Path(__file__).parent
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from importlib.machinery import PathFinder
 from typing import Any
 
-from archiver.edition import edition
-from archiver.failpoints import arm
-from archiver.memory import settle_memory
+from archiver.process.edition import edition
+from archiver.process.failpoints import arm
+from archiver.process.memory import settle_memory
 
 
 def main() -> None:
@@ -30,13 +30,13 @@ def main() -> None:
 def _import_what_tasks_need() -> None:
     """What is wrong is told in one line: Spark gives it to the driver (archiver.spark.failure)."""
     try:
-        config = importlib.import_module("archiver.config")
+        config = importlib.import_module("archiver.config.model")
         driver = config.edition_of_driver()
         if driver and driver != edition():
             raise SystemExit(
                 f"archiver: executors have archiver {edition()}, the driver {driver}; pack the driver's environment again"
             )
-        importlib.import_module("archiver.spark.task")
+        importlib.import_module("archiver.restore.task")
         arm(config.failpoint())  # for each worker that is forked
     except (ImportError, OSError) as error:  # an OSError: numba's library does not load
         reason = str(error).strip().partition("\n")[0]

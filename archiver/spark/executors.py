@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from archiver.config import StorageConfig
-from archiver.defects import as_ours
+from archiver.config.model import StorageConfig
 from archiver.errors import TemporaryError, UsageError
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
+from archiver.process.defects import as_ours
 from archiver.spark.failure import failure_of
-from archiver.spark.stores import store_of
+from archiver.store.shared import store_of
 
 _ADVICE = "the driver can: give executors the same files, rights and ways there (docs/clusters.md, What executors need)"
 

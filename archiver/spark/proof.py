@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
-from archiver.config import StorageConfig
+from archiver.archive.layout import Layout
+from archiver.archive.parts import ObjectPart, parts_within
+from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
+from archiver.codec.selection import EVERYTHING, Selection
+from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
-from archiver.layout import Layout
-from archiver.parts import ObjectPart, parts_within
-from archiver.reader import fetch_parts, found_or_gone, wanted_frames
-from archiver.restore import TopicPlan
-from archiver.selection import EVERYTHING, Selection
-from archiver.spark.purge import Damage, Purge, Reading
-from archiver.spark.stores import patient_store_of
+from archiver.restore.plan import TopicPlan
+from archiver.restore.purge import Damage, Purge, Reading
+from archiver.restore.unarchived import ArchivedLog
 from archiver.spark.tasks import run_on_spark
-from archiver.unarchived import ArchivedLog
-from archiver.verify import Level, check_content
+from archiver.store.shared import patient_store_of
+from archiver.upkeep.verify import Level, check_content
 
 _TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
 _TASK_OBJECTS = 16  # where their bytes are not known

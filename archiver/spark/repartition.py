@@ -10,15 +10,15 @@ from pyspark import SparkContext
 from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
-from archiver.spark.claim_check import check_joint_claim
-from archiver.spark.dealing import Dealt, DealTask, run_deal, stream_of
-from archiver.spark.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
-from archiver.spark.joint_claim import JointClaim, Outcome, Share
-from archiver.spark.standing import still_stands
-from archiver.spark.stores import patient_store_of
-from archiver.spark.task import RestoreTask, TaskReport, anew, failed, left_out, patiently
+from archiver.process.spelling import spell_count
+from archiver.restore.claim_check import check_joint_claim
+from archiver.restore.dealing import Dealt, DealTask, run_deal, stream_of
+from archiver.restore.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
+from archiver.restore.joint_claims import JointClaim, Outcome, Share
+from archiver.restore.standing import still_stands
+from archiver.restore.task import RestoreTask, TaskReport, anew, failed, left_out, patiently
 from archiver.spark.tasks import run_on_spark
-from archiver.spelling import spell_count
+from archiver.store.shared import patient_store_of
 
 _IDS_AT_ONCE = 16
 _PARTITIONS_AT_ONCE = 16

@@ -15,34 +15,34 @@ from typing import TypeVar
 
 from pyspark import SparkContext
 
-from archiver.beside import count_beside
-from archiver.config import StorageConfig
-from archiver.control import RESTORES
-from archiver.defects import as_ours
+from archiver.archive.control import RESTORES
+from archiver.archive.control_census import count_beside
+from archiver.archive.index import share
+from archiver.archive.index_file import SeenBeside
+from archiver.archive.layout import Layout
+from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
-from archiver.index import share
-from archiver.index_file import SeenBeside
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.layout import Layout
-from archiver.observe import Pace
-from archiver.patient_store import PatientStore
-from archiver.restore import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
-from archiver.restore_request import RestoreRequest, Retention
-from archiver.spark.claim import RestoreNotes
+from archiver.process.defects import as_ours
+from archiver.process.logs import Pace
+from archiver.process.spelling import spell_count
+from archiver.process.workers import workers
+from archiver.restore.claims import RestoreNotes
+from archiver.restore.plan import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
+from archiver.restore.request import RestoreRequest, Retention
+from archiver.restore.target_configs import Finish
+from archiver.restore.target_limits import Count, alter_command, wanted_records
+from archiver.restore.targets import Target, Targets
+from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.restore.unarchived import ArchivedLogs
 from archiver.spark.executors import Destination, try_executors
 from archiver.spark.proof import read_whole
 from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
-from archiver.spark.target_configs import Finish
-from archiver.spark.targets import Target, Targets
-from archiver.spark.task import RestoreTask, TaskReport, run_task
 from archiver.spark.tasks import run_on_spark
-from archiver.spelling import spell_count
-from archiver.store import ObjectStore, open_store
-from archiver.target_limits import Count, alter_command, wanted_records
-from archiver.unarchived import ArchivedLogs
-from archiver.workers import workers
+from archiver.store.patient import PatientStore
+from archiver.store.s3 import ObjectStore, open_store
 
 Value = TypeVar("Value")
 Wave = Mapping[str, str]  # source -> target

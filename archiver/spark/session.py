@@ -22,15 +22,15 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config import is_submitted, prefer_loopback, start_spark_of
+from archiver.config.model import is_submitted, prefer_loopback, start_spark_of
 from archiver.errors import ArchiverError
 from archiver.interrupt import ENDING
+from archiver.process.workers import workers
 from archiver.spark.classes import options_of_spark
 from archiver.spark.failure import telling_of_the_jvm
 from archiver.spark.seclusion import UMASK, leave_to, private_folder, settings_of
 from archiver.spark.submitted import start_submitted
 from archiver.spark.user import log_in, options_of_user
-from archiver.workers import workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

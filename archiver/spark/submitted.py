@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config import EDITION_VARIABLE, is_submitted, python_of_workers
-from archiver.edition import edition
+from archiver.config.model import EDITION_VARIABLE, is_submitted, python_of_workers
+from archiver.process.edition import edition
 from archiver.spark.failure import failure_of
 from archiver.spark.seclusion import AUTHENTICATED
 

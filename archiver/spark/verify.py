@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 from pyspark import SparkContext
 
-from archiver.check import check_tasks, run_check
-from archiver.config import StorageConfig
-from archiver.findings import Findings
-from archiver.segments import Segment
-from archiver.spark.compare import CompareTask, run_compare
+from archiver.archive.segments import Segment
+from archiver.config.model import StorageConfig
 from archiver.spark.tasks import run_on_spark
-from archiver.verify import Level
+from archiver.upkeep.check import check_tasks, run_check
+from archiver.upkeep.compare import CompareTask, run_compare
+from archiver.upkeep.findings import Findings
+from archiver.upkeep.verify import Level
 
 
 def check_on_spark(

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from archiver.archive.layout import Layout
+from archiver.archive.probe import METADATA, probe_key, probe_problem, probe_store
 from archiver.errors import StoreError, StoreTemporaryError
-from archiver.layout import Layout
-from archiver.probe import METADATA, probe_key, probe_problem, probe_store
-from archiver.store import ObjectStore
+from archiver.store.s3 import ObjectStore
 from tests.contract.conftest import open_bucket, use_credentials
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import FaultyS3, Quirk

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from archiver.config import StorageConfig
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.config.model import StorageConfig
 from archiver.errors import StoreError
-from archiver.layout import Layout, SegmentKey
-from archiver.store import ObjectStore, Room, S3Store
+from archiver.store.s3 import ObjectStore, Room, S3Store
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3, Refusal
 from tests.support.rotated import Rotated

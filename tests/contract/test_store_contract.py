@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from archiver.config import Sse, StorageConfig
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment import MOST_HOLES
+from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.config.model import Sse, StorageConfig
 from archiver.errors import CorruptSegmentError, StoreTemporaryError
-from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.layout import Layout, SegmentKey
-from archiver.segment import MOST_HOLES
-from archiver.store import ObjectStore, Room, S3Store, open_store
+from archiver.store.s3 import ObjectStore, Room, S3Store, open_store
 from tests.contract.conftest import new_bucket, open_bucket, use_credentials
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import Fault, FaultyS3, Quirk

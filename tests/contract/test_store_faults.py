@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from archiver.config import Sse, StorageConfig
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.config.model import Sse, StorageConfig
+from archiver.demo.sandbox import free_ports
 from archiver.errors import StoreError, StoreTemporaryError
-from archiver.layout import Layout, SegmentKey
-from archiver.sandbox import free_ports
-from archiver.store import ObjectStore, Room, S3Store
+from archiver.store.s3 import ObjectStore, Room, S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import KEY_OF_KMS, Fault

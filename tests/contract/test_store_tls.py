@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from archiver.config import StorageConfig
+from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
-from archiver.store import S3Store
+from archiver.store.s3 import S3Store
 from tests.support.minio import Minio, minio_or_skip
 from tests.support.secure_broker import Certificates
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from archiver.cli import main
+from archiver.cli.main import main
 from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
@@ -125,7 +125,7 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
     (package / "codec" / "__pycache__").write_text("")
     (tmp_path / ".cache").write_text("")
     done = subprocess.run(
-        [sys.executable, "-c", "import archiver.codec.jit as jit; print(jit.__file__, jit.kernel_cache())"],
+        [sys.executable, "-c", "import archiver.codec.kernels.jit as jit; print(jit.__file__, jit.kernel_cache())"],
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},

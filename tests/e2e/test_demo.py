@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from archiver.demo.sandbox import fetch_kafka
 from archiver.demo.shop import Counts, first_difference, make_orders
 from archiver.demo.stage import KAFKA_VERSION, cache_directory, cleaned_up, set_stage
 from archiver.demo.teller import Teller
+from archiver.demo.witness import Sighting
 from archiver.errors import ArchiverError
-from archiver.kafka.witness import Sighting
-from archiver.sandbox import fetch_kafka
 from tests.support.brokers import REPOSITORY
 
 pytestmark = pytest.mark.e2e

@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 
 import archiver.kafka.connection
-import archiver.spark.claim
-import archiver.spark.target_configs
-import archiver.spark.targets
-import archiver.spark.task
+import archiver.restore.claims
+import archiver.restore.target_configs
+import archiver.restore.targets
+import archiver.restore.task
+from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.job import RestoreResult
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
-from archiver.restore_request import Existing
-from archiver.sandbox import KafkaBroker
+from archiver.restore.request import Existing
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, Bucket, GivenS3, StartBroker
 from tests.support.deaths import Killed
 from tests.support.executors import Executor, executors_in, python_that_stops_once
@@ -61,10 +61,10 @@ BATCH_BYTES = 4096
 LONG_S = 3600
 MODULES = (
     archiver.kafka.connection,
-    archiver.spark.claim,
-    archiver.spark.target_configs,
-    archiver.spark.targets,
-    archiver.spark.task,
+    archiver.restore.claims,
+    archiver.restore.target_configs,
+    archiver.restore.targets,
+    archiver.restore.task,
 )
 SKIPPED = "skipped.noted"  # of a damaged object
 
@@ -164,7 +164,7 @@ def fill(broker: Broker, topic: str, partition: int, records: list[Rec]) -> list
 
 
 class Places:
-    """Stands in for archiver.failpoints: counts, and kills at the one that is armed."""
+    """Stands in for archiver.process.failpoints: counts, and kills at the one that is armed."""
 
     def __init__(self) -> None:
         self.passed: Counter[str] = Counter()

@@ -14,19 +14,19 @@ from typing import Any, cast
 import fastavro
 import pytest
 
+import archiver.backup.partition_writer
 import archiver.codec.batch
-import archiver.writer
+from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.inventory import position_of
+from archiver.archive.layout import Layout
+from archiver.archive.segment import PartitionSource, SegmentLimits
+from archiver.archive.segment_facts import HoleCause
+from archiver.archive.spool import Spool
+from archiver.backup.partition_writer import Archive, Fetch, PartitionWriter, PutLaterError, fault_of
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
-from archiver.facts import HoleCause
-from archiver.inventory import position_of
-from archiver.layout import Layout
-from archiver.observe import NO_LEDGER
-from archiver.room import DecodingRoom
-from archiver.segment import PartitionSource, SegmentLimits
-from archiver.spool import Spool
-from archiver.store import Body
-from archiver.vigil import Vigil
-from archiver.writer import Archive, Fetch, PartitionWriter, PutLaterError, fault_of
+from archiver.process.logs import NO_LEDGER
+from archiver.process.silence import Vigil
+from archiver.store.s3 import Body
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
@@ -174,7 +174,7 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, steps: int) -> set[str]:
             died.add(name)
             raise DiedError
 
-    monkeypatch.setattr(archiver.writer, "reach", reach)
+    monkeypatch.setattr(archiver.backup.partition_writer, "reach", reach)
     monkeypatch.setattr(
         archiver.codec.batch, "STEP_BYTES", chance.choice([1, 150, 1 << 20])
     )  # one batch, two, a whole fetch
@@ -339,7 +339,7 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
 
 
 def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.writer, "MOST_BLOCK_BYTES", 900)
+    monkeypatch.setattr(archiver.backup.partition_writer, "MOST_BLOCK_BYTES", 900)
     with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
     for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
         fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingRoom(1 << 20))

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import fastavro
 
-from archiver import avsc
+from archiver.archive.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
+from archiver.archive.segment_facts import Hole, HoleCause
+from archiver.archive.spool import Spool
+from archiver.codec import schemas
 from archiver.codec.compression import BlockCodec
-from archiver.facts import Hole, HoleCause
-from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
-from archiver.spool import Spool
 from tests.support.frames import avro_of, frame_of
 from tests.support.records import Headers, Rec
 
@@ -53,8 +53,8 @@ def main() -> None:
         finished, content = write(records, codec)
         facts = finished.facts.to_metadata()
         manifest[f"{codec.value}.data"] = keep(f"{codec.value}.data", content, facts, records)
-    for name, schema in (("v1.0.avro", avsc.RECORD_V1), ("v1.0-nullable.avro", avsc.RECORD_V1_NULLABLE)):
-        records = old_records(tombstone=schema == avsc.RECORD_V1_NULLABLE)
+    for name, schema in (("v1.0.avro", schemas.RECORD_V1), ("v1.0-nullable.avro", schemas.RECORD_V1_NULLABLE)):
+        records = old_records(tombstone=schema == schemas.RECORD_V1_NULLABLE)
         manifest[name] = keep(name, write_old(schema, records), {}, records)
     finished, content = write(RECORDS, BlockCodec.ZSTANDARD)
     manifest |= broken(content, finished.facts.to_metadata())
@@ -90,7 +90,7 @@ def write_old(schema: str, records: list[Rec]) -> bytes:
     values = [avro_of(record, SOURCE.topic, SOURCE.partition) for record in records]
     for value, record in zip(values, records, strict=True):
         value["headers"] = {key.decode(): content for key, content in record.headers} or None
-    parsed = fastavro.parse_schema(json.loads(avsc.load_schema(schema)))
+    parsed = fastavro.parse_schema(json.loads(schemas.load_schema(schema)))
     fastavro.writer(target, parsed, values, codec="deflate", sync_interval=40)
     return target.getvalue()
 

@@ -22,18 +22,18 @@ import zstandard
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import archiver.fetching
+import archiver.backup.fetching
 import archiver.job
-from archiver.config import ArchiverConfig
+from archiver.backup.feed import PartitionReport
+from archiver.backup.partition_writer import Fetch, PartitionWriter
+from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
-from archiver.feed import PartitionReport
 from archiver.job import run_backup
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
-from archiver.store import Body, S3Store
-from archiver.writer import Fetch, PartitionWriter
+from archiver.store.s3 import Body, S3Store
 from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.cluster import broker_cluster
@@ -298,7 +298,7 @@ def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
         finally:
             del asked[node_id]
 
-    monkeypatch.setattr(archiver.fetching, "fetch", counted)
+    monkeypatch.setattr(archiver.backup.fetching, "fetch", counted)
     with broker_cluster(tmp_path, 3) as cluster:
         cluster.create_topic(topic, [[1], [2], [3]] * 2)
         for partition in range(6):
@@ -336,7 +336,7 @@ def test_no_more_is_held_than_there_is_memory_for(
 
     held: list[int] = []
     slices: list[tuple[int, int]] = []
-    monkeypatch.setattr(archiver.fetching, "fetch", counted)
+    monkeypatch.setattr(archiver.backup.fetching, "fetch", counted)
     monkeypatch.setattr(PartitionWriter, "take", take)
     config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
     config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": 8 * budget_bytes})})
@@ -634,7 +634,7 @@ def test_a_topic_that_vanishes_leaves_the_others_alone(
                 raise KafkaTemporaryError("lost")
         return await fetch(client, node_id, targets, **limits)
 
-    monkeypatch.setattr(archiver.fetching, "fetch", fetch_after_deletion)
+    monkeypatch.setattr(archiver.backup.fetching, "fetch", fetch_after_deletion)
     reports = site.back_up(broker.bootstrap, f"{topic}[.].")
     errors = errors_of(reports)
     assert errors.keys() == {(names[0], 0), (names[0], 1)}
@@ -740,7 +740,7 @@ def test_an_end_that_goes_away_under_a_run(
         return later, refused
 
     monkeypatch.setattr(KafkaClient, "offsets_known", offsets_known)
-    monkeypatch.setattr(archiver.fetching, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(archiver.backup.fetching, "PATIENCE_S", 1.0)
     (report,) = site.back_up(broker_41.bootstrap, topic).values()
     assert (report.source.life, report.position, report.written.records) == (0, 20, 20)
     if keeps_lying:

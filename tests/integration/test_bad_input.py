@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-import archiver.store
-from archiver.cli import main
+import archiver.store.s3
+from archiver.archive.control import settle_cluster, settle_topic
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment import OpenSegment
+from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.spool import Spool
+from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
-from archiver.control import settle_cluster, settle_topic
 from archiver.errors import NotWholeError
-from archiver.facts import facts_from_metadata
-from archiver.layout import Layout, SegmentKey
-from archiver.segment import OpenSegment
-from archiver.spool import Spool
 from tests.support.bad_input import ALL, ARCHIVE, COMMAND_LINE, CONFIGURATION, Answer, table
 from tests.support.brokers import REPOSITORY
 from tests.support.frames import frame_of
@@ -228,7 +228,7 @@ def key_of(base: int, partition: int = 0) -> str:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     made = archive_of_orders(tmp_path)
-    monkeypatch.setattr(archiver.store, "open_store", lambda _: (made, LAYOUT.prefix))
+    monkeypatch.setattr(archiver.store.s3, "open_store", lambda _: (made, LAYOUT.prefix))
     monkeypatch.setattr("archiver.job.open_store", lambda _: (made, LAYOUT.prefix))
     return made
 

@@ -9,19 +9,19 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.branch import find_branch
-from archiver.browse import find_topic
+from archiver.archive.catalog import find_topic
+from archiver.archive.control import Branch, Stretch
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.plain_records import read_records
+from archiver.backup.cut_back import find_branch
 from archiver.codec.batch import decode_batches
-from archiver.config import ArchiverConfig
-from archiver.control import Branch, Stretch
+from archiver.config.model import ArchiverConfig
+from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
-from archiver.layout import Layout, SegmentKey
-from archiver.records import read_records
-from archiver.sandbox import KafkaBroker
-from archiver.store import open_store
-from archiver.workers import Workers
+from archiver.process.workers import Workers
+from archiver.store.s3 import open_store
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of

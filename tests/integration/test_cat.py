@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-import archiver.store
-from archiver.browse import read_archive
-from archiver.cli import main
-from archiver.control import Branch, read_topic, settle_branch, settle_topic
+import archiver.store.s3
+from archiver.archive.catalog import read_archive
+from archiver.archive.control import Branch, read_topic, settle_branch, settle_topic
+from archiver.archive.index import append_to_index
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.plain_records import follow_records
+from archiver.archive.reader import read_parts
+from archiver.archive.segment import OpenSegment
+from archiver.archive.spool import Spool
+from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
-from archiver.index import append_to_index
-from archiver.layout import Layout, SegmentKey
-from archiver.reader import read_parts
-from archiver.records import follow_records
-from archiver.restore import plan_restore
-from archiver.segment import OpenSegment
-from archiver.spool import Spool
+from archiver.restore.plan import plan_restore
 from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.records import Rec
@@ -65,7 +65,7 @@ class Archive:
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
     made = Archive(tmp_path)
-    monkeypatch.setattr(archiver.store, "open_store", lambda _storage: (made.store, LAYOUT.prefix))
+    monkeypatch.setattr(archiver.store.s3, "open_store", lambda _storage: (made.store, LAYOUT.prefix))
     return made
 
 

@@ -16,8 +16,8 @@ import yaml
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-from archiver.edition import edition
-from archiver.sandbox import fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
+from archiver.process.edition import edition
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker
 from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
@@ -57,7 +57,7 @@ print("FOUND", [tuple(row) for row in rows])
 
 
 def pack(target: Path, *arguments: str) -> Path:
-    command = [sys.executable, "-m", "archiver.cli", "spark-env", "pack", "-o", str(target), "--format", "json"]
+    command = [sys.executable, "-m", "archiver.cli.main", "spark-env", "pack", "-o", str(target), "--format", "json"]
     done = subprocess.run(
         [*command, *arguments], capture_output=True, text=True, cwd=REPOSITORY, timeout=180, check=False
     )

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.sandbox import KafkaBroker
+from archiver.demo.sandbox import KafkaBroker
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import BrokerCluster, broker_cluster, corrupt_log
 from tests.support.cut_off import FOLLOWER, LEADER, cut_off_follower

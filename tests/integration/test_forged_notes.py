@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import archiver.spark.task
-from archiver.control import encode_fact
+import archiver.restore.task
+from archiver.archive.control import encode_fact
+from archiver.codec.selection import TopicSelection
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
-from archiver.log_reader import LogRange, producer_at
-from archiver.restore_request import Existing
-from archiver.selection import TopicSelection
+from archiver.kafka.log_reader import LogRange, producer_at
+from archiver.restore.request import Existing
+from archiver.restore.target_configs import TargetConfigs
 from archiver.spark.restore import TopicReport
-from archiver.spark.target_configs import TargetConfigs
 from tests.support.brokers import Broker
 from tests.support.deaths import Killed, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
@@ -93,7 +93,7 @@ def half_restored(
     mortal = MortalProduce()
     mortal.live(batches)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.spark.task, "produce", mortal)
+        patch.setattr(archiver.restore.task, "produce", mortal)
         with pytest.raises(Killed):
             restored(site, broker, topic, restore_id="mine", batch_bytes=300, **asked)
     return Forger(site, f"{topic}.back")

@@ -24,17 +24,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourceType,
 )
 
-from archiver.config import ArchiverConfig, GroupPositions
-from archiver.control import Fact, facts
+from archiver.archive.control import Fact, facts
+from archiver.archive.layout import Layout
+from archiver.config.model import ArchiverConfig, GroupPositions
+from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.errors import StrangerError
+from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.job import run_backup
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import OFFSETS_TOPIC
-from archiver.layout import Layout
-from archiver.positions import PositionKeeper, PositionPolicy
-from archiver.sandbox import JAVA_OPTIONS
-from archiver.store import ObjectStore, open_store
-from archiver.workers import Workers
+from archiver.process.workers import Workers
+from archiver.store.s3 import ObjectStore, open_store
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in, read_partitions
 from tests.support.java_oracle import JavaOracle

@@ -11,14 +11,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.spark.task
-from archiver.config import ArchiverConfig, TargetConfig
+import archiver.restore.task
+from archiver.config.model import ArchiverConfig, TargetConfig
+from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
 from archiver.job import preview_restore, run_restore_job
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.log_dirs import LogSizes, log_sizes
-from archiver.restore_request import Existing, RestoreRequest
-from archiver.sandbox import KafkaBroker
+from archiver.restore.request import Existing, RestoreRequest
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import broker_cluster, log_folder
@@ -121,7 +121,7 @@ def test_what_is_there_is_not_evicted(
     mortal = MortalProduce(seed=3)
     mortal.live(3)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.spark.task, "produce", mortal)
+        patch.setattr(archiver.restore.task, "produce", mortal)
         with pytest.raises(Killed):
             restored(site, eager_broker, topic, existing=Existing.APPEND, batch_bytes=1000, **asked)
     assert 1000 < log_of(eager_broker, f"{topic}.back")[1] < 1200

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from archiver.config import StorageConfig
-from archiver.index import append_to_index, merge_index, read_index
-from archiver.index_file import IndexEntry
-from archiver.inventory import Inventory, read_inventory
-from archiver.layout import Layout, SegmentKey
-from archiver.listing import list_segments
-from archiver.store import S3Store
+from archiver.archive.index import append_to_index, merge_index, read_index
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.inventory import Inventory, read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.listing import list_segments
+from archiver.config.model import StorageConfig
+from archiver.store.s3 import S3Store
 from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.java_oracle import JavaOracle
@@ -187,7 +187,7 @@ def test_an_index_that_cannot_be_written_harms_no_backup(
     def refuse(*_: object) -> int:
         raise RuntimeError("nothing works")
 
-    monkeypatch.setattr("archiver.indexing.append_to_index", refuse)
+    monkeypatch.setattr("archiver.backup.indexer.append_to_index", refuse)
     with archive_site(bucket, tmp_path) as site:
         assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
         assert unknown_to_index(site) == (3, 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from archiver.cli import main
+from archiver.cli.main import main
 from tests.support.brokers import Broker, Bucket
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, produce_values

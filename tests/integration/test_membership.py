@@ -13,13 +13,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # public, but not marked so
 
-from archiver.children import start_child
-from archiver.config import Protocol
+from archiver.config.model import Protocol
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
 from archiver.kafka.settings import KafkaSettings
+from archiver.process.children import start_child
 from tests.support import token_server
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
@@ -250,7 +250,7 @@ def test_without_brokers_it_waits_and_says_so() -> None:
 
 SLEEPER = """
 import sys
-from archiver.config import Protocol
+from archiver.config.model import Protocol
 from archiver.kafka.membership import Membership
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.settings import KafkaSettings

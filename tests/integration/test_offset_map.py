@@ -12,14 +12,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-import archiver.spark.task
+import archiver.restore.task
+from archiver.archive.offset_map import OffsetMap, decode_offset_map
+from archiver.cli.printing import topic_row
+from archiver.codec.selection import TopicSelection
 from archiver.job import RestoreResult
 from archiver.kafka.admin import KafkaAdmin
-from archiver.offset_map import OffsetMap, decode_offset_map
-from archiver.printing import topic_row
-from archiver.selection import TopicSelection
-from archiver.spark.claim import ClaimStream
-from archiver.verify import Level
+from archiver.restore.claims import ClaimStream
+from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
 from tests.support.deaths import Killed
 from tests.support.examples import ExampleWriter, Kind, until_compacted, until_stable
@@ -168,7 +168,7 @@ def test_what_was_damaged_lies_in_a_hole(
 @contextmanager
 def killed_in(patch: pytest.MonkeyPatch, name: str, *, after: bool = False) -> Iterator[None]:
     """The process dies when it reaches this function of a task, or this method of a claim's stream."""
-    owner = ClaimStream if hasattr(ClaimStream, name) else archiver.spark.task
+    owner = ClaimStream if hasattr(ClaimStream, name) else archiver.restore.task
     real = getattr(owner, name)
 
     def die(*given: object) -> None:

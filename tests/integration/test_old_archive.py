@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.cli import main
+from archiver.archive.inventory import position_of
+from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
-from archiver.inventory import position_of
-from archiver.verify import Level
+from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
 from tests.support.bucket_archive import BucketArchive
 from tests.support.cat_lines import tell

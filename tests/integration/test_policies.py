@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import archiver.restore_request
-from archiver.config import ArchiverConfig, TargetConfig
+import archiver.restore.request
+from archiver.config.model import ArchiverConfig, TargetConfig
+from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.errors import TargetError
 from archiver.job import RestorePreview, preview_restore
 from archiver.kafka.configs import topic_configs
-from archiver.restore_request import Existing, RestoreRequest, Retention
-from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.restore.request import Existing, RestoreRequest, Retention
 from archiver.spark.restore import TopicReport
 from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
@@ -263,7 +263,7 @@ def test_topics_of_a_later_wave_are_planned_before_the_first_is_filled(
     site: ArchiveSite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", 1)
     now_ms = time.time_ns() // 1_000_000
     archived(broker_41, f"{topic}.1", site, records_of(200, now_ms))
     archived(broker_41, f"{topic}.2", site, records_of(20))  # the smaller one is old

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-import archiver.spark.targets
+import archiver.restore.targets
 from archiver.errors import TargetError
-from archiver.restore_request import Existing
+from archiver.restore.purge import Reading
+from archiver.restore.request import Existing
 from archiver.spark.proof import read_whole
-from archiver.spark.purge import Reading
 from tests.support.cluster import BrokerCluster, broker_cluster
 from tests.support.deaths import Killed
 from tests.support.foreign_reader import keys_in
@@ -87,7 +87,7 @@ def test_one_that_was_killed_before_it_created_the_topic_knows_how_many(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.spark.targets.Targets, "_create", die)
+        patch.setattr(archiver.restore.targets.Targets, "_create", die)
         with pytest.raises(Killed):
             purged(site, pair, doubled)
         with pytest.raises(Killed):  # nor does the second one forget it

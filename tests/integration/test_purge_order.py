@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-import archiver.restore_request
-import archiver.spark.claim
+import archiver.restore.claims
+import archiver.restore.request
+import archiver.restore.targets
 import archiver.spark.restore
-import archiver.spark.targets
-from archiver.cli import main
-from archiver.control import append_fact
+from archiver.archive.control import append_fact
+from archiver.archive.layout import Layout
+from archiver.cli.main import main
 from archiver.errors import StoreError, TargetError, TemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.deletion import delete_topics_by_id
-from archiver.layout import Layout
-from archiver.restore_request import Existing
+from archiver.restore.claims import RestoreNotes
+from archiver.restore.request import Existing
+from archiver.restore.targets import Targets
 from archiver.spark import proof
-from archiver.spark.claim import RestoreNotes
-from archiver.spark.targets import Targets
-from archiver.store import ObjectStore
+from archiver.store.s3 import ObjectStore
 from tests.integration.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
@@ -77,7 +77,7 @@ def when_the_first_is_gone(then: Callable[[], object], patch: pytest.MonkeyPatch
         if not done:
             done.append(await asyncio.to_thread(then))
 
-    patch.setattr(archiver.spark.targets, "delete_topics_by_id", delete_and_then)
+    patch.setattr(archiver.restore.targets, "delete_topics_by_id", delete_and_then)
 
 
 def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def dying_in(owner: type, step: str, patch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.fixture
 def four(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Archived topics of ten records each, which others stand for now; one of them is purged at a time."""
-    monkeypatch.setattr(archiver.spark.targets, "_PURGED_AT_ONCE", 1)
+    monkeypatch.setattr(archiver.restore.targets, "_PURGED_AT_ONCE", 1)
     names = [f"{topic}.{letter}" for letter in "abcd"]
     for name in names:
         archived(broker_41, name, site, records_of(10))
@@ -155,7 +155,7 @@ def test_who_may_not_put_notes_learns_it_before_a_topic_is_gone(
             raise StoreError(f"{stream}: AccessDenied")
         return note(store, layout, stream, *others)
 
-    monkeypatch.setattr(archiver.spark.claim, "append_fact", note_or_not)
+    monkeypatch.setattr(archiver.restore.claims, "append_fact", note_or_not)
     assert restore(site, broker_41, topic, capsys)[0] == 1
     assert [log_of(broker_41, name) for name in four] == [(0, 7)] * 4
 
@@ -182,7 +182,7 @@ def test_what_is_written_in_the_place_of_a_purged_topic_is_not_purged(
 @pytest.fixture
 def live(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> str:
     """Of two archived topics, one that others stand for; the larger one would be filled first."""
-    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", 1)
     archived(broker_41, f"{topic}.large", site, records_of(90))
     archived(broker_41, f"{topic}.live", site, records_of(10))
     return f"{topic}.live"

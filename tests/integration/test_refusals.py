@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-import archiver.spark.broker_terms
-import archiver.spark.targets
-import archiver.spark.task
-from archiver.config import ArchiverConfig, TargetConfig
+import archiver.restore.broker_terms
+import archiver.restore.targets
+import archiver.restore.task
+from archiver.codec.selection import TopicSelection
+from archiver.config.model import ArchiverConfig, TargetConfig
+from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError, KafkaError
 from archiver.job import RestorePreview, preview_restore
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.deletion import delete_topics_by_id
-from archiver.restore_request import Existing, RestoreRequest
-from archiver.sandbox import fetch_kafka
-from archiver.selection import TopicSelection
+from archiver.restore.request import Existing, RestoreRequest
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, produce_values, with_client
@@ -161,7 +161,7 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
         missing.append(len(targets - (await client.describe_topics(targets)).keys()))
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.spark.targets, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets, "delete_topics_by_id", watched)
     topics = site.restore(
         broker.bootstrap, topics=rf"{topic}\.\d\d", patterns=((r"(.*)", r"\1.back"),), existing=Existing.PURGE
     ).topics
@@ -192,7 +192,7 @@ def test_a_deletion_that_brokers_refuse_unforeseen(
     async def untold(*_: object) -> dict[int, Mapping[str, str]]:
         return {}
 
-    monkeypatch.setattr(archiver.spark.broker_terms, "broker_configs", untold)
+    monkeypatch.setattr(archiver.restore.broker_terms, "broker_configs", untold)
     broker = new_broker(**{"delete.topic.enable": "false"})
     archived(broker, topic, site, records_of(20))
     stand(broker, f"{topic}.back", "purged")
@@ -231,8 +231,8 @@ def test_a_request_that_is_too_large_unforeseen(
     async def untold(*_: object) -> dict[int, Mapping[str, str]]:
         return {}
 
-    monkeypatch.setattr(archiver.spark.broker_terms, "broker_configs", untold)
-    monkeypatch.setattr(archiver.spark.task, "ATTEMPTS", 4)
+    monkeypatch.setattr(archiver.restore.broker_terms, "broker_configs", untold)
+    monkeypatch.setattr(archiver.restore.task, "ATTEMPTS", 4)
     archived(broker_41, topic, site, [Rec(0, NOW_MS, 0, None, random.Random(1).randbytes(1_000_000))])
     target = new_broker(**{"socket.request.max.bytes": "900000"})
     (report,) = restored(site, target, topic).errors

@@ -15,11 +15,13 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.kafka.admin
+import archiver.restore.task
 import archiver.spark.repartition
 import archiver.spark.restore
-import archiver.spark.task
-from archiver.config import StorageConfig
-from archiver.control import settle_topic
+from archiver.archive.control import settle_topic
+from archiver.archive.layout import Layout
+from archiver.codec.selection import TopicSelection
+from archiver.config.model import StorageConfig
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.job import RestoreResult
 from archiver.kafka.admin import KafkaAdmin, ToCreate
@@ -27,11 +29,9 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import Outcome, ProduceAnswer, ProducerIdentity, init_producer_id, produce
-from archiver.layout import Layout
-from archiver.restore_request import Retention
-from archiver.selection import TopicSelection
-from archiver.spark.task import RestoreTask, TaskReport, run_task
-from archiver.store import open_store
+from archiver.restore.request import Retention
+from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.store.s3 import open_store
 from tests.support.brokers import Broker, StartBroker
 from tests.support.bucket_archive import tell_falsely
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
@@ -430,7 +430,7 @@ def test_a_restore_goes_on_where_it_was_cut(
     """Every few batches it dies; before or after the broker took the last one."""
     written = archived(broker, topic, site, [2000], records=300)
     mortal = MortalProduce(seed=7)
-    monkeypatch.setattr(archiver.spark.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
     deaths = 0
     for lifetime in (1, 2, 5, 9, 1, 10**6):
         mortal.live(lifetime)
@@ -448,7 +448,7 @@ def test_two_runs_at_once_restore_each_record_once(
 ) -> None:
     written = archived(broker, topic, site, [3000, 500], records=400)
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.spark.task, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.task, "produce", meeting)
 
     def run(_: int) -> list[str]:
         result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"])
@@ -487,7 +487,7 @@ def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
             raise KafkaTemporaryError("the answer is lost")
         return answer
 
-    monkeypatch.setattr(archiver.spark.task, "produce", lose_answers)
+    monkeypatch.setattr(archiver.restore.task, "produce", lose_answers)
     asked: dict[str, Any] = {"batch_bytes": 1000, "rename": [f"{topic}={topic}.back"], "repartition": repartition}
     (restored,) = site.restore(broker.bootstrap, **asked).topics
     if repartition is None:
@@ -514,9 +514,9 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
     written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
     rename = [f"{topic}={topic}.back"]
     waits = 0
-    wait_for = archiver.spark.task.Pace.wait_for
+    wait_for = archiver.restore.task.Pace.wait_for
 
-    async def sleep(pace: archiver.spark.task.Pace, size: int) -> None:
+    async def sleep(pace: archiver.restore.task.Pace, size: int) -> None:
         nonlocal waits
         await wait_for(pace, size)
         waits += 1
@@ -527,8 +527,8 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
                 await asyncio.to_thread(broker.start)
             await asyncio.sleep(1.5)
 
-    monkeypatch.setattr(archiver.spark.task.Pace, "wait_for", sleep)
-    monkeypatch.setattr(archiver.spark.task, "_SILENT_S", 1.0)
+    monkeypatch.setattr(archiver.restore.task.Pace, "wait_for", sleep)
+    monkeypatch.setattr(archiver.restore.task, "_SILENT_S", 1.0)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
     assert restored.errors == ()
     assert waits > 3
@@ -556,7 +556,7 @@ def test_a_run_that_was_overtaken_takes_no_one_for_a_stranger(
         return identity
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (archiver.spark.task, archiver.spark.repartition):
+        for module in (archiver.restore.task, archiver.spark.repartition):
             patch.setattr(module, "init_producer_id", slowly)
         result = site.restore(broker_41.bootstrap, **asked)
     assert [one.errors for run in (result, *overtaken) for one in run.topics] == [(), ()]
@@ -602,14 +602,14 @@ def test_a_stranger_in_the_target_is_noticed(
             )
         return answer
 
-    monkeypatch.setattr(archiver.spark.task, "produce", with_company)
+    monkeypatch.setattr(archiver.restore.task, "produce", with_company)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3)
     assert f"{topic}.back-0" in wrong.error
     assert "someone else wrote" in wrong.error
 
-    monkeypatch.setattr(archiver.spark.task, "produce", produce)
+    monkeypatch.setattr(archiver.restore.task, "produce", produce)
     (again,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = again.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3), wrong.error
@@ -762,7 +762,7 @@ def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
         return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(archiver.spark.restore, "run_on_spark", delete_and_run)
-    monkeypatch.setattr(archiver.spark.task, "produce", refuse)
+    monkeypatch.setattr(archiver.restore.task, "produce", refuse)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
     (wrong,) = restored.errors
     assert "not this one" in wrong.error
@@ -781,7 +781,7 @@ def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.spark.task, "produce", dies)
+        patch.setattr(archiver.restore.task, "produce", dies)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, rename=rename)
     produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))])

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+import archiver.restore.task
 import archiver.spark.choose
-import archiver.spark.task
-from archiver.cli import main
-from archiver.config import ArchiverConfig, TargetConfig
+from archiver.cli.main import main
+from archiver.codec.selection import EVERYTHING
+from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.job import preview_restore
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore import Effort, PartitionPlan, TopicPlan, effort_of
-from archiver.restore_request import Existing, RestoreRequest
-from archiver.selection import EVERYTHING
+from archiver.restore.plan import Effort, PartitionPlan, TopicPlan, effort_of
+from archiver.restore.request import Existing, RestoreRequest
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client
@@ -196,7 +196,7 @@ def test_an_estimate_knows_the_batches_that_a_target_takes(
         return await produce(client, topic, partition, content, timeout_ms)
 
     estimate, of_new = effort("back"), effort("new")
-    monkeypatch.setattr(archiver.spark.task, "produce", count)
+    monkeypatch.setattr(archiver.restore.task, "produce", count)
     site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], **asked)
     assert sent > 100
     assert 0.8 * sent < estimate.batches < 1.2 * sent

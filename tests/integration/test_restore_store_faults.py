@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-import archiver.spark.dealing
-import archiver.spark.task
-from archiver.config import StorageConfig
-from archiver.patient_store import PatientStore
-from archiver.restore_request import Existing
-from archiver.spark.joint_claim import JOINT_CLAIM
-from archiver.spark.stores import store_of
-from archiver.store import ObjectStore
+import archiver.restore.dealing
+import archiver.restore.task
+from archiver.config.model import StorageConfig
+from archiver.restore.joint_claims import JOINT_CLAIM
+from archiver.restore.request import Existing
+from archiver.store.patient import PatientStore
+from archiver.store.s3 import ObjectStore
+from archiver.store.shared import store_of
 from tests.support.brokers import Broker, GivenS3
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import keys_in
@@ -84,7 +84,7 @@ def test_a_store_that_stays_away_is_what_the_restore_tells_of(
     def hasty(storage: StorageConfig) -> ObjectStore:
         return PatientStore(store_of(storage)[0], patience_s=0.6)
 
-    for module in (archiver.spark.task, archiver.spark.dealing):
+    for module in (archiver.restore.task, archiver.restore.dealing):
         monkeypatch.setattr(module, "patient_store_of", hasty)
     proxy.fail_gets({objects[120]: 10**6})
     report: Any = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)

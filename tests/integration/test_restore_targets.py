@@ -12,25 +12,25 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-import archiver.restore_request
-import archiver.spark.claim
+import archiver.restore.claims
+import archiver.restore.request
+import archiver.restore.targets
+import archiver.restore.task
 import archiver.spark.restore
-import archiver.spark.targets
-import archiver.spark.task
+from archiver.codec.selection import TopicSelection
+from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import DescribeConfigsCall
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore import FILL_CONFIGS
-from archiver.restore_request import Existing, Retention
-from archiver.sandbox import KafkaBroker
-from archiver.selection import TopicSelection
-from archiver.spark.claim import Claim, ClaimStream, RestoreNotes
+from archiver.restore.claims import Claim, ClaimStream, RestoreNotes
+from archiver.restore.plan import FILL_CONFIGS
+from archiver.restore.request import Existing, Retention
+from archiver.restore.target_limits import Count
+from archiver.restore.task import RestoreTask, TaskReport, run_task
 from archiver.spark.restore import TopicReport
-from archiver.spark.task import RestoreTask, TaskReport, run_task
-from archiver.target_limits import Count
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
@@ -170,7 +170,7 @@ def test_what_goes_behind_goes_on_where_it_was_cut(
     ours = archived(broker, topic, site, records_of(1500))
     there = strangers(broker, f"{topic}.back", 33)
     mortal = MortalProduce(seed=3)
-    monkeypatch.setattr(archiver.spark.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
     deaths = 0
     for lifetime in (1, 2, 1, 9, 10**6):
         mortal.live(lifetime)
@@ -188,7 +188,7 @@ def test_two_runs_at_once_go_behind_once(
     ours = archived(broker_41, topic, site, records_of(2000))
     there = strangers(broker_41, f"{topic}.back", 33)
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.spark.task, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.task, "produce", meeting)
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(lambda _: appended(site, broker_41, topic, batch_bytes=2000), range(2)))
     assert [report.errors for report in reports] == [(), ()]
@@ -268,7 +268,7 @@ def test_who_else_writes_behind_is_noticed(
         if when == "before the first record":
             patch.setattr(ClaimStream, "put", put_and_intrude)
         else:
-            patch.setattr(archiver.spark.task, "produce", with_company)
+            patch.setattr(archiver.restore.task, "produce", with_company)
         reports = [appended(site, broker_41, topic, batch_bytes=2000)]
     reports.append(appended(site, broker_41, topic, batch_bytes=2000))
     for report in reports:
@@ -399,14 +399,14 @@ def test_retention_that_is_set_while_records_come_is_noticed(
 ) -> None:
     archived(broker_41, topic, site, records_of(400))
     strangers(eager_broker, f"{topic}.back", 3)
-    verify = archiver.spark.task._read_back
+    verify = archiver.restore.task._read_back
 
     async def wait_and_verify(*arguments: Any) -> tuple[int, int]:  # noqa: ANN401
         await asyncio.to_thread(set_configs, eager_broker, f"{topic}.back", retention_ms="60000")
         await asyncio.to_thread(until, lambda: log_of(eager_broker, f"{topic}.back")[0] > 3)
         return await verify(*arguments)
 
-    monkeypatch.setattr(archiver.spark.task, "_read_back", wait_and_verify)
+    monkeypatch.setattr(archiver.restore.task, "_read_back", wait_and_verify)
     report = appended(site, eager_broker, topic)
     (wrong,) = report.errors
     assert (wrong.exit_code, "the brokers have deleted those below 4" in wrong.error) == (3, True), wrong.error
@@ -442,12 +442,12 @@ def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveS
 # Each effect of a restore that purges, in their order, and where it is done.
 EFFECTS = [
     (RestoreNotes, "note_replaced"),
-    (archiver.spark.targets, "delete_topics_by_id"),
+    (archiver.restore.targets, "delete_topics_by_id"),
     (KafkaAdmin, "create_topics"),
     (KafkaAdmin, "alter_configs_of_topics"),
     (RestoreNotes, "note_plans"),
     (ClaimStream, "put"),
-    (archiver.spark.task, "produce"),
+    (archiver.restore.task, "produce"),
     (ClaimStream, "note_verified"),
     (RestoreNotes, "note_finished"),
 ]
@@ -479,7 +479,7 @@ def test_what_this_restore_has_filled_is_never_purged(
         deleted.extend(topic_ids.values())
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.spark.targets, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets, "delete_topics_by_id", watched)
     for number, (place, effect) in enumerate(EFFECTS):
         name = f"{topic}.{number}"
         strangers(broker_41, name, 7)
@@ -503,13 +503,13 @@ def test_two_runs_at_once_purge_once(
     ours = archived(broker_41, topic, site, records_of(300), records_of(10))
     strangers(broker_41, f"{topic}.back", 7, 7)
     gate = threading.Barrier(2)
-    check: Callable[..., Awaitable[None]] = archiver.spark.targets.Targets.check
+    check: Callable[..., Awaitable[None]] = archiver.restore.targets.Targets.check
 
     async def check_together(*arguments: Any) -> None:  # noqa: ANN401
         await check(*arguments)
         gate.wait(60)
 
-    monkeypatch.setattr(archiver.spark.targets.Targets, "check", check_together)
+    monkeypatch.setattr(archiver.restore.targets.Targets, "check", check_together)
     with ThreadPoolExecutor(2) as pool:
         reports = list(
             pool.map(lambda _: restored(site, broker_41, topic, existing=Existing.PURGE, batch_bytes=500), range(2))
@@ -522,7 +522,7 @@ def test_two_runs_at_once_purge_once(
 def test_what_cannot_be_created_is_known_before_anything_is_purged(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
 ) -> None:
-    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", first_topics)
+    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", first_topics)
     there, other = f"{topic}.there", f"{topic}.a_b"
     for name in (topic, f"{topic}.1", f"{topic}.2"):
         archived(broker_41, name, site, records_of(10))

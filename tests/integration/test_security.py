@@ -22,21 +22,21 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.restore_request
-from archiver.cli import main
-from archiver.config import ArchiverConfig, TargetConfig
-from archiver.control import read_topic
+import archiver.restore.request
+from archiver.archive.control import read_topic
+from archiver.archive.layout import Layout
+from archiver.cli.main import main
+from archiver.config.model import ArchiverConfig, TargetConfig
+from archiver.demo.sandbox import fetch_kafka, free_ports
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
 from archiver.job import RestoreResult, preview_restore, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
-from archiver.layout import Layout
-from archiver.restore_request import Existing, RestoreRequest
-from archiver.sandbox import fetch_kafka, free_ports
-from archiver.store import open_store
-from archiver.verify import Level
+from archiver.restore.request import Existing, RestoreRequest
+from archiver.store.s3 import open_store
+from archiver.upkeep.verify import Level
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.kafka_topics import create_topic, produce_values, with_client
@@ -468,7 +468,7 @@ def test_a_restore_names_the_right_that_it_lacks(
 def test_a_right_on_a_topic_of_a_later_wave_is_known_before_the_first_is_filled(
     filled: str, secure: SecureBroker, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiver.restore_request, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", 1)
     small = f"{filled}.small"
     create_topic(secure.bootstrap, small)
     produce_values(secure.bootstrap, small, [b"one"])

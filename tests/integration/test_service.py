@@ -19,7 +19,7 @@ import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from archiver.sandbox import KafkaBroker
+from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice

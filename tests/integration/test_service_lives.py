@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.config import ArchiverConfig, TargetConfig
+from archiver.config.model import ArchiverConfig, TargetConfig
+from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.job import run_restore_job
-from archiver.restore_request import RestoreRequest
-from archiver.sandbox import KafkaBroker, fetch_kafka
+from archiver.restore.request import RestoreRequest
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import BrokerCluster, broker_cluster, cut_log

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from archiver.errors import ArchiverError, TemporaryError
-from archiver.jars import JarFolder, Module, fetch_jars, hash_lines
+from archiver.process.jars import JarFolder, Module, fetch_jars, hash_lines
 from tests.support.brokers import CACHE, REPOSITORY
 from tests.support.pins import CONSTRAINTS, Entry, read_entries
 
@@ -245,7 +245,7 @@ def test_a_list_that_is_gone_is_named(mirror: Mirror) -> None:
 def test_a_wrong_jar_ends_what_fetches_the_parts_of_tests(tmp_path: Path) -> None:
     for name in ("archiver", "tests", "schemas"):
         shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "golden"))
-    for listed in ("archiver/kafka_jars.sha256", "tests/support/jars.sha256"):
+    for listed in ("archiver/demo/kafka_jars.sha256", "tests/support/jars.sha256"):
         for line in (tmp_path / listed).read_text().splitlines():
             path = tmp_path / ".cache" / line.split()[1]
             path.parent.mkdir(parents=True, exist_ok=True)

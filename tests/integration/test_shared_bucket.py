@@ -12,11 +12,11 @@ import jmespath
 import pytest
 from botocore.exceptions import ClientError
 
-from archiver.facts import facts_from_metadata
-from archiver.layout import Layout, SegmentKey
-from archiver.segment import OpenSegment, PartitionSource
-from archiver.spool import Spool
-from archiver.verify import Level
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment import OpenSegment, PartitionSource
+from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.spool import Spool
+from archiver.upkeep.verify import Level
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.foreign_reader import Segment, open_client, read_partitions, read_segments

@@ -13,7 +13,7 @@ import pytest
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.tokens import FunctionSource, OidcSource, Tokens
-from archiver.mask import without_secrets
+from archiver.process.mask import without_secrets
 from tests.support.http_proxy import http_proxy
 from tests.support.secure_broker import Certificates
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint

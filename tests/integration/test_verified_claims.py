@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import archiver.spark.claim
+import archiver.restore.claims
 from archiver.errors import TargetError
-from archiver.restore_request import Existing
-from archiver.spark.claim import RestoreNotes
+from archiver.restore.claims import RestoreNotes
+from archiver.restore.request import Existing
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log
@@ -262,8 +262,10 @@ def test_what_compaction_has_taken_is_no_loss(
     until(is_compacted)
     report = restored(site, broker, topic)
     assert (report.errors, report.partitions[0].already_there) == ((), 60)
-    read = archiver.spark.claim._verified_from_fact
-    monkeypatch.setattr(archiver.spark.claim, "_verified_from_fact", lambda done: replace(read(done), leader_epoch=-1))
+    read = archiver.restore.claims._verified_from_fact
+    monkeypatch.setattr(
+        archiver.restore.claims, "_verified_from_fact", lambda done: replace(read(done), leader_epoch=-1)
+    )
     (wrong,) = restored(site, broker, topic).errors
     assert (wrong.exit_code, "it was compacted since" in wrong.error) == (3, True), wrong.error
 

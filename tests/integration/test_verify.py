@@ -9,16 +9,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.config import ArchiverConfig, StorageConfig
+from archiver.archive.inventory import read_inventory
+from archiver.archive.layout import Layout
+from archiver.archive.segment import OpenSegment, PartitionSource, read_segment
+from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.spool import Spool
+from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
-from archiver.facts import facts_from_metadata
-from archiver.inventory import read_inventory
 from archiver.job import VerifyResult, run_verify
-from archiver.layout import Layout
-from archiver.segment import OpenSegment, PartitionSource, read_segment
-from archiver.spool import Spool
-from archiver.store import ObjectStore, open_store
-from archiver.verify import Level
+from archiver.store.s3 import ObjectStore, open_store
+from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.frames import frame_of, records_of

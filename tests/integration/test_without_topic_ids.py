@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.errors import TargetError
-from archiver.restore_request import Existing
+from archiver.restore.request import Existing
 from tests.conftest import kafka_jars
 from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay

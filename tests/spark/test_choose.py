@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import archiver.restore.targets
+import archiver.restore.task
 import archiver.spark.session
-import archiver.spark.targets
-import archiver.spark.task
-from archiver.config import ArchiverConfig, TargetConfig
+from archiver.codec.selection import LAST_LONG, TopicSelection
+from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import PredicateError, TargetError
 from archiver.job import RestorePreview, preview_restore
-from archiver.restore_request import Existing, RestoreRequest
-from archiver.selection import LAST_LONG, TopicSelection
+from archiver.restore.request import Existing, RestoreRequest
 from tests.support.brokers import Broker, Bucket
 from tests.support.dealt import Rows, brute_force, fill, on_target
 from tests.support.deaths import Killed, MortalProduce
@@ -156,7 +156,7 @@ def test_what_was_chosen_is_gone_on_with(
         site.back_up(broker_41.bootstrap, topic, records=60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.spark.targets, "reach", die)
+        patch.setattr(archiver.restore.targets, "reach", die)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, topics=topic, **asked)
     key = next(row.key for row in reversed(written[3]) if row.key is not None and len(row.key) > 2)
@@ -164,7 +164,7 @@ def test_what_was_chosen_is_gone_on_with(
     add(key, b"in time")
     chosen = {number: choose(number, rows) for number, rows in written.items()}
     assert chosen[3][-1].value == b"in time"
-    monkeypatch.setattr(archiver.spark.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
     for lifetime in (*lifetimes, 10**6):
         mortal.live(lifetime)
         try:

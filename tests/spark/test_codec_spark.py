@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from archiver import avsc
+from archiver.codec import schemas
 from archiver.codec.avro import decode_blocks, decode_header
 from archiver.codec.compression import BlockCodec
 from tests.support.frames import avro_of, records_of
@@ -62,8 +62,8 @@ def test_we_read_what_spark_writes(spark_avro: SparkSession, tmp_path: Path, cod
     source.write_bytes(content)
     frame = spark_avro.read.format("avro").load(str(source)).orderBy("offset").coalesce(1)
     target = tmp_path / "theirs"
-    frame.write.format("avro").option("avroSchema", avsc.load_schema(avsc.RECORD)).option("compression", codec).save(
-        str(target)
-    )
+    frame.write.format("avro").option("avroSchema", schemas.load_schema(schemas.RECORD)).option(
+        "compression", codec
+    ).save(str(target))
     (file,) = target.glob("*.avro")
     assert we_read(file.read_bytes()) == records

@@ -8,11 +8,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from archiver.config import StorageConfig
+from archiver.config.model import StorageConfig
 from archiver.spark import register
-from archiver.spark.query import ask
 from archiver.spark.session import SQL_SETTINGS
-from archiver.verify import check_listing
+from archiver.spark.table.query import ask
+from archiver.upkeep.verify import check_listing
 from tests.support.brokers import S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.copied_topic import complete, copy_partition

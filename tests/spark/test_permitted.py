@@ -15,12 +15,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
-from archiver.config import StorageConfig
+from archiver.config.model import StorageConfig
 from archiver.errors import UsageError
-from archiver.spark import permitted
-from archiver.spark.permitted import Query, filtered
-from archiver.spark.query import ask
 from archiver.spark.session import SQL_SETTINGS
+from archiver.spark.table import permitted
+from archiver.spark.table.permitted import Query, filtered
+from archiver.spark.table.query import ask
 
 pytestmark = pytest.mark.spark
 

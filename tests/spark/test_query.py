@@ -18,13 +18,13 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import archiver.job
-from archiver.cli import main
+from archiver.archive.plain_records import tell_bytes
+from archiver.cli.main import main
 from archiver.codec.compression import BlockCodec
-from archiver.config import StorageConfig
+from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, FalseFactsError, NotWholeError, UsageError
-from archiver.records import tell_bytes
-from archiver.spark.query import Answer, ask
 from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
+from archiver.spark.table.query import Answer, ask
 from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive, tell_falsely
 from tests.support.faulty_s3 import FaultyS3

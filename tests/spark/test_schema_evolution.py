@@ -10,7 +10,7 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from archiver import avsc
+from archiver.codec import schemas
 
 pytestmark = pytest.mark.spark
 
@@ -34,19 +34,19 @@ ORDERED = SECOND | {
 
 variants = pytest.mark.parametrize(
     ("v1", "records"),
-    [(avsc.RECORD_V1, PLAIN), (avsc.RECORD_V1_NULLABLE, [*PLAIN, TOMBSTONE])],
+    [(schemas.RECORD_V1, PLAIN), (schemas.RECORD_V1_NULLABLE, [*PLAIN, TOMBSTONE])],
     ids=["plain", "nullable"],
 )
 
 
 def write(path: Path, name: str, records: list[Record]) -> Path:
     with path.open("wb") as file:
-        writer(file, parse_schema(json.loads(avsc.load_schema(name))), records, codec="zstandard")
+        writer(file, parse_schema(json.loads(schemas.load_schema(name))), records, codec="zstandard")
     return path
 
 
 def spark_records(spark: SparkSession, source: Path, schema: str | None) -> list[Record]:
-    options = {} if schema is None else {"avroSchema": avsc.load_schema(schema)}
+    options = {} if schema is None else {"avroSchema": schemas.load_schema(schema)}
     rows = spark.read.format("avro").options(**options).load(str(source)).orderBy("offset").collect()
     return [as_record(row.asDict(recursive=True)) for row in rows]
 
@@ -64,7 +64,7 @@ def as_record(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
 def test_java_reads_v2_with_a_v1_schema(
     spark_avro: SparkSession, tmp_path: Path, v1: str, records: list[Record]
 ) -> None:
-    source = write(tmp_path / "s.data", avsc.RECORD, [record | ADDED for record in records])
+    source = write(tmp_path / "s.data", schemas.RECORD, [record | ADDED for record in records])
     assert spark_records(spark_avro, source, v1) == records
 
 
@@ -73,7 +73,7 @@ def test_java_reads_v1_with_the_v2_schema(
     spark_avro: SparkSession, tmp_path: Path, v1: str, records: list[Record]
 ) -> None:
     source = write(tmp_path / "s.data", v1, records)
-    assert spark_records(spark_avro, source, avsc.RECORD) == [record | ADDED for record in records]
+    assert spark_records(spark_avro, source, schemas.RECORD) == [record | ADDED for record in records]
 
 
 @variants
@@ -83,13 +83,13 @@ def test_v1_written_by_java_is_read_as_v2(
     written_by_java(spark_avro, write(tmp_path / "s.data", v1, records), tmp_path / "java", v1)
     (body,) = (tmp_path / "java").glob("*.avro")
     with body.open("rb") as file:
-        found = list(reader(file, parse_schema(json.loads(avsc.load_schema(avsc.RECORD)))))
+        found = list(reader(file, parse_schema(json.loads(schemas.load_schema(schemas.RECORD)))))
     assert found == [record | ADDED for record in records]
 
 
 def written_by_java(spark: SparkSession, source: Path, target: Path, name: str) -> None:
-    frame = spark.read.format("avro").option("avroSchema", avsc.load_schema(name)).load(str(source))
-    frame.orderBy("offset").coalesce(1).write.format("avro").option("avroSchema", avsc.load_schema(name)).save(
+    frame = spark.read.format("avro").option("avroSchema", schemas.load_schema(name)).load(str(source))
+    frame.orderBy("offset").coalesce(1).write.format("avro").option("avroSchema", schemas.load_schema(name)).save(
         str(target)
     )
 
@@ -98,29 +98,29 @@ def test_a_bare_directory_of_v2_opens_without_a_schema(spark_avro: SparkSession,
     topic = tmp_path / "orders" / "partition=0"
     topic.mkdir(parents=True)
     records = [*(record | ADDED for record in PLAIN), TOMBSTONE | ADDED, ORDERED]
-    write(topic / "orders+0-00000000000000000000.data", avsc.RECORD, records[:2])
-    write(topic / "orders+0-00000000000000000010.data", avsc.RECORD, records[2:])
+    write(topic / "orders+0-00000000000000000000.data", schemas.RECORD, records[:2])
+    write(topic / "orders+0-00000000000000000010.data", schemas.RECORD, records[2:])
     assert spark_records(spark_avro, tmp_path / "orders", None) == records
 
 
 def test_a_plain_v1_reader_in_java_stops_at_the_first_tombstone(spark_avro: SparkSession, tmp_path: Path) -> None:
-    source = write(tmp_path / "s.data", avsc.RECORD, [record | ADDED for record in [*PLAIN, TOMBSTONE]])
+    source = write(tmp_path / "s.data", schemas.RECORD, [record | ADDED for record in [*PLAIN, TOMBSTONE]])
     with pytest.raises(Py4JJavaError, match="Found null, expecting bytes"):
-        spark_records(spark_avro, source, avsc.RECORD_V1)
+        spark_records(spark_avro, source, schemas.RECORD_V1)
 
 
-@pytest.mark.parametrize("name", [avsc.RECORD, avsc.RECORD_V1, avsc.RECORD_V1_NULLABLE, avsc.COORDINATION])
+@pytest.mark.parametrize("name", [schemas.RECORD, schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE, schemas.COORDINATION])
 def test_java_parses_every_schema(spark_avro: SparkSession, name: str) -> None:
-    schema = json.loads(avsc.load_schema(name))
+    schema = json.loads(schemas.load_schema(name))
     assert java_schema(spark_avro, name).getFullName() == f"{schema['namespace']}.{schema['name']}"
 
 
 @pytest.mark.parametrize(
     ("of_reader", "of_writer"),
     [
-        (avsc.RECORD_V1_NULLABLE, avsc.RECORD),
-        (avsc.RECORD, avsc.RECORD_V1_NULLABLE),
-        (avsc.RECORD, avsc.RECORD_V1),
+        (schemas.RECORD_V1_NULLABLE, schemas.RECORD),
+        (schemas.RECORD, schemas.RECORD_V1_NULLABLE),
+        (schemas.RECORD, schemas.RECORD_V1),
     ],
 )
 def test_java_calls_the_schemas_compatible(spark_avro: SparkSession, of_reader: str, of_writer: str) -> None:
@@ -131,7 +131,7 @@ def test_java_calls_the_schemas_compatible(spark_avro: SparkSession, of_reader: 
 
 
 def java_schema(spark: SparkSession, name: str) -> JavaObject:
-    return java_avro(spark).Schema.Parser().parse(avsc.load_schema(name))
+    return java_avro(spark).Schema.Parser().parse(schemas.load_schema(name))
 
 
 def java_avro(spark: SparkSession) -> Any:  # noqa: ANN401 - a package of the JVM has no type here

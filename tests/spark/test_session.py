@@ -10,8 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from archiver.caches import CachePlace
-from archiver.class_archive import options_to_read, options_to_write
+from archiver.process.caches import CachePlace
+from archiver.process.jvm_classes import options_to_read, options_to_write
 from archiver.spark import classes
 from archiver.spark.seclusion import private_folder
 from tests.support.brokers import REPOSITORY

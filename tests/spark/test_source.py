@@ -13,9 +13,9 @@ import yaml
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from archiver.avsc import RECORD_V1_NULLABLE, load_schema
 from archiver.codec.arrow_scan import BATCH_BYTES
 from archiver.codec.compression import BlockCodec
+from archiver.codec.schemas import RECORD_V1_NULLABLE, load_schema
 from archiver.spark import register
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive

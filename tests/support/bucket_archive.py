@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from archiver.archive.control import Branch, settle_branch, settle_topic
+from archiver.archive.index import append_to_index
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment import OpenSegment, PartitionSource, SegmentLimits
+from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.spool import Spool
 from archiver.codec.compression import BlockCodec
-from archiver.config import StorageConfig
-from archiver.control import Branch, settle_branch, settle_topic
-from archiver.facts import facts_from_metadata
-from archiver.index import append_to_index
-from archiver.index_file import IndexEntry
-from archiver.layout import Layout, SegmentKey
-from archiver.segment import OpenSegment, PartitionSource, SegmentLimits
-from archiver.spool import Spool
-from archiver.store import ObjectStore, S3Store
+from archiver.config.model import StorageConfig
+from archiver.store.s3 import ObjectStore, S3Store
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import s3_client
 from tests.support.frames import frame_of

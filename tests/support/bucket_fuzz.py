@@ -23,13 +23,8 @@ from unittest.mock import patch
 import numpy as np
 import zstandard
 
-from archiver.avsc import OFFSET_RUN
-from archiver.beside import lost_beside
-from archiver.chosen import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
-from archiver.codec.avro import decode_header, encode_block, encode_header
-from archiver.codec.compression import BlockCodec
-from archiver.config import GroupPositions
-from archiver.control import (
+from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
+from archiver.archive.control import (
     Branch,
     append_fact,
     encode_fact,
@@ -42,32 +37,37 @@ from archiver.control import (
     settle_cluster,
     settle_topic,
 )
-from archiver.copies import find_copy
-from archiver.errors import ArchiverError
-from archiver.facts import PartFacts
-from archiver.index import Index, append_to_index, merge_index, read_index
-from archiver.index_file import IndexEntry, SeenBeside
-from archiver.inventory import Inventory, read_inventory
-from archiver.kafka.produce import ProducerIdentity
-from archiver.layout import Layout, SegmentKey
-from archiver.offset_map import (
+from archiver.archive.control_census import lost_beside
+from archiver.archive.copies import find_copy
+from archiver.archive.index import Index, append_to_index, merge_index, read_index
+from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.inventory import Inventory, read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.offset_map import (
     OffsetMapFacts,
     OffsetMapWriter,
     check_offset_map,
     decode_offset_map,
     put_offset_map,
 )
-from archiver.parts import FactsOfParts, ObjectPart
-from archiver.positions import PositionKeeper, PositionPolicy
-from archiver.restore import PartitionPlan, TopicPlan
-from archiver.restore_request import RestoreRequest
-from archiver.segment import PartitionSource
-from archiver.selection import EVERYTHING
-from archiver.spark import noted_plan
-from archiver.spark.claim import Claim, ClaimStream, RestoreNotes, Verified
-from archiver.spark.joint_claim import JointClaim, JointClaimStream, Outcome, Share
-from archiver.starts import Starts
-from archiver.verify import control_problem
+from archiver.archive.parts import FactsOfParts, ObjectPart
+from archiver.archive.segment import PartitionSource
+from archiver.archive.segment_facts import PartFacts
+from archiver.backup.start_offsets import Starts
+from archiver.codec.avro import decode_header, encode_block, encode_header
+from archiver.codec.compression import BlockCodec
+from archiver.codec.schemas import OFFSET_RUN
+from archiver.codec.selection import EVERYTHING
+from archiver.config.model import GroupPositions
+from archiver.errors import ArchiverError
+from archiver.groups.keeper import PositionKeeper, PositionPolicy
+from archiver.kafka.produce import ProducerIdentity
+from archiver.restore import noted_plan
+from archiver.restore.claims import Claim, ClaimStream, RestoreNotes, Verified
+from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.plan import PartitionPlan, TopicPlan
+from archiver.restore.request import RestoreRequest
+from archiver.upkeep.verify import control_problem
 from tests.support.frames import frame_of
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore, StoredObject
@@ -123,7 +123,7 @@ def fuzz_index(rng: random.Random, peaks: Peaks, what: str) -> str:
         weigh(rng, store, _FILE)
     if rng.random() < 0.04:
         _add_strange_files(rng, store)
-    with peaks.watch(what, store), patch("archiver.index_file._SMALL_BYTES", rng.choice((0, 1 << 14))):
+    with peaks.watch(what, store), patch("archiver.archive.index_file._SMALL_BYTES", rng.choice((0, 1 << 14))):
         return rng.choice((_list_with, _look_into, _merge))(store, plain)
 
 
@@ -583,7 +583,7 @@ def fuzz_maps(rng: random.Random, peaks: Peaks, what: str) -> str:
         lambda _: check_offset_map(content, metadata, _MAP.key, key),
         lambda one: put_offset_map(one, key, _collected([1, 2, 9]), replace(facts, runs=2, records=3)),
     )
-    with peaks.watch(what, store), patch("archiver.offset_map.MOST_RUNS", 1 << 20, create=True):
+    with peaks.watch(what, store), patch("archiver.archive.offset_map.MOST_RUNS", 1 << 20, create=True):
         return _through(rng.choice((*doors, *_verify_doors(key))), store)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
 from archiver.errors import KafkaError
-from archiver.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.kafka_topics import with_client
 from tests.support.round_trip import KEEP_ALL

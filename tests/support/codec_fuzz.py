@@ -19,16 +19,16 @@ import numba
 import numpy as np
 from fastavro.read import HEADER_SCHEMA
 
-from archiver import avsc
-from archiver.codec import arrow_scan, avro, avro_encode, batch, compression, digest, headers, rows
+from archiver.codec import arrow_scan, avro, batch, compression, rows, schemas
 from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header
 from archiver.codec.batch import BatchEncoder, decode_batches
 from archiver.codec.compression import BatchCodec, BlockCodec, compress_block
-from archiver.codec.varint import encode_long
+from archiver.codec.frame import NULL_LENGTH, Column, Frame
+from archiver.codec.kernels import avro_encode, digest, headers
+from archiver.codec.kernels.varint import encode_long
+from archiver.codec.selection import EVERYTHING, Selection
 from archiver.errors import ArchiverError
-from archiver.frame import NULL_LENGTH, Column, Frame
-from archiver.selection import EVERYTHING, Selection
 from tests.support import reference_batch as rb
 from tests.support.frames import avro_of, digest_of, frame_of, of_avro, records_of
 from tests.support.mutations import NUMBERS, mutate
@@ -151,7 +151,7 @@ def _split(content: bytes) -> Iterator[bytes]:
 
 # --- containers ----------------------------------------------------------------------------------------------------
 
-_SCHEMAS = (avsc.RECORD, avsc.RECORD, avsc.RECORD_V1, avsc.RECORD_V1_NULLABLE)
+_SCHEMAS = (schemas.RECORD, schemas.RECORD, schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE)
 
 
 def fuzz_containers(rng: random.Random) -> str:
@@ -223,7 +223,7 @@ def _mutated_container(rng: random.Random) -> bytes:
 
 @cache
 def _parsed(schema: str) -> Any:  # noqa: ANN401
-    return fastavro.parse_schema(json.loads(avsc.load_schema(schema)))
+    return fastavro.parse_schema(json.loads(schemas.load_schema(schema)))
 
 
 @cache
@@ -231,7 +231,7 @@ def _head(schema: str, codec: BlockCodec) -> bytes:
     """Entry by entry: fastavro.writer has them in another order in every second process, and then no seed replays."""
     meta = {
         "avro.codec": codec.value.encode(),
-        "avro.schema": json.dumps(json.loads(avsc.load_schema(schema))).encode(),
+        "avro.schema": json.dumps(json.loads(schemas.load_schema(schema))).encode(),
     }
     target = io.BytesIO()
     fastavro.schemaless_writer(target, HEADER_SCHEMA, {"magic": b"Obj\x01", "meta": meta, "sync": SYNC})
@@ -240,7 +240,7 @@ def _head(schema: str, codec: BlockCodec) -> bytes:
 
 def _avro_bytes(record: Rec, schema: str) -> bytes:
     value = avro_of(record, TOPIC, PARTITION)
-    if schema == avsc.RECORD_V1:
+    if schema == schemas.RECORD_V1:
         value["value"] = value["value"] or b""
     target = io.BytesIO()
     fastavro.schemaless_writer(target, _parsed(schema), value)
@@ -286,7 +286,7 @@ def _encode_avro(frame: Frame) -> bytes:
     row = 0
     while row < len(frame):
         row = encoder.append(frame, row, len(frame))
-    return _head(avsc.RECORD, BlockCodec.NULL) + b"".join(encoder.flush())
+    return _head(schemas.RECORD, BlockCodec.NULL) + b"".join(encoder.flush())
 
 
 def _encode_batch(frame: Frame) -> bytes:

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from archiver.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka, free_ports
+from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka, free_ports
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LOG_REQUESTS, BrokerCluster
 from tests.support.relay import far_away

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from archiver.frame import NULL_LENGTH, Column, Frame
+from archiver.codec.frame import NULL_LENGTH, Column, Frame
 from tests.support.records import Headers, Rec
 from tests.support.reference_batch import varint
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from archiver.columns import Numbers, Texts, narrow
-from archiver.control import settle_cluster, settle_topic
-from archiver.entries import Entries, Traits
-from archiver.facts import SegmentFacts
-from archiver.index_file import NOTHING_SEEN, encode_member, join_members
-from archiver.layout import Layout, SegmentKey
-from archiver.store import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
+from archiver.archive.control import settle_cluster, settle_topic
+from archiver.archive.entries import Entries, Traits
+from archiver.archive.index_file import NOTHING_SEEN, encode_member, join_members
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.process.columns import Numbers, Texts, narrow
+from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from archiver.sandbox import KafkaBroker, fetch_kafka, free_ports
+from archiver.demo.sandbox import KafkaBroker, fetch_kafka, free_ports
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import BrokerCluster
 from tests.support.secure_broker import PASSWORD, USER, Certificates

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from archiver.children import start_child
-from archiver.sandbox import JAVA_OPTIONS
+from archiver.demo.sandbox import JAVA_OPTIONS
+from archiver.process.children import start_child
 from tests.support.compiled import compile_java
 from tests.support.records import Headers, Rec
 

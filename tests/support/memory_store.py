@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from archiver.store import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
+from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,8 +15,8 @@ from typing import Self
 
 import pytest
 
-from archiver.children import start_child
-from archiver.sandbox import free_ports
+from archiver.demo.sandbox import free_ports
+from archiver.process.children import start_child
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0

@@ -8,10 +8,10 @@ from typing import Any
 
 import fastavro
 
-from archiver import avsc
+from archiver.codec import schemas
 from tests.support.records import Headers, Rec, generate
 
-VARIANTS = (avsc.RECORD_V1, avsc.RECORD_V1_NULLABLE)
+VARIANTS = (schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE)
 
 
 def old_key(topic: str, partition: int, base: int) -> str:
@@ -24,14 +24,14 @@ def old_file(
     topic: str,
     partition: int,
     *,
-    schema: str = avsc.RECORD_V1_NULLABLE,
+    schema: str = schemas.RECORD_V1_NULLABLE,
     codec: str = "null",
     sync_interval: int = 16_000,
     **more: Any,  # noqa: ANN401 - fastavro's
 ) -> bytes:
     """Write one file."""
     target = io.BytesIO()
-    parsed = fastavro.parse_schema(json.loads(avsc.load_schema(schema)))
+    parsed = fastavro.parse_schema(json.loads(schemas.load_schema(schema)))
     rows = [
         {
             "topic": topic,
@@ -48,7 +48,7 @@ def old_file(
     return target.getvalue()
 
 
-def old_records(seed: int, count: int, *, first_offset: int = 0, schema: str = avsc.RECORD_V1_NULLABLE) -> list[Rec]:
+def old_records(seed: int, count: int, *, first_offset: int = 0, schema: str = schemas.RECORD_V1_NULLABLE) -> list[Rec]:
     """Records of every kind that v1.0 can hold, offsets left out among them."""
     return [_old(record, schema) for record in generate(seed, count, first_offset=first_offset, big_bytes=2000)]
 
@@ -59,5 +59,5 @@ def _old(record: Rec, schema: str) -> Rec:
     for key, value in record.headers:
         headers[key.decode(errors="replace")] = value or b""
     kept: Headers = tuple((key.encode(), value) for key, value in headers.items())
-    value = record.value if schema == avsc.RECORD_V1_NULLABLE else record.value or b""
+    value = record.value if schema == schemas.RECORD_V1_NULLABLE else record.value or b""
     return replace(record, timestamp_type=-1, headers=kept, value=value)

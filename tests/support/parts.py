@@ -9,9 +9,9 @@ from typing import Final
 
 import pyspark
 
+from archiver.demo.sandbox import fetch_kafka, keep_classes
 from archiver.errors import TemporaryError
-from archiver.jars import JarFolder, Module, fetch_jars
-from archiver.sandbox import fetch_kafka, keep_classes
+from archiver.process.jars import JarFolder, Module, fetch_jars
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
 from tests.support.compiled import compile_java
 from tests.support.zookeeper import KAFKA_28

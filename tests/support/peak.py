@@ -12,23 +12,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.inventory import position_of
+from archiver.archive.layout import Layout
+from archiver.archive.plain_records import frame_to_values, json_pieces
+from archiver.archive.segment import PartitionSource, SegmentLimits, check_header, read_segment
+from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.spool import Spool
+from archiver.backup.partition_writer import Archive, Fetch, PartitionWriter
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
 from archiver.codec.batch import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
-from archiver.facts import SegmentFacts, facts_from_metadata
-from archiver.inventory import position_of
-from archiver.layout import Layout
-from archiver.memory import settle_memory
-from archiver.observe import NO_LEDGER
-from archiver.records import frame_to_values, json_pieces
-from archiver.room import DecodingRoom
-from archiver.segment import PartitionSource, SegmentLimits, check_header, read_segment
-from archiver.selection import EVERYTHING
-from archiver.spool import Spool
-from archiver.store import Body
-from archiver.tally import Tally
-from archiver.vigil import Vigil
-from archiver.writer import Archive, Fetch, PartitionWriter
+from archiver.codec.selection import EVERYTHING
+from archiver.codec.tally import Tally
+from archiver.process.logs import NO_LEDGER
+from archiver.process.memory import settle_memory
+from archiver.process.silence import Vigil
+from archiver.store.s3 import Body
 from tests.support.bombs import BOMBS
 from tests.support.memory_store import MemoryStore
 

@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from archiver.facts import Bounds, PartFacts, SegmentFacts
-from archiver.parts import ObjectPart
-from archiver.segments import Reading, Segment
-from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
+from archiver.archive.parts import ObjectPart
+from archiver.archive.segment_facts import Bounds, PartFacts, SegmentFacts
+from archiver.archive.segments import Reading, Segment
+from archiver.codec.selection import EVERYTHING, FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType
 
-from archiver.cli import main
-from archiver.spark.stores import _open_once
+from archiver.cli.main import main
+from archiver.store.shared import _open_once
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle

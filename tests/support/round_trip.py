@@ -13,18 +13,18 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-import archiver.spark.compare
 import archiver.spark.proof
 import archiver.spark.repartition
 import archiver.spark.restore
 import archiver.spark.session
 import archiver.spark.verify
-from archiver.children import start_child
-from archiver.config import ArchiverConfig, TargetConfig
-from archiver.feed import PartitionReport
+import archiver.upkeep.compare
+from archiver.backup.feed import PartitionReport
+from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.job import RestoreResult, VerifyResult, run_backup, run_restore_job, run_verify
-from archiver.restore_request import RestoreRequest, parse_renames
-from archiver.verify import Level
+from archiver.process.children import start_child
+from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.upkeep.verify import Level
 from tests.support.brokers import Bucket
 from tests.support.processes import end_of
 
@@ -143,7 +143,7 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
             archiver.spark.restore,
             archiver.spark.repartition,
             archiver.spark.verify,
-            archiver.spark.compare,
+            archiver.upkeep.compare,
         ):
             patch.setattr(module, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():

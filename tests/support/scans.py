@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from archiver.selection import Selection
+from archiver.codec.selection import Selection
 from tests.support.records import Rec
 
 MOST_MS = 2**63 // 1000 - 1

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from archiver.facts import SegmentFacts
-from archiver.frame import Frame
-from archiver.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits, read_segment
-from archiver.segments import Segment
-from archiver.spool import Spool
+from archiver.archive.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits, read_segment
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segments import Segment
+from archiver.archive.spool import Spool
+from archiver.codec.frame import Frame
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec
 

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from archiver.children import start_child
-from archiver.sandbox import free_ports
+from archiver.demo.sandbox import free_ports
+from archiver.process.children import start_child
 from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
 from tests.support.records import Rec

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyspark
 
-from archiver.children import start_child
+from archiver.process.children import start_child
 from tests.support.brokers import REPOSITORY
 from tests.support.processes import end_of
 from tests.support.round_trip import ArchiveSite

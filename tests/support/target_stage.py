@@ -22,10 +22,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.spark.task
-from archiver.cli import main
-from archiver.sandbox import KafkaBroker, fetch_kafka
-from archiver.spark.claim import RestoreNotes
+import archiver.restore.task
+from archiver.cli.main import main
+from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.restore.claims import RestoreNotes
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.compiled import jars_with
 from tests.support.deaths import Killed, MortalProduce
@@ -168,7 +168,7 @@ class Stage:
         mortal = MortalProduce()
         mortal.live(3 if story is Story.HALF_RESTORED else 10**6)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(archiver.spark.task, "produce", mortal)
+            patch.setattr(archiver.restore.task, "produce", mortal)
             if story is Story.CREATED:
                 patch.setattr(RestoreNotes, "note_plans", die)
             if story is Story.RESTORED:

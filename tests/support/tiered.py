@@ -8,7 +8,7 @@ create_topic(broker.bootstrap, topic, configs=TIERED)
 
 from pathlib import Path
 
-from archiver.sandbox import KafkaBroker
+from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import CACHE
 from tests.support.cluster import log_folder
 from tests.support.compiled import compile_java

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from archiver.children import start_child
+from archiver.demo.sandbox import BROKER_PROPERTIES, KafkaBroker, free_ports
 from archiver.errors import ArchiverError
-from archiver.java import check_java
-from archiver.sandbox import BROKER_PROPERTIES, KafkaBroker, free_ports
+from archiver.process.children import start_child
+from archiver.process.java import check_java
 
 KAFKA_28 = "2.8.2"
 # A broker that was upgraded, and whose protocol was left as it was: it gives topics no ids.

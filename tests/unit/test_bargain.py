@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from archiver.errors import KafkaError
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import Code, broker_error
-from archiver.spark.bargain import Agreed, Bargain
+from archiver.restore.bargain import Agreed, Bargain
 
 Configs = Mapping[str, str]
 WANTED = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "2147483647", "segment.ms": "9"}

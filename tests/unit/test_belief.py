@@ -8,17 +8,17 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from archiver.archived import ArchivedTopic
-from archiver.columns import Chain, Numbers, Texts
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.inventory import PartitionInventory, arrange
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.segment_facts import PartFacts
+from archiver.archive.segments import Segment
 from archiver.errors import NotWholeError
-from archiver.facts import PartFacts
-from archiver.inventory import PartitionInventory, arrange
-from archiver.layout import Layout, SegmentKey
-from archiver.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
-from archiver.restore import PartitionPlan, RestorePlan, TopicPlan, plan_restore
-from archiver.restore_request import RestoreRequest
-from archiver.segments import Segment
-from archiver.spark.belief import Belief
+from archiver.process.columns import Chain, Numbers, Texts
+from archiver.restore.belief import Belief
+from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan, plan_restore
+from archiver.restore.request import RestoreRequest
 from tests.support.segments import facts_of
 
 LAYOUT = Layout("archive")

@@ -5,9 +5,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from archiver.chosen import CHOSEN_DIGEST, encode_chosen, put_chosen, read_chosen
+from archiver.archive.chosen_records import CHOSEN_DIGEST, encode_chosen, put_chosen, read_chosen
+from archiver.archive.layout import Layout
 from archiver.errors import CorruptSegmentError
-from archiver.layout import Layout
 from tests.support.memory_store import MemoryStore, StoredObject
 
 

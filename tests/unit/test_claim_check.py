@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from archiver.archive.parts import ObjectPart
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.parts import ObjectPart
-from archiver.spark.claim import Claim, Verified
-from archiver.spark.claim_check import check_claim, check_joint_claim
-from archiver.spark.joint_claim import JointClaim, Outcome, Share
-from archiver.spark.task import RestoreTask
-from archiver.target_limits import Count
+from archiver.restore.claim_check import check_claim, check_joint_claim
+from archiver.restore.claims import Claim, Verified
+from archiver.restore.joint_claims import JointClaim, Outcome, Share
+from archiver.restore.target_limits import Count
+from archiver.restore.task import RestoreTask
 from tests.unit.test_dealing import task_of
 
 TASK = replace(task_of(1).source, wanted=Count(20, 30), parts=(ObjectPart("a", 0), ObjectPart("b", 10)), partition=0)

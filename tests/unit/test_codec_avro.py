@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver import avsc
-from archiver.codec import avro_encode
+from archiver.codec import schemas
 from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
-from archiver.codec.varint import MAX_VARINT_BYTES, encode_long, read_long, read_varint, write_varint
-from archiver.frame import Column, Frame
+from archiver.codec.frame import Column, Frame
+from archiver.codec.kernels import avro_encode
+from archiver.codec.kernels.varint import MAX_VARINT_BYTES, encode_long, read_long, read_varint, write_varint
 from tests.support.frames import AvroValue, avro_of, frame_of, of_avro, records_of
 from tests.support.records import Headers, Rec, classes_of, generate, missing_classes, record_lists
 from tests.support.reference_batch import varint
@@ -59,7 +59,7 @@ def written_by_fastavro(
     schema: str, values: Sequence[AvroValue], *, codec: str = "null", sync_interval: int = 16_000
 ) -> bytes:
     target = io.BytesIO()
-    parsed = fastavro.parse_schema(json.loads(avsc.load_schema(schema)))
+    parsed = fastavro.parse_schema(json.loads(schemas.load_schema(schema)))
     fastavro.writer(target, parsed, values, codec=codec, sync_interval=sync_interval, sync_marker=SYNC)
     return target.getvalue()
 
@@ -90,7 +90,7 @@ def test_any_records(records: list[Rec]) -> None:
 @codecs
 def test_what_fastavro_writes_we_read(codec: BlockCodec, seed: int) -> None:
     records = generate(seed, 1000)
-    content = written_by_fastavro(avsc.RECORD, avro(records), codec=codec.value, sync_interval=5000)
+    content = written_by_fastavro(schemas.RECORD, avro(records), codec=codec.value, sync_interval=5000)
     assert by_us(content) == records
 
 
@@ -251,14 +251,14 @@ V1 = {"topic": TOPIC, "partition": PARTITION, "offset": 5, "timestamp": -1, "key
 
 
 @codecs
-@pytest.mark.parametrize("schema", [avsc.RECORD_V1, avsc.RECORD_V1_NULLABLE])
+@pytest.mark.parametrize("schema", [schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE])
 def test_both_variants_of_v1(codec: BlockCodec, schema: str) -> None:
     values = [
         V1,
         V1 | {"offset": 6, "timestamp": 2**63 - 1, "key": b"", "headers": {}},
         V1 | {"offset": 7, "key": b"k", "headers": {"b": b"1", "a": b"", "ü": b"\xff"}},
     ]
-    if schema == avsc.RECORD_V1_NULLABLE:
+    if schema == schemas.RECORD_V1_NULLABLE:
         values.append(V1 | {"offset": 9, "value": None})
     content = written_by_fastavro(schema, values, codec=codec.value)
     assert by_us(content) == [of_avro(value) for value in values]
@@ -266,7 +266,7 @@ def test_both_variants_of_v1(codec: BlockCodec, schema: str) -> None:
 
 
 def test_v1_by_a_java_writer_with_strings_of_java() -> None:
-    schema = json.loads(avsc.load_schema(avsc.RECORD_V1))
+    schema = json.loads(schemas.load_schema(schemas.RECORD_V1))
     schema["fields"][0]["type"] = {"type": "string", "avro.java.string": "String"}
     schema["fields"][6]["type"][0]["avro.java.string"] = "String"
     target = io.BytesIO()
@@ -275,11 +275,11 @@ def test_v1_by_a_java_writer_with_strings_of_java() -> None:
     assert by_us(content) == [Rec(5, -1, -1, None, b"", ((b"a", b"1"),))]
 
 
-@pytest.mark.parametrize("known", [avsc.RECORD, avsc.RECORD_V1, avsc.RECORD_V1_NULLABLE])
+@pytest.mark.parametrize("known", [schemas.RECORD, schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE])
 def test_maps_and_arrays_in_several_blocks(known: str) -> None:
     """A writer may split them, and give a negative count with the size of the block behind it."""
-    second = known == avsc.RECORD
-    nullable = known != avsc.RECORD_V1
+    second = known == schemas.RECORD
+    nullable = known != schemas.RECORD_V1
     blob = encode_long(1)
     entries = [encode_long(1) + name + blob + value for name, value in ((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))]
     sized = encode_long(-2) + encode_long(len(b"".join(entries[1:]))) + b"".join(entries[1:])

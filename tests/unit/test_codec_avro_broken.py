@@ -12,14 +12,14 @@ import fastavro
 import numpy as np
 import pytest
 
-from archiver import avsc
 from archiver.codec import avro as avro_module
+from archiver.codec import schemas
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_header
-from archiver.codec.avro_decode import FIELD_CUT, decode_rows
 from archiver.codec.compression import BlockCodec, compress_block
-from archiver.codec.varint import encode_long
+from archiver.codec.frame import Column
+from archiver.codec.kernels.avro_decode import FIELD_CUT, decode_rows
+from archiver.codec.kernels.varint import encode_long
 from archiver.errors import ArchiverError, CorruptSegmentError, FormatTooNewError
-from archiver.frame import Column
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec
 
@@ -153,10 +153,10 @@ def test_numbers_that_lie(place: str) -> None:
                 read(HEAD + block(body, count))
 
 
-@pytest.mark.parametrize("name", [avsc.RECORD_V1, avsc.RECORD_V1_NULLABLE])
+@pytest.mark.parametrize("name", [schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE])
 def test_v1_lies_too(name: str) -> None:
     target = io.BytesIO()
-    fastavro.writer(target, fastavro.parse_schema(json.loads(avsc.load_schema(name))), [], sync_marker=SYNC)
+    fastavro.writer(target, fastavro.parse_schema(json.loads(schemas.load_schema(name))), [], sync_marker=SYNC)
     start = b"".join(PLAIN[field] for field in FIELDS[:5])
     for value in (encode_long(1000), encode_long(-5), encode_long(0) + encode_long(2**63 - 1)):
         with pytest.raises(CorruptSegmentError):

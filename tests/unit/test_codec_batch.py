@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.codec import batch_kernels as k
 from archiver.codec.batch import Scratch, decode_batches, in_place, position_after, whole_batches
+from archiver.codec.frame import Column
+from archiver.codec.kernels import batches as k
 from archiver.errors import CorruptBatchError
-from archiver.frame import Column
 from tests.support.frames import records_of
 from tests.support.records import Rec, classes_of, generate, missing_classes, record_lists
 from tests.support.reference_batch import (

@@ -13,10 +13,10 @@ import pytest
 import zstandard
 
 import archiver.codec.batch
-from archiver.codec import batch_kernels as k
 from archiver.codec.batch import DecodedBatches, decode_batches, position_after, refuse_other_formats, whole_batches
+from archiver.codec.frame import Column, Longs
+from archiver.codec.kernels import batches as k
 from archiver.errors import CorruptBatchError, UnsupportedBatchError
-from archiver.frame import Column, Longs
 from tests.support.frames import records_of
 from tests.support.records import Rec
 from tests.support.reference_batch import (

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archiver.codec import batch_kernels as k
 from archiver.codec.batch import BatchEncoder, decode_batches
 from archiver.codec.compression import BatchCodec
-from archiver.frame import Column, Frame
+from archiver.codec.frame import Column, Frame
+from archiver.codec.kernels import batches as k
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec, generate
 from tests.support.reference_batch import (

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from archiver.codec.compression import BlockCodec, compress_block
-from archiver.frame import Bytes
+from archiver.codec.frame import Bytes
 
 KIB = 1024
 

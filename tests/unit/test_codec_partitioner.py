@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from archiver.codec.partitioner import Partitioner, choose_partitions
+from archiver.codec.frame import Column, Frame
+from archiver.codec.kernels.murmur2 import Partitioner, choose_partitions
 from archiver.codec.rows import frame_rows
-from archiver.frame import Column, Frame
 from tests.support.frames import frame_of
 from tests.support.murmur2 import murmur2
 from tests.support.records import Rec

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from archiver.codec.batch import decode_batches
+from archiver.codec.frame import Column, Frame
 from archiver.codec.rows import frame_rows
-from archiver.frame import Column, Frame
 from tests.support.frames import frame_of
 from tests.support.records import Rec, generate, record_lists
 from tests.support.reference_batch import batch_of, encode

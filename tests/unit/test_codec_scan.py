@@ -13,9 +13,9 @@ from archiver.codec import arrow_scan
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanned, Scanner
 from archiver.codec.avro import decode_blocks, decode_header, split_blocks
 from archiver.codec.compression import BlockCodec
-from archiver.codec.varint import encode_long
+from archiver.codec.kernels.varint import encode_long
+from archiver.codec.selection import EVERYTHING, Selection
 from archiver.errors import CorruptSegmentError
-from archiver.selection import EVERYTHING, Selection
 from tests.support.frames import records_of
 from tests.support.old_archive import old_file
 from tests.support.records import ALL_CLASSES, Rec, classes_of, generate, missing_classes, record_lists

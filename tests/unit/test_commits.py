@@ -4,8 +4,8 @@ from typing import cast
 
 import pytest
 
-from archiver.commits import Commits
-from archiver.feed import Feed
+from archiver.backup.commits import Commits
+from archiver.backup.feed import Feed
 from archiver.kafka.group import Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 

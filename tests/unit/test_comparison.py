@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import archiver.room
+import archiver.archive.block_budget
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segments import Reading, Segment
 from archiver.codec.avro import SYNC_BYTES
-from archiver.comparison import Comparison
-from archiver.layout import Layout, SegmentKey
-from archiver.segments import Reading, Segment
+from archiver.upkeep.comparison import Comparison
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -43,7 +43,7 @@ def test_what_kafka_still_has_is_found_in_an_object_of_many_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     for limit in ("BLOCK_BYTES", "_LEAST_BLOCK_BYTES"):
-        monkeypatch.setattr(archiver.room, limit, 200)
+        monkeypatch.setattr(archiver.archive.block_budget, limit, 200)
     chance = random.Random(seed)
     archived = sorted(chance.sample(range(2, 300), 90))
     still_there = sorted(chance.sample(archived, chance.choice([1, 20, 89, 90])))

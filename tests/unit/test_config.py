@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.address import archive_mark, group_of
-from archiver.config import (
+from archiver.config.model import (
     ArchiverConfig,
     BackupConfig,
     Sse,
@@ -23,6 +22,7 @@ from archiver.config import (
     parse_size_bytes,
 )
 from archiver.errors import UsageError
+from archiver.store.address import archive_mark, group_of
 
 FULL = """
 kafka:

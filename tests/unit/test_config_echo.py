@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from archiver.config import config_from_url, load_config
+from archiver.config.kafka_keys import KAFKA_KEYS, Group
+from archiver.config.model import config_from_url, load_config
+from archiver.config.reference import keys
 from archiver.errors import UsageError
 from archiver.kafka.settings import KafkaSettings
-from archiver.kafka_keys import KAFKA_KEYS, Group
-from archiver.reference import keys
 
 SECRET = "hunter2"
 SHAPES = (

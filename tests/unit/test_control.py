@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.control import (
+from archiver.archive.control import (
     Branch,
     Fact,
     Judged,
@@ -33,6 +33,7 @@ from archiver.control import (
     settle_first,
     settle_topic,
 )
+from archiver.archive.layout import Layout
 from archiver.errors import (
     ArchiverError,
     CorruptSegmentError,
@@ -41,8 +42,7 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
-from archiver.layout import Layout
-from archiver.store import MOST_PUT_BYTES, Body, ListedObject, refuse_larger
+from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("p")

@@ -3,16 +3,16 @@
 import random
 from collections.abc import Iterator
 
-from archiver.config import StorageConfig
-from archiver.frame import Frame
+from archiver.codec.frame import Frame
+from archiver.codec.selection import EVERYTHING
+from archiver.codec.tally import Tally
+from archiver.config.model import StorageConfig
 from archiver.kafka.produce import ProducerIdentity
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore_request import BATCH_BYTES, SENT_BATCH_BYTES
-from archiver.selection import EVERYTHING
-from archiver.spark.dealing import DealTask, _encode
-from archiver.spark.task import RestoreTask
-from archiver.tally import Tally
-from archiver.target_limits import Count
+from archiver.restore.dealing import DealTask, _encode
+from archiver.restore.request import BATCH_BYTES, SENT_BATCH_BYTES
+from archiver.restore.target_limits import Count
+from archiver.restore.task import RestoreTask
 from tests.support.frames import frame_of
 from tests.support.records import Rec
 

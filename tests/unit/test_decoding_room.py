@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from archiver.room import DecodingRoom
+from archiver.archive.block_budget import DecodingRoom
 
 MEGABYTE = 1024 * 1024
 LARGEST = 256 * MEGABYTE

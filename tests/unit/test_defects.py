@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import archiver.holdings
-from archiver.cli import main
-from archiver.defects import LIFETIME_S, as_ours, sweep_defects, write_down
+import archiver.archive.holdings
+from archiver.cli.main import main
 from archiver.errors import UsageError
 from archiver.job import _sweep_daily
-from archiver.workers import workers
+from archiver.process.defects import LIFETIME_S, as_ours, sweep_defects, write_down
+from archiver.process.workers import workers
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def broken(*_: object) -> None:
 def test_no_traceback_reaches_the_user(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(archiver.holdings, "survey", broken)
+    monkeypatch.setattr(archiver.archive.holdings, "survey", broken)
     assert main(["ls", "--url", "s3://bucket"]) == 1
     out, err = capsys.readouterr()
     (line,) = err.splitlines()

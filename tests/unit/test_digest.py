@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from archiver.codec import digest as d
-from archiver.frame import Bytes, Column, Frame, Longs
+from archiver.codec.frame import Bytes, Column, Frame, Longs
+from archiver.codec.kernels import digest as d
 from tests.support.frames import digest_of, frame_of
 from tests.support.records import Rec, generate, record_lists
 

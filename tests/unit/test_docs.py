@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from archiver import errors
-from archiver.arguments import build_parser
-from archiver.config import load_config, load_target
+from archiver.backup.metrics import METRICS, metrics_page
+from archiver.cli.arguments import build_parser
+from archiver.config.model import load_config, load_target
 from archiver.errors import ArchiverError
 from archiver.kafka.settings import KafkaSettings
-from archiver.metrics import METRICS, metrics_page
 from tests.support.brokers import REPOSITORY
 from tests.support.secure_broker import Certificates
 

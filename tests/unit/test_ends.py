@@ -8,12 +8,13 @@ from typing import Any, cast
 import fastavro
 import pytest
 
-from archiver import avsc, ends
-from archiver.codec.varint import encode_long
-from archiver.ends import read_bounds
+from archiver.archive import v1_bounds
+from archiver.archive.layout import SegmentKey
+from archiver.archive.segment_facts import Bounds
+from archiver.archive.v1_bounds import read_bounds
+from archiver.codec import schemas
+from archiver.codec.kernels.varint import encode_long
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import Bounds
-from archiver.layout import SegmentKey
 from tests.support.memory_store import MemoryStore
 from tests.support.old_archive import VARIANTS, old_file, old_records
 from tests.support.records import Rec
@@ -69,7 +70,7 @@ def test_the_first_and_the_last_offset(schema: str, codec: str, sync_interval: i
 
 def test_blocks_of_any_size_at_any_place(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small pieces every block is cut by some of them, and blocks are larger than a piece."""
-    monkeypatch.setattr(ends, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(v1_bounds, "PIECE_BYTES", 1024)
     pick = random.Random(seed)
     for _ in range(150):
         count = pick.randint(1, 30)
@@ -86,7 +87,7 @@ def test_a_large_object_is_not_read_as_a_whole() -> None:
     assert store.size > 5_000_000
     assert read_bounds(store, KEY, "name", store.size) == Bounds(base=100, first=100, last=5099)
     assert store.requests == 2
-    assert store.read_bytes <= 2 * ends.PIECE_BYTES
+    assert store.read_bytes <= 2 * v1_bounds.PIECE_BYTES
 
 
 def test_a_small_object_is_read_once() -> None:
@@ -115,7 +116,7 @@ def test_cut_anywhere(seed: int) -> None:
 
 def test_markers_within_records_are_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody may archive archives."""
-    monkeypatch.setattr(ends, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(v1_bounds, "PIECE_BYTES", 1024)
     fake = SYNC + encode_long(1) + encode_long(0)
     records = [Rec(100 + at, 0, -1, SYNC, fake * 50 + SYNC) for at in range(20)]
     for sync_interval in (1, 2000, 10**6):
@@ -159,7 +160,7 @@ def test_what_cannot_be_is_told(content: bytes, told: str) -> None:
 
 def test_an_object_of_ours_that_lost_its_metadata_is_damage() -> None:
     with pytest.raises(CorruptSegmentError, match=r"has no archiver-\* metadata"):
-        bounds_of(file_of([], schema=avsc.RECORD))
+        bounds_of(file_of([], schema=schemas.RECORD))
 
 
 def test_an_object_that_is_gone_is_none() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.errors import CorruptSegmentError, FormatTooNewError
-from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 
 FACTS = SegmentFacts(
     writer="0.1.0",

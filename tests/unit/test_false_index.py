@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-import archiver.lookup
-import archiver.reader
-from archiver.archived import ArchivedTopic
-from archiver.browse import find_topic, read_archive
-from archiver.config import IndexUse
+import archiver.archive.lookup
+import archiver.archive.reader
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.catalog import find_topic, read_archive
+from archiver.archive.index import append_to_index
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.inventory import read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.plain_records import read_records, wanted_of
+from archiver.archive.reader import read_parts
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.codec.selection import FIRST_LONG, LAST_LONG, Selection, TopicSelection
+from archiver.config.model import IndexUse
 from archiver.errors import ArchiverError, FalseFactsError, UsageError
-from archiver.facts import SegmentFacts
-from archiver.index import append_to_index
-from archiver.index_file import IndexEntry
-from archiver.inventory import read_inventory
-from archiver.layout import Layout, SegmentKey
-from archiver.reader import read_parts
-from archiver.records import read_records, wanted_of
-from archiver.restore import plan_restore
-from archiver.restore_request import RestoreRequest
-from archiver.selection import FIRST_LONG, LAST_LONG, Selection, TopicSelection
+from archiver.restore.plan import plan_restore
+from archiver.restore.request import RestoreRequest
 from tests.support.frames import records_of
 from tests.support.memory_store import CountingStore
 from tests.support.records import Rec
@@ -315,7 +315,7 @@ def test_an_honest_index_costs_no_request_more(archives: list[Built]) -> None:
 
 def test_each_rule_is_needed(archives: list[Built], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one of them the property above does not hold, and that is seen."""
-    for module, broken in ((archiver.lookup._Claims, "leave_out"), (archiver.reader, "check_planned")):
+    for module, broken in ((archiver.archive.lookup._Claims, "leave_out"), (archiver.archive.reader, "check_planned")):
         with monkeypatch.context() as patch:
             patch.setattr(module, broken, lambda one, *_: getattr(one, "places", 0) < 0)
             with pytest.raises(AssertionError):

@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
-from archiver.feed import Feed
+from archiver.backup.feed import Feed
+from archiver.backup.partition_writer import PartitionWriter
 from archiver.kafka.fetch import Fetched, FetchProblem
-from archiver.writer import PartitionWriter
 
 
 def answer(end: int, stable: int | None = None, error: FetchProblem | None = None, records: bytes = b"") -> Fetched:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from archiver.arguments import EXIT_STATUS, build_parser
-from archiver.cli import main
+from archiver.cli.arguments import EXIT_STATUS, build_parser
+from archiver.cli.main import main
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
-from archiver.branch import Archived
-from archiver.config import Unproven
-from archiver.identity import Identity, Kin, Place
+from archiver.backup.cut_back import Archived
+from archiver.backup.identity import Identity, Kin, Place
+from archiver.backup.partition_writer import Archive
+from archiver.config.model import Unproven
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
-from archiver.workers import Workers
-from archiver.writer import Archive
+from archiver.process.workers import Workers
 
 PLACE = Place("orders", "", 0, 0, ())
 

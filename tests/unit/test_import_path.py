@@ -94,7 +94,7 @@ def test_numba_takes_no_settings_from_there(folder: Path) -> None:
     for bait in folder.glob("*.py"):
         bait.unlink()
     (folder / ".numba_config.yaml").write_text(SETTINGS)
-    tell = "from archiver.codec import jit; from numba import config; print(config.DISABLE_JIT, config.BOUNDSCHECK, jit.kernel_cache())"
+    tell = "from archiver.codec.kernels import jit; from numba import config; print(config.DISABLE_JIT, config.BOUNDSCHECK, jit.kernel_cache())"
     done = subprocess.run(
         [sys.executable, "-c", tell],
         cwd=folder,

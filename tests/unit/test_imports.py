@@ -5,12 +5,12 @@ import sys
 
 EXTRAS = ("pandas", "pyarrow", "pyspark", "py4j", "moto")
 MODULES = (
-    "archiver.cli",
+    "archiver.cli.main",
     "archiver.job",
-    "archiver.service",
-    "archiver.vitals",
-    "archiver.holdings",
-    "archiver.browse",
+    "archiver.backup.service",
+    "archiver.backup.vitals",
+    "archiver.archive.holdings",
+    "archiver.archive.catalog",
 )
 
 
@@ -22,4 +22,4 @@ def test_backup_ls_and_cat_need_no_extra() -> None:
 def test_a_scan_is_planned_without_kernels() -> None:
     """Spark plans each table of a query in processes of their own: numba would be most of what they take."""
     forbid = "import sys; sys.modules['numba'] = None"
-    subprocess.run([sys.executable, "-c", f"{forbid}; import archiver.spark.source"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", f"{forbid}; import archiver.spark.table.source"], check=True, timeout=60)

@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.entries import NUMBERS, Entry, Traits
-from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
-from archiver.facts import Hole, HoleCause, SegmentFacts
-from archiver.holdings import survey
-from archiver.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
-from archiver.index_file import (
+from archiver.archive.entries import NUMBERS, Entry, Traits
+from archiver.archive.holdings import survey
+from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
+from archiver.archive.index_file import (
     NOTHING_SEEN,
     IndexEntry,
     SeenBeside,
@@ -29,13 +27,15 @@ from archiver.index_file import (
     group_entries,
     split_file,
 )
-from archiver.index_file import encode_index as encode_grouped
-from archiver.inventory import Inventory, read_inventory
-from archiver.layout import Layout, SegmentKey
-from archiver.listing import ListedPartition
-from archiver.segments import Segment
-from archiver.store import Body, ListedObject
-from archiver.verify import check_listing
+from archiver.archive.index_file import encode_index as encode_grouped
+from archiver.archive.inventory import Inventory, read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.listing import ListedPartition
+from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
+from archiver.archive.segments import Segment
+from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
+from archiver.store.s3 import Body, ListedObject
+from archiver.upkeep.verify import check_listing
 from tests.support.memory_store import CountingStore, MemoryStore, StoredObject
 from tests.support.segments import facts_of as plain_facts
 from tests.support.segments import known_facts
@@ -128,7 +128,7 @@ def entries(draw: st.DrawFn) -> IndexEntry:
 @pytest.mark.parametrize("small_bytes", [0, 1 << 14])
 @given(st.lists(entries(), max_size=12, unique_by=lambda entry: entry.key))
 def test_what_is_written_is_read(small_bytes: int, written: list[IndexEntry]) -> None:
-    with patch("archiver.index_file._SMALL_BYTES", small_bytes):
+    with patch("archiver.archive.index_file._SMALL_BYTES", small_bytes):
         found = [
             one
             for directory, member in split_file(encode_index(written), "k").members.items()
@@ -356,7 +356,7 @@ def test_no_content_of_the_index_stops_a_command(seed: int, small_bytes: int) ->
         chance.shuffle(files)
         for number, content in enumerate(files):
             store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
-        with patch("archiver.index_file._SMALL_BYTES", small_bytes):
+        with patch("archiver.archive.index_file._SMALL_BYTES", small_bytes):
             assert len(segments_of(read_inventory(store, LAYOUT))) <= len(written)
             assert survey(store, LAYOUT, None).holdings
             assert check_listing(store, LAYOUT).segments

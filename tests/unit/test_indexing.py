@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-import archiver.indexing
-from archiver.control import encode_fact, settle_topic
+import archiver.backup.indexer
+from archiver.archive.control import encode_fact, settle_topic
+from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, read_index
+from archiver.archive.index_file import IndexEntry, split_file
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.backup.indexer import EVERY_S, Indexer
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
-from archiver.index import MOST_FILES, FreshEntries, append_to_index, read_index
-from archiver.index_file import IndexEntry, split_file
-from archiver.indexing import EVERY_S, Indexer
-from archiver.layout import Layout, SegmentKey
-from archiver.store import Body
-from archiver.verify import check_listing
+from archiver.store.s3 import Body
+from archiver.upkeep.verify import check_listing
 from tests.support.memory_store import CountingStore
 from tests.support.segments import facts_of
 
@@ -312,7 +312,7 @@ def test_the_end_writes_what_is_left(is_stopped: bool) -> None:
 
 
 def test_a_store_that_hangs_holds_no_stop_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.indexing, "_LAST_S", 0.1)
+    monkeypatch.setattr(archiver.backup.indexer, "_LAST_S", 0.1)
     world = World()
     world.store.may_answer.clear()
     facts = facts_of(0, 1)

@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import archiver.inventory as inventory_module
-from archiver.errors import CorruptSegmentError
-from archiver.facts import Bounds, SegmentFacts
-from archiver.index_file import split_file
-from archiver.inventory import (
+import archiver.archive.inventory as inventory_module
+from archiver.archive.index_file import split_file
+from archiver.archive.inventory import (
     EMPTY,
     ArchivedEnd,
     Gap,
@@ -29,10 +27,12 @@ from archiver.inventory import (
     problems_of,
     read_inventory,
 )
-from archiver.layout import Layout, SegmentKey
-from archiver.lookup import Damage
-from archiver.segments import Segment
-from archiver.store import ObjectInfo
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.lookup import Damage
+from archiver.archive.segment_facts import Bounds, SegmentFacts
+from archiver.archive.segments import Segment
+from archiver.errors import CorruptSegmentError
+from archiver.store.s3 import ObjectInfo
 from tests.support.memory_store import CountingStore, MemoryStore
 from tests.support.old_archive import old_file, old_key
 from tests.support.records import Rec

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.control import append_fact
+from archiver.archive.control import append_fact
+from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.layout import Layout
-from archiver.spark.claim import RestoreNotes
-from archiver.spark.joint_claim import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.claims import RestoreNotes
+from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("archive")

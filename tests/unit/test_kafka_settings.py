@@ -10,7 +10,7 @@ import pytest
 from archiver.errors import KafkaError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.tokens import Token, Tokens
-from archiver.observe import warn_once
+from archiver.process.logs import warn_once
 from tests.support.secure_broker import Certificates
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from archiver.caches import CachePlace
-from archiver.codec import jit
+from archiver.codec.kernels import jit
 from archiver.codec.warm import compile_kernels
+from archiver.process.caches import CachePlace
 from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY
 from tests.support.strangers import NOBODY
 
-_KERNELS = "archiver.codec.row_kernels"  # of the modules with kernels the quickest to compile
+_KERNELS = "archiver.codec.kernels.rows"  # of the modules with kernels the quickest to compile
 _COUNT = """\
 import logging
 logging.basicConfig(level="INFO", format="%(message)s")
@@ -142,10 +142,10 @@ from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_header
 from archiver.codec.batch import BatchEncoder, decode_batches, first_timestamp_ms
 from archiver.codec.compression import BatchCodec, BlockCodec
-from archiver.codec.partitioner import Partitioner
-from archiver.offset_map import OffsetMapWriter
-from archiver.selection import EVERYTHING
-from archiver.tally import Tally
+from archiver.codec.kernels.murmur2 import Partitioner
+from archiver.archive.offset_map import OffsetMapWriter
+from archiver.codec.selection import EVERYTHING
+from archiver.codec.tally import Tally
 from tests.support.frames import frame_of
 from tests.support.records import Rec
 

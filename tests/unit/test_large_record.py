@@ -12,11 +12,11 @@ import pytest
 
 import archiver.codec.avro
 import archiver.codec.large_record
+from archiver.archive.segment import SegmentLimits
 from archiver.codec.avro import BlockEncoder, encode_header
 from archiver.codec.compression import BlockCodec
+from archiver.codec.frame import Column, Frame
 from archiver.codec.large_record import record_pieces
-from archiver.frame import Column, Frame
-from archiver.segment import SegmentLimits
 from tests.support.frames import frame_of
 from tests.support.records import Rec, generate
 from tests.support.segments import content_of, open_segment, read

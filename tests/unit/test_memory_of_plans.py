@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver import inventory
+from archiver.archive import inventory
 from benchmarks.planning import SHARES, TASKS
 from tests.support.generated_store import GeneratedStore, Shape
 

@@ -11,8 +11,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from archiver import __version__
-from archiver.metrics import METRICS, Metrics, PartitionState
-from archiver.observe import Ledger
+from archiver.backup.metrics import METRICS, Metrics, PartitionState
+from archiver.process.logs import Ledger
 
 NOW_MS = 1_700_000_000_000
 
@@ -242,6 +242,6 @@ def test_plain_text_elsewhere(accept: str) -> None:
 
 
 def test_the_command_line_does_not_pay_for_it() -> None:
-    code = "import sys, archiver.cli, archiver.arguments; archiver.arguments.build_parser().format_help(); print('prometheus_client' in sys.modules)"
+    code = "import sys, archiver.cli.main, archiver.cli.arguments; archiver.cli.arguments.build_parser().format_help(); print('prometheus_client' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == "False\n"

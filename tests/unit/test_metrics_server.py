@@ -11,9 +11,9 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
+from archiver.backup.metrics import Metrics
+from archiver.backup.metrics_server import MOST_CONNECTIONS, Check, MetricsServer
 from archiver.errors import UsageError
-from archiver.metrics import Metrics
-from archiver.metrics_server import MOST_CONNECTIONS, Check, MetricsServer
 
 QUICK_S = 3.0  # a tenth of this is usual; a hung client is waited for ten seconds
 

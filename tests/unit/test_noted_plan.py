@@ -8,24 +8,24 @@ from typing import cast
 
 import pytest
 
-from archiver.archived import ArchivedTopic
-from archiver.beside import lost_beside
-from archiver.columns import Chain, Texts
-from archiver.control import append_fact, encode_fact
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.control import append_fact, encode_fact
+from archiver.archive.control_census import lost_beside
+from archiver.archive.index import Index
+from archiver.archive.inventory import arrange
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.segment_facts import PartFacts
+from archiver.archive.segments import Segment
+from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError, NotWholeError, StoreTemporaryError
-from archiver.facts import PartFacts
-from archiver.index import Index
-from archiver.inventory import arrange
-from archiver.layout import Layout, SegmentKey
-from archiver.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
-from archiver.restore import PartitionPlan, TopicPlan, plan_restore
-from archiver.restore_request import RestoreRequest
-from archiver.segments import Segment
-from archiver.selection import Selection
-from archiver.spark import noted_plan
-from archiver.spark.claim import RestoreNotes
-from archiver.store import Body
-from archiver.verify import check_control
+from archiver.process.columns import Chain, Texts
+from archiver.restore import noted_plan
+from archiver.restore.claims import RestoreNotes
+from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
+from archiver.restore.request import RestoreRequest
+from archiver.store.s3 import Body
+from archiver.upkeep.verify import check_control
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.observe import LogField, Pace, Progress, progress_log, set_up_logs, spell_seconds
+from archiver.process.logs import LogField, Pace, Progress, progress_log, set_up_logs, spell_seconds
 
 log = logging.getLogger("archiver.test")
 

@@ -14,13 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archiver.avsc import OFFSET_RUN
-from archiver.codec.avro import encode_block, encode_header
-from archiver.codec.compression import BlockCodec
-from archiver.errors import FormatTooNewError, NotWholeError
-from archiver.frame import Column, Frame, Longs
-from archiver.layout import MOST_OFFSET, Layout, OffsetMapKey
-from archiver.offset_map import (
+from archiver.archive.layout import MOST_OFFSET, Layout, OffsetMapKey
+from archiver.archive.offset_map import (
     SHA256,
     OffsetMap,
     OffsetMapFacts,
@@ -30,7 +25,12 @@ from archiver.offset_map import (
     put_offset_map,
     read_offset_map,
 )
-from archiver.verify import check_control
+from archiver.codec.avro import encode_block, encode_header
+from archiver.codec.compression import BlockCodec
+from archiver.codec.frame import Column, Frame, Longs
+from archiver.codec.schemas import OFFSET_RUN
+from archiver.errors import FormatTooNewError, NotWholeError
+from archiver.upkeep.verify import check_control
 from tests.support.memory_store import MemoryStore
 from tests.support.reference_batch import varint
 
@@ -273,7 +273,7 @@ def test_runs_without_end_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     content = alike(20)
     assert len(content) < 2_000
     assert len(read(content).sources) == 320_001
-    monkeypatch.setattr("archiver.offset_map.MOST_RUNS", 319_999)
+    monkeypatch.setattr("archiver.archive.offset_map.MOST_RUNS", 319_999)
     check_offset_map(content, {}, FACTS.key, KEY)  # a block at a time
     with pytest.raises(NotWholeError, match=f"{KEY}: tells of 320,000 runs, and no more than 319,999 are read at once"):
         read(content)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from archiver.spark.task import Pace
+from archiver.restore.task import Pace
 
 RATE = 1000  # bytes a second
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from archiver.errors import StoreTemporaryError
-from archiver.patient_store import PATIENCE_S, PatientStore
-from archiver.store import MOST_PUT_BYTES, ListedObject
+from archiver.store.patient import PATIENCE_S, PatientStore
+from archiver.store.s3 import MOST_PUT_BYTES, ListedObject
 from tests.support.memory_store import MemoryStore
 
 

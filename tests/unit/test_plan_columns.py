@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archived import ArchivedTopic, wanted_readings
-from archiver.columns import Chain, Texts
-from archiver.facts import Bounds, Hole, HoleCause, SegmentFacts
-from archiver.inventory import EMPTY, PartitionInventory, arrange, read_inventory
-from archiver.json_columns import JsonColumns
-from archiver.layout import Layout, SegmentKey
-from archiver.parts import FactsOfParts, parts_within
-from archiver.restore import PartitionPlan, TopicPlan, plan_restore
-from archiver.restore_request import RestoreRequest
-from archiver.segments import Segment, Segments
-from archiver.selection import LAST_LONG, Selection, TopicSelection
-from archiver.spark.scan import grouped
-from archiver.target_limits import _records_within
+from archiver.archive.archived_topic import ArchivedTopic, wanted_readings
+from archiver.archive.inventory import EMPTY, PartitionInventory, arrange, read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.parts import FactsOfParts, parts_within
+from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
+from archiver.archive.segments import Segment, Segments
+from archiver.codec.selection import LAST_LONG, Selection, TopicSelection
+from archiver.process.columns import Chain, Texts
+from archiver.process.json_columns import JsonColumns
+from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
+from archiver.restore.request import RestoreRequest
+from archiver.restore.target_limits import _records_within
+from archiver.spark.table.scan import grouped
 from tests.support import plain_plan
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of

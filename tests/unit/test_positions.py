@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.config import ArchiverConfig
+from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.job import _positions
 

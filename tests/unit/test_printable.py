@@ -11,16 +11,16 @@ from unicodedata import category
 
 import pytest
 
-import archiver.browse
-import archiver.records
-import archiver.store
-from archiver.archived import ArchivedTopic
-from archiver.cli import main
+import archiver.archive.catalog
+import archiver.archive.plain_records
+import archiver.store.s3
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.errors import NotWholeError, UsageError
-from archiver.observe import LogField, Progress, set_up_logs
-from archiver.printable import printable, printable_json
+from archiver.process.logs import LogField, Progress, set_up_logs
+from archiver.process.text import printable, printable_json
 
 # By Unicode's own classes: commands, halves of pairs, ends of lines and paragraphs, and format characters.
 # Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt, and the blank of Braille.
@@ -80,13 +80,13 @@ def test_records_and_complaints_of_cat_do_nothing(
 ) -> None:
     topic = ArchivedTopic(topic="orders", life=0, fact=None, partitions={}, damaged={}, other_lives=())
 
-    def read_records(*_: object, tell: "archiver.browse.Tell", **__: object) -> list[dict[str, str]]:
+    def read_records(*_: object, tell: "archiver.archive.catalog.Tell", **__: object) -> list[dict[str, str]]:
         tell(f"{HOSTILE}: damaged")
         return [{"value": HOSTILE}]
 
-    monkeypatch.setattr(archiver.store, "open_store", lambda _: (None, ""))
-    monkeypatch.setattr(archiver.browse, "find_topic", lambda *_, **__: topic)
-    monkeypatch.setattr(archiver.records, "read_records", read_records)
+    monkeypatch.setattr(archiver.store.s3, "open_store", lambda _: (None, ""))
+    monkeypatch.setattr(archiver.archive.catalog, "find_topic", lambda *_, **__: topic)
+    monkeypatch.setattr(archiver.archive.plain_records, "read_records", read_records)
     assert main(["cat", "orders", "--url", "s3://bucket"]) == 3
     out, err = capsys.readouterr()
     assert json.loads(out) == {"value": HOSTILE}
@@ -111,7 +111,7 @@ def test_only_lines_of_ours_are_lines(
     def fail(*_: object) -> None:
         raise error("first\nsecond\x1b[2J")
 
-    monkeypatch.setattr("archiver.holdings.survey", fail)
+    monkeypatch.setattr("archiver.archive.holdings.survey", fail)
     assert main(["ls", "--url", "s3://bucket"]) > 1
     said = capsys.readouterr().err
     assert len(said.splitlines()) == lines

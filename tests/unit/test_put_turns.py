@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
+from archiver.backup.feed import Feed
+from archiver.backup.partition_writer import PutLaterError
+from archiver.backup.put_turns import MOST_PUTS, SLOW_S, PutTurns
 from archiver.errors import StoreTemporaryError
-from archiver.feed import Feed
-from archiver.put_turns import MOST_PUTS, SLOW_S, PutTurns
-from archiver.writer import PutLaterError
 
 ERROR = PutLaterError(StoreTemporaryError("the store is slow", cause="503"), 4.0)
 AT_ONCE = 4

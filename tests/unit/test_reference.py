@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from archiver.address import group_of
-from archiver.cli import main
-from archiver.config import load_config
+from archiver.cli.main import main
+from archiver.config.kafka_keys import KAFKA_KEYS, SECRET_KEYS, Group, names_of
+from archiver.config.model import load_config
+from archiver.config.reference import effective, keys, reference_page
 from archiver.kafka import security, settings
-from archiver.kafka_keys import KAFKA_KEYS, SECRET_KEYS, Group, names_of
-from archiver.mask import MASK
-from archiver.reference import effective, keys, reference_page
+from archiver.process.mask import MASK
+from archiver.store.address import group_of
 from tests.support.brokers import REPOSITORY
 
 SECRETS = {

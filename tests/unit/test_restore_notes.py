@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.control import encode_fact
+from archiver.archive.control import encode_fact
+from archiver.archive.layout import Layout
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.layout import Layout
-from archiver.spark.claim import Claim, ClaimStream, RestoreNotes, Verified
+from archiver.restore.claims import Claim, ClaimStream, RestoreNotes, Verified
 from archiver.spark.restore import remember_notes
 from tests.support.memory_store import MemoryStore
 

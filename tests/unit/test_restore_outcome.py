@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import archiver.job
-from archiver.cli import main
+from archiver.cli.main import main
 from archiver.errors import KafkaError, TargetError, UsageError
 from archiver.interrupt import INTERRUPTED
 from archiver.job import RestoreResult
+from archiver.restore.task import TaskReport, failed
 from archiver.spark.restore import TopicReport
-from archiver.spark.task import TaskReport, failed
 
 WHOLE = TaskReport(target_topic="t", partition=0)
 SKIPPED = TaskReport(target_topic="t", partition=0, missing=("offsets 3-5 in an object: damaged",))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from archiver.codec.selection import TopicSelection
 from archiver.errors import UsageError
-from archiver.restore_request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
-from archiver.selection import TopicSelection
+from archiver.restore.request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
 
 NAMES = ["payments", "orders", "orders.dead", "__consumer_offsets"]
 

@@ -18,14 +18,14 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from archiver.archived import wanted_readings
+from archiver.archive.archived_topic import wanted_readings
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segments import Reading, Segment
+from archiver.codec.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
 from archiver.errors import UsageError
-from archiver.layout import Layout, SegmentKey
-from archiver.segments import Reading, Segment
-from archiver.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
-from archiver.spark.filters import Narrowing
-from archiver.spark.options import DEFAULT_COLUMNS, OnDamage, ScanOptions, Verify, parse_options
-from archiver.spark.scan import grouped
+from archiver.spark.table.filters import Narrowing
+from archiver.spark.table.options import DEFAULT_COLUMNS, OnDamage, ScanOptions, Verify, parse_options
+from archiver.spark.table.scan import grouped
 from tests.support.segments import facts_of
 
 GIVEN = {"url": "s3://bucket/prefix", "topic": "orders"}

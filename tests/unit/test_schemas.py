@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, reader, writer
 
-from archiver import avsc
+from archiver.codec import schemas
 
 Record = dict[str, Any]
 
@@ -28,39 +28,39 @@ ORDERED = BARE | {
 
 def written(name: str, records: list[Record]) -> io.BytesIO:
     body = io.BytesIO()
-    writer(body, parse_schema(json.loads(avsc.load_schema(name))), records, strict=True)
+    writer(body, parse_schema(json.loads(schemas.load_schema(name))), records, strict=True)
     body.seek(0)
     return body
 
 
 def read_with(name: str, body: io.BytesIO) -> list[Any]:
-    return list(reader(body, parse_schema(json.loads(avsc.load_schema(name)))))
+    return list(reader(body, parse_schema(json.loads(schemas.load_schema(name)))))
 
 
 def test_v2_holds_what_v1_cannot() -> None:
     records = [BARE | ADDED, MAPPED | ADDED, TOMBSTONE | ADDED, ORDERED]
-    assert list(reader(written(avsc.RECORD, records))) == records
+    assert list(reader(written(schemas.RECORD, records))) == records
 
 
 @pytest.mark.parametrize(
     ("v1", "records"),
-    [(avsc.RECORD_V1, [BARE, MAPPED]), (avsc.RECORD_V1_NULLABLE, [BARE, MAPPED, TOMBSTONE])],
+    [(schemas.RECORD_V1, [BARE, MAPPED]), (schemas.RECORD_V1_NULLABLE, [BARE, MAPPED, TOMBSTONE])],
     ids=["plain", "nullable"],
 )
 def test_v1_and_v2_read_each_other(v1: str, records: list[Record]) -> None:
-    assert read_with(avsc.RECORD, written(v1, records)) == [record | ADDED for record in records]
-    assert read_with(v1, written(avsc.RECORD, [record | ADDED for record in records])) == records
+    assert read_with(schemas.RECORD, written(v1, records)) == [record | ADDED for record in records]
+    assert read_with(v1, written(schemas.RECORD, [record | ADDED for record in records])) == records
 
 
 def test_a_v1_reader_loses_only_what_v1_has_no_place_for() -> None:
-    assert read_with(avsc.RECORD_V1, written(avsc.RECORD, [ORDERED])) == [BARE]
+    assert read_with(schemas.RECORD_V1, written(schemas.RECORD, [ORDERED])) == [BARE]
 
 
 def test_a_v1_reader_with_a_plain_value_stops_at_the_first_tombstone() -> None:
     records = iter(
         reader(
-            written(avsc.RECORD, [BARE | ADDED, TOMBSTONE | ADDED, MAPPED | ADDED]),
-            parse_schema(json.loads(avsc.load_schema(avsc.RECORD_V1))),
+            written(schemas.RECORD, [BARE | ADDED, TOMBSTONE | ADDED, MAPPED | ADDED]),
+            parse_schema(json.loads(schemas.load_schema(schemas.RECORD_V1))),
         )
     )
     assert next(records) == BARE
@@ -69,7 +69,7 @@ def test_a_v1_reader_with_a_plain_value_stops_at_the_first_tombstone() -> None:
 
 
 def test_v2_keeps_every_field_of_v1_in_its_place() -> None:
-    old, new = (json.loads(avsc.load_schema(name)) for name in (avsc.RECORD_V1, avsc.RECORD))
+    old, new = (json.loads(schemas.load_schema(name)) for name in (schemas.RECORD_V1, schemas.RECORD))
     assert (new["namespace"], new["name"]) == (old["namespace"], old["name"])
     names = [[field["name"] for field in schema["fields"]] for schema in (old, new)]
     assert names[1][: len(names[0])] == names[0]
@@ -78,9 +78,9 @@ def test_v2_keeps_every_field_of_v1_in_its_place() -> None:
 
 def test_a_coordination_event_goes_through() -> None:
     event = PLACE | {"event": "PASSIVATE", "connectorInstanceName": "blue"}
-    assert list(reader(written(avsc.COORDINATION, [event]))) == [event]
+    assert list(reader(written(schemas.COORDINATION, [event]))) == [event]
 
 
 def test_an_unknown_schema_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"AvroKafkaRecord-v9\.avsc"):
-        avsc.load_schema("AvroKafkaRecord-v9")
+        schemas.load_schema("AvroKafkaRecord-v9")

@@ -52,7 +52,7 @@ def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path) -> None:
     seed, drawn = drawn_by(tmp_path)
     assert len(drawn) > 50
     assert {f"('found', {seed})", "('found', 77)"} <= drawn
-    others_ran_before = ("-p", "archiver.service")  # and have imported something
+    others_ran_before = ("-p", "archiver.backup.service")  # and have imported something
     assert drawn_by(tmp_path, "-n", "2", *others_ran_before) == (seed, drawn)
 
 

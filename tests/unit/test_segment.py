@@ -11,14 +11,14 @@ from typing import Any
 import fastavro
 import pytest
 
+from archiver.archive.block_budget import BlockRoom
+from archiver.archive.segment import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
+from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.archive.spool import Spool
 from archiver.codec.avro import BLOCK_BYTES
 from archiver.codec.compression import BlockCodec
+from archiver.codec.frame import Frame
 from archiver.errors import TemporaryError
-from archiver.facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.frame import Frame
-from archiver.room import BlockRoom
-from archiver.segment import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
-from archiver.spool import Spool
 from tests.support.frames import avro_of, digest_of, frame_of
 from tests.support.records import Rec, generate
 from tests.support.segments import NO_LIMIT, RECORDS, SOURCE, content_of, open_segment, read, written

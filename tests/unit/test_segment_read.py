@@ -9,11 +9,11 @@ from pathlib import Path
 import fastavro
 import pytest
 
+from archiver.archive.segment import read_segment
+from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.codec.avro import BLOCK_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.errors import ArchiverError, CorruptSegmentError, FormatTooNewError
-from archiver.facts import SegmentFacts, facts_from_metadata
-from archiver.segment import read_segment
 from tests.support.frames import avro_of, records_of
 from tests.support.records import Rec
 from tests.support.segments import RECORDS, read, read_frames, written

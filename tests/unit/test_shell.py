@@ -9,18 +9,18 @@ from types import SimpleNamespace
 import pytest
 
 import archiver.job
-from archiver.cli import main
-from archiver.control import topics_known
+from archiver.archive.control import topics_known
+from archiver.archive.layout import Layout
+from archiver.cli.main import main
+from archiver.cli.output import print_lines
+from archiver.cli.printing import restore_lines
 from archiver.errors import NotWholeError
 from archiver.job import RestoreResult
 from archiver.kafka.settings import KafkaSettings
-from archiver.layout import Layout
-from archiver.output import print_lines
-from archiver.printing import restore_lines
-from archiver.restore import TopicPlan
-from archiver.restore_request import Retention
+from archiver.restore.plan import TopicPlan
+from archiver.restore.request import Retention
+from archiver.restore.target_limits import limit_problems
 from archiver.spark.restore import TopicReport, _Restore, strange_retention
-from archiver.target_limits import limit_problems
 from tests.support.memory_store import MemoryStore
 from tests.unit.test_target_limits import LENIENT, facts_of, plan_of
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from archiver import spark_env
 from archiver.errors import ArchiverError, UsageError
-from archiver.spark_env import pack_environment
+from archiver.spark import packing
+from archiver.spark.packing import pack_environment
 
 ABI = str(sysconfig.get_config_var("SOABI"))
 
@@ -21,8 +21,8 @@ ABI = str(sysconfig.get_config_var("SOABI"))
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The archiver without what it needs, of which there is 400 MB."""
-    monkeypatch.setattr(spark_env, "_closure", lambda *_: [])
-    monkeypatch.setattr(spark_env, "compile_kernels", lambda: None)
+    monkeypatch.setattr(packing, "_closure", lambda *_: [])
+    monkeypatch.setattr(packing, "compile_kernels", lambda: None)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def fake_python(folder: Path, name: str, abi: str) -> Path:
 
 
 def names_of(*add: str, left_out: frozenset[str] = frozenset()) -> set[str]:
-    return {one.name.lower().replace("_", "-") for one in spark_env._closure(add, left_out)}
+    return {one.name.lower().replace("_", "-") for one in packing._closure(add, left_out)}
 
 
 def test_what_the_archiver_needs_is_packed_but_not_what_the_cluster_has() -> None:
@@ -65,7 +65,7 @@ def test_what_the_archiver_needs_is_packed_but_not_what_the_cluster_has() -> Non
 
 
 def test_without_sql_there_is_less() -> None:
-    left_out = names_of(left_out=spark_env._FOR_SQL)
+    left_out = names_of(left_out=packing._FOR_SQL)
     assert names_of() - left_out >= {"pyarrow", "pandas"}
     assert "numba" in left_out
 
@@ -87,7 +87,7 @@ def test_the_same_environment_makes_the_same_bytes(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar.gz") as tar:
         members = tar.getmembers()
     assert [one.name for one in members] == sorted(one.name for one in members)
-    assert {(one.uid, one.uname, one.mtime) for one in members} == {(0, "", spark_env._MTIME)}
+    assert {(one.uid, one.uname, one.mtime) for one in members} == {(0, "", packing._MTIME)}
     assert [one.name for one in members if one.mode & stat.S_IXUSR] == ["bin/python"]
     assert {"lib/archiver/submit.py", "lib/archiver/schemas/AvroKafkaRecord-v2.0.avsc"} <= {one.name for one in members}
 
@@ -109,7 +109,7 @@ def test_what_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(spark_env, "_write_tar", fail)
+    monkeypatch.setattr(packing, "_write_tar", fail)
     with pytest.raises(ArchiverError, match="No space left on device"):
         pack_environment(tmp_path / "env.tar.gz")
     assert list(tmp_path.iterdir()) == []
@@ -126,11 +126,11 @@ def test_a_target_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
 def test_compiled_modules_are_taken_only_where_they_are_of_this_source(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text("answer = 42\n")
-    assert spark_env._compiled_of(path) is None
+    assert packing._compiled_of(path) is None
     py_compile.compile(str(path), invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
-    assert spark_env._compiled_of(path) is not None
+    assert packing._compiled_of(path) is not None
     path.write_text("answer = 'forty-two'\n")
-    assert spark_env._compiled_of(path) is None
+    assert packing._compiled_of(path) is None
 
 
 def test_a_python_of_our_kind_gets_what_was_packed_and_nothing_else(environment: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from archiver.errors import ArchiverError
+from archiver.restore.task import Pace
 from archiver.spark import tasks
-from archiver.spark.task import Pace
 
 
 class Tracker:

@@ -2,12 +2,12 @@
 
 import pytest
 
+from archiver.cli.printing import restore_lines, verify_lines
 from archiver.job import RestoreResult, VerifyResult
-from archiver.printing import restore_lines, verify_lines
+from archiver.process.spelling import spell_count
+from archiver.restore.task import TaskReport
 from archiver.spark.restore import TopicReport
-from archiver.spark.task import TaskReport
-from archiver.spelling import spell_count
-from archiver.verify import Level, Listing
+from archiver.upkeep.verify import Level, Listing
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from archiver.archive.segment import FinishedSegment, OpenSegment, SegmentLimits
+from archiver.archive.spool import Spool, open_spool
 from archiver.codec.compression import BlockCodec
 from archiver.errors import TemporaryError, UsageError
-from archiver.segment import FinishedSegment, OpenSegment, SegmentLimits
-from archiver.spool import Spool, open_spool
 from tests.support.frames import frame_of
 from tests.support.records import Rec
 from tests.support.segments import SOURCE, content_of, read
@@ -100,7 +100,7 @@ NEIGHBOUR = """
 import os, sys
 from pathlib import Path
 os.getpid = lambda: 2**22 + 1
-from archiver.spool import open_spool
+from archiver.archive.spool import open_spool
 with open_spool(Path(sys.argv[1]), 80_000_000) as spool:
     for line in sys.stdin:
         print(spool.new_file(line.strip()), flush=True)

@@ -6,9 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from archiver.config import StorageConfig
+from archiver.config.model import StorageConfig
 from archiver.errors import CorruptSegmentError
-from archiver.store import S3Store
+from archiver.store.s3 import S3Store
 
 MOST = 1 << 20
 PIECE = bytes(1 << 16)

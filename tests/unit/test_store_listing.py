@@ -6,7 +6,7 @@ import boto3
 import pytest
 from botocore.parsers import create_parser
 
-from archiver.s3_client import read_rows
+from archiver.store.client import read_rows
 
 NAMESPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 ROW = (

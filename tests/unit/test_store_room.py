@@ -6,7 +6,7 @@ import sys
 # In a process of its own: pytest's has threads, which a fork would leave behind.
 _FORK = """
 import os
-from archiver.store import Room
+from archiver.store.s3 import Room
 room = Room()
 room.of(9)[0] = 1
 child = os.fork()

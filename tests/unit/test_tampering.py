@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from archiver.caches import CachePlace
-from archiver.class_archive import options_to_read, options_to_write
-from archiver.tampering import exposure
+from archiver.process.caches import CachePlace
+from archiver.process.jvm_classes import options_to_read, options_to_write
+from archiver.process.tampering import exposure
 from tests.support.strangers import NOBODY
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from archiver.archive.segment_facts import PartFacts
 from archiver.codec.batch import BatchEncoder
 from archiver.codec.compression import BatchCodec
-from archiver.facts import PartFacts
-from archiver.restore import PartitionPlan, TopicPlan
-from archiver.selection import EVERYTHING, Selection
-from archiver.target_limits import (
+from archiver.codec.selection import EVERYTHING, Selection
+from archiver.restore.plan import PartitionPlan, TopicPlan
+from archiver.restore.target_limits import (
     Count,
     batch_limits,
     expiring_records,

@@ -16,26 +16,26 @@ import pytest
 import zstandard
 from fastavro.read import HEADER_SCHEMA
 
-import archiver.lookup
-from archiver.beside import count_beside
-from archiver.chosen import check_chosen, decode_chosen, encode_chosen
+import archiver.archive.lookup
+from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
+from archiver.archive.control import Branch, Fact, encode_fact, settle_branch, settle_cluster, settle_topic
+from archiver.archive.control_census import count_beside
+from archiver.archive.holdings import look
+from archiver.archive.index import FreshEntries, append_to_index, merge_index, share
+from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
+from archiver.archive.listing import list_beside
+from archiver.archive.probe import probe_key, probe_store
+from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
+from archiver.backup.indexer import Indexer
+from archiver.cli.printing import inspection_lines
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
-from archiver.codec.varint import encode_long
-from archiver.control import Branch, Fact, encode_fact, settle_branch, settle_cluster, settle_topic
+from archiver.codec.kernels.varint import encode_long
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.facts import SegmentFacts, _checksum, facts_from_metadata
-from archiver.holdings import look
-from archiver.index import FreshEntries, append_to_index, merge_index, share
-from archiver.index_file import IndexEntry, SeenBeside
-from archiver.indexing import Indexer
-from archiver.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
-from archiver.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
-from archiver.listing import list_beside
-from archiver.printing import inspection_lines
-from archiver.probe import probe_key, probe_store
-from archiver.store import MOST_PUT_BYTES, ListedObject
-from archiver.verify import Level, check_content, check_control, check_listing, check_object, control_problem
+from archiver.store.s3 import MOST_PUT_BYTES, ListedObject
+from archiver.upkeep.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
+from archiver.upkeep.verify import Level, check_content, check_control, check_listing, check_object, control_problem
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.segments import SOURCE, written
@@ -77,7 +77,7 @@ def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
 
 
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.lookup, "_TOLD_EACH", 2)
+    monkeypatch.setattr(archiver.archive.lookup, "_TOLD_EACH", 2)
     told: list[tuple[int, int]] = []
     check_listing(store, LAYOUT, tell=lambda *how_far: told.append(how_far))
     assert told == [(2, 3)]
@@ -174,7 +174,7 @@ def test_what_is_put_while_we_look_is_no_loss(
         append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag or "", facts)])
         return found
 
-    monkeypatch.setattr("archiver.verify.look", put_behind)
+    monkeypatch.setattr("archiver.upkeep.verify.look", put_behind)
     assert not check_listing(store, LAYOUT).problems
 
 
@@ -452,7 +452,7 @@ def test_objects_that_no_file_of_the_index_has_are_logged(
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every object is asked for, and those that an index should have known are no news to it."""
-    monkeypatch.setattr("archiver.inventory._MANY", 1)
+    monkeypatch.setattr("archiver.archive.inventory._MANY", 1)
     before = set(store.objects)
     check_listing(store, LAYOUT)
     assert set(store.objects) == before

@@ -1,4 +1,4 @@
-from archiver.vigil import Vigil
+from archiver.process.silence import Vigil
 
 
 class Clock:

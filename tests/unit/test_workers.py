@@ -4,7 +4,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from archiver.workers import Workers
+from archiver.process.workers import Workers
 
 
 def test_results_and_errors_come_back() -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-from archiver.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LOG_REQUESTS, broker_cluster
 from tests.support.compiled import jars_with

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from archiver.cli import main
+from archiver.cli.main import main
 from tests.support.round_trip import ArchiveSite
 from tests.worlds.world import Refusal, Step
 

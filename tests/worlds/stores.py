@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from archiver.java import check_java
-from archiver.sandbox import JAVA_OPTIONS, free_ports
+from archiver.demo.sandbox import JAVA_OPTIONS, free_ports
+from archiver.process.java import check_java
 from tests.support.brokers import CACHE, REPOSITORY, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.minio import minio_or_skip

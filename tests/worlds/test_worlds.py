@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from archiver.sandbox import fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41, Bucket
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle

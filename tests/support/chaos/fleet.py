@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from archiver.children import start_child
 from archiver.interrupt import INTERRUPTED
+from archiver.process.children import start_child
 from tests.support.brokers import Bucket
 from tests.support.chaos.group import Cluster, NotReachedError, wait_until
 from tests.support.round_trip import COMMAND, environment_of

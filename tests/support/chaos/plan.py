@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Every gap between two effects that archiver.failpoints names, and how often one may be passed before it kills. Two need a
+# Every gap between two effects that archiver.process.failpoints names, and how often one may be passed before it kills. Two need a
 # scene of their own: start.noted (tests/integration/test_service.py) and branch.settled (test_service_lives.py).
 FAILPOINTS: Mapping[str, int] = {
     "segment.closed": 4,

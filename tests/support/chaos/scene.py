@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from archiver.sandbox import KafkaBroker
+from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import KAFKA_41, Bucket, StartBroker
 from tests.support.chaos.archive import WatchedBucket
 from tests.support.chaos.fleet import Fleet

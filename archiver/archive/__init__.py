@@ -1,0 +1,1 @@
+"""What lies in the bucket: how it is written and read."""

@@ -1,0 +1,61 @@
+"""What the archive has of a topic in one of its lives, and what of that is wanted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from archiver.archive.control import TopicFact
+from archiver.archive.inventory import EMPTY, PartitionInventory, problems_of
+from archiver.archive.segments import Reading, Readings, blocks_of
+from archiver.codec.selection import NO_TIMESTAMP, Selection
+from archiver.process.columns import Chain, as_slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedTopic:
+    """What the archive has of a topic in one life, joined with those that it goes on from; `fact` None: its shape is not known."""
+
+    topic: str
+    life: int
+    fact: TopicFact | None
+    partitions: Mapping[int, PartitionInventory]
+    damaged: Mapping[int, Sequence[str]]  # partition -> what is wrong with its objects
+    other_lives: tuple[int, ...]  # that have records, and of which nothing is joined here
+
+
+def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
+    """Tell what is missing of what is wanted. Where a damaged object lies is not known: it counts as wanted."""
+    inventory = topic.partitions.get(number, EMPTY)
+    gaps = tuple(
+        gap
+        for gap in inventory.gaps
+        if gap.first_offset <= selection.last_offset and gap.last_offset >= selection.first_offset
+    )
+    overlaps = tuple(
+        overlap
+        for overlap in inventory.overlaps
+        if overlap.first_offset <= selection.last_offset and overlap.last_offset >= selection.first_offset
+    )
+    concerned = replace(inventory, gaps=gaps, overlaps=overlaps)
+    return problems_of(topic.topic, number, concerned, topic.damaged.get(number, ()))
+
+
+def wanted_readings(readable: Sequence[Reading], selection: Selection) -> Sequence[Reading]:
+    """Leave out objects that cannot hold a selected record: by what they cover, and by their times."""
+    return Chain(_wanted(block, selection) for block in blocks_of(readable))
+
+
+def _wanted(readings: Readings, selection: Selection) -> Readings:
+    """The same of columns. Of a v1.0 object nobody knows the times.
+
+    What is covered is what the names of objects confirm. Where in it the first and the last record lie, an index could say
+    falsely, and nobody would find that out of an object that is not read.
+    """
+    segments = readings.segments
+    kept = (readings.next > selection.first_offset) & (readings.from_offset <= selection.last_offset)
+    if selection.has_times:
+        earliest, latest = segments.numbers("min_timestamp"), segments.numbers("max_timestamp")
+        are_within = (earliest <= selection.until_ms) & (latest >= selection.from_ms)
+        kept &= ~segments.has_facts | (are_within & ~((earliest == NO_TIMESTAMP) & (latest == NO_TIMESTAMP)))
+    return readings if kept.all() else readings.only(as_slice(np.flatnonzero(kept)))

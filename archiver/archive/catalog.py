@@ -1,0 +1,165 @@
+"""The archive's topics, each as one of its lives has it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.control import (
+    Stretch,
+    TopicFact,
+    list_topics_known,
+    read_topic_history,
+    read_topics_known,
+    shape_in,
+    topics_known,
+)
+from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
+from archiver.archive.layout import Layout
+from archiver.archive.segments import blocks_of
+from archiver.codec.selection import Wanted
+from archiver.config.model import IndexUse
+from archiver.errors import NotWholeError, UsageError
+from archiver.store.s3 import ObjectStore
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopics:
+    """Control facts of topics, read at once: whoever does one topic after the other meets no damaged one later."""
+
+    newest: Mapping[str, TopicFact | None]
+    histories: Mapping[str, Sequence[TopicFact]]  # of those with more than one life
+
+
+def read_known(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
+    """Read the control facts of the wanted topics (default: all). Raises NotWholeError for one that cannot be read."""
+    newest: dict[str, TopicFact | None] = {}
+    for name, fact in _newest_facts(store, layout, wanted).items():
+        if isinstance(fact, NotWholeError):
+            raise fact
+        newest[name] = fact
+    several = [name for name, fact in newest.items() if fact is not None and len(fact.lives) > 1]
+    return KnownTopics(newest, {name: read_topic_history(store, layout, name) for name in several})
+
+
+def read_archive(
+    store: ObjectStore,
+    layout: Layout,
+    life: int | None = None,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    known: KnownTopics | None = None,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
+    tell_asked: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[ArchivedTopic]:
+    """Read the wanted topics (default: all), also those without a record, each in one life.
+
+    That is the given one, or the newest that has records. Of topics that are not wanted nothing is read. `known`: their
+    control facts, if those were read before. `use`, `reads` and `tell_asked` as in read_inventory.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
+        reading = beside.submit(_newest_facts, store, layout, wanted) if known is None else None
+        inventory = read_inventory(store, layout, wanted, use=use, reads=reads, tell=tell_asked)
+        newest = _among(known, wanted) if reading is None else reading.result()
+    lives = inventory.lives()
+    found: list[ArchivedTopic] = []
+    for name in sorted(lives.keys() | newest.keys()):
+        fact = newest.get(name)
+        if isinstance(fact, NotWholeError):
+            raise fact
+        with_records = lives.get(name, set())
+        topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
+        if fact is not None and topic.fact is None:  # it has moved on since that life
+            history = known.histories.get(name) if known is not None else None
+            topic = _archived(inventory, name, history or read_topic_history(store, layout, name), life, with_records)
+        found.append(topic)
+    return found
+
+
+def _among(
+    known: KnownTopics | None, wanted: Callable[[str], bool] | None
+) -> dict[str, TopicFact | NotWholeError | None]:
+    newest = {} if known is None else known.newest
+    return {name: fact for name, fact in newest.items() if wanted is None or wanted(name)}
+
+
+def _newest_facts(
+    store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None
+) -> dict[str, TopicFact | NotWholeError | None]:
+    known = list_topics_known(store, layout)
+    return read_topics_known(store, layout, {name: known[name] for name in known if not wanted or wanted(name)})
+
+
+def topic_names(store: ObjectStore, layout: Layout) -> set[str]:
+    """List the topics by name alone: two listings of directories, however many objects are in them."""
+    parsed = (layout.parse_topic_directory(name) for name in store.list_directories(layout.topics_prefix))
+    return {found[0] for found in parsed if found is not None} | topics_known(store, layout)
+
+
+def find_topic(
+    store: ObjectStore,
+    layout: Layout,
+    name: str,
+    life: int | None = None,
+    *,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
+    tell: Tell = lambda _: None,
+) -> ArchivedTopic:
+    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told.
+
+    `use` and `reads` as in read_inventory.
+    """
+    inventory = read_inventory(store, layout, lambda topic: topic == name, use=use, reads=reads)
+    try:
+        history: Sequence[TopicFact] | None = read_topic_history(store, layout, name)
+    except NotWholeError as error:
+        tell(str(error))
+        history = None
+    topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
+    if history == [] and not topic.partitions and not topic.damaged:
+        raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
+    return topic
+
+
+def _archived(
+    inventory: Inventory,
+    topic: str,
+    history: Sequence[TopicFact],
+    wanted_life: int | None,
+    with_records: AbstractSet[int],
+) -> ArchivedTopic:
+    known = with_records | {life.life for fact in history for life in fact.lives}
+    life = max(with_records or known, default=0) if wanted_life is None else wanted_life
+    if wanted_life is not None and wanted_life not in known:
+        raise UsageError(
+            f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
+        )
+    fact = shape_in(history, life)
+    partitions, damaged = join_lives(inventory, topic, life, fact)
+    joined = {block.segments.partition[1] for found in partitions.values() for block in blocks_of(found.readable)}
+    return ArchivedTopic(
+        topic=topic,
+        life=life,
+        fact=fact,
+        partitions=partitions,
+        damaged=damaged,
+        other_lives=tuple(sorted(with_records - joined - {life})),
+    )
+
+
+def join_lives(
+    inventory: Inventory, topic: str, life: int, fact: TopicFact | None
+) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
+    """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""
+    family = {life} if fact is None else {one.life for one in fact.lives if fact.root(one.life) == fact.root(life)}
+    partitions: dict[int, PartitionInventory] = {}
+    damaged: dict[int, Sequence[str]] = {}
+    for number in sorted(inventory.numbers_of(topic, family)):
+        lineage = [Stretch(life, 0, None)] if fact is None else fact.lineage(life, number)
+        partitions[number], damaged[number] = inventory.join(topic, number, lineage)
+    return partitions, damaged

@@ -1,0 +1,156 @@
+"""The topics of a cluster as a backup looks for them: also those that brokers leave out of the list of all."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from archiver.archive.control import topics_known
+from archiver.archive.layout import Layout, is_topic_name
+from archiver.config.model import ArchiverConfig, GroupPositions, TopicsConfig
+from archiver.errors import KafkaError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal, TopicDescription
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.kafka.settings import KafkaSettings
+from archiver.store.s3 import open_store
+
+
+class Standing(StrEnum):
+    """What a topic is to a backup."""
+
+    ARCHIVED = "archived"
+    EXCLUDED = "excluded"
+    NOT_INCLUDED = "not included"
+    REFUSED = "refused"  # included, and may not be described
+    GONE = "gone"  # the archive has it, and the cluster does not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry of topics.include or topics.exclude, and where it stands."""
+
+    entry: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    """A topic of the cluster, or one that only the archive has."""
+
+    topic: str
+    partitions: int | None  # None: not known
+    standing: "Standing"
+    why: str
+    include: Sequence[Entry]
+    exclude: Sequence[Entry]
+    in_archive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsSurvey:
+    """Every topic that cluster or archive have, and the entries of topics.include that match none of the cluster's."""
+
+    rows: Sequence[TopicRow]
+    unmatched: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopics:
+    """Those that are described, and why others are not."""
+
+    found: Mapping[str, TopicDescription]
+    refused: Mapping[str, Refusal]
+
+    def unmatched(self, topics: TopicsConfig) -> list[int]:
+        """The entries of topics.include that match none of them."""
+        return topics.unmatched([*self.found, *self.refused])
+
+
+async def look_at_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
+    """Describe all topics; and by name, those that are `known` or spelled out in topics.include, and are not among all.
+
+    What a user may not describe is missing from the list of all, as if it were not there: also where the entry that spells
+    it out matches others, as `a.b` does `a-b`.
+    """
+    found, refused = await client.describe_known(None)
+    hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
+    if hidden:
+        more, denied = await client.describe_known(hidden)
+        patterns = {*topics.include} - {topics.include[at] for at in topics.unmatched(found)} - {*known}
+        found |= more
+        refused |= {name: _hidden(error, name, name in patterns) for name, error in denied.items()}
+    return ClusterTopics(found, refused)
+
+
+def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
+    """Brokers refuse also what does not exist, where this user may not know that; `is_pattern`: the entry matches others."""
+    if not isinstance(error, KafkaError):
+        return error
+    as_pattern = f"write it as ({name}) in topics.include if it is a pattern for others"
+    return KafkaError(
+        f"{error} (and Read, to archive it), or {as_pattern if is_pattern else 'leave it out (topics.exclude) if it is gone'}"
+    )
+
+
+def tell_unmatched(
+    topics: TopicsConfig, numbers: Iterable[int], place_of: Callable[[int], str] = "topics.include[{}]".format
+) -> Iterator[str]:
+    """Say of entries of topics.include that they match nothing."""
+    return (f"{place_of(number)}: {topics.include[number]!r} matches no topic of the cluster" for number in numbers)
+
+
+def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
+    """Look at the cluster and at the names of what is archived. Changes nothing."""
+    kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    store, prefix = open_store(config.storage)
+    archived = topics_known(store, Layout(prefix))
+
+    async def look() -> ClusterTopics:
+        async with KafkaClient(kafka) as client:
+            return await look_at_topics(client, config.topics, archived)
+
+    seen = asyncio.run(look())
+    names = sorted(archived | seen.found.keys() | seen.refused.keys())
+    unmatched = [
+        Entry(entry=config.topics.include[at], place=config.place_of_include(at))
+        for at in seen.unmatched(config.topics)
+    ]
+    return TopicsSurvey(
+        rows=[_survey_topic(config, seen, name, name in archived) for name in names], unmatched=unmatched
+    )
+
+
+def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool) -> TopicRow:
+    topics, described, refused = config.topics, seen.found.get(name), seen.refused.get(name)
+    include = [Entry(entry=topics.include[at], place=config.place_of_include(at)) for at in topics.including(name)]
+    exclude = [Entry(entry=topics.exclude[at], place=config.place_of_exclude(at)) for at in topics.excluding(name)]
+    if described is None and refused is None:
+        standing, why = Standing.GONE, "is not in the cluster any more"
+    elif exclude:
+        standing, why = Standing.EXCLUDED, _spell(exclude)
+    elif not include and _holds_positions(config, name):
+        standing, why = Standing.ARCHIVED, f"backup.groups: {config.backup.groups}"
+    elif not include:
+        standing, why = Standing.NOT_INCLUDED, ""
+    elif refused is not None:
+        standing, why = Standing.REFUSED, str(refused)
+    else:
+        standing, why = Standing.ARCHIVED, _spell(include)
+    return TopicRow(
+        topic=name,
+        partitions=None if described is None else len(described.partitions),
+        standing=standing,
+        why=why,
+        include=include,
+        exclude=exclude,
+        in_archive=in_archive,
+    )
+
+
+def _holds_positions(config: ArchiverConfig, name: str) -> bool:
+    return name == OFFSETS_TOPIC and config.backup.groups in {GroupPositions.AUTO, GroupPositions.TOPIC}
+
+
+def _spell(entries: Sequence[Entry]) -> str:
+    return ", ".join(f"{one.place}: {one.entry}" for one in entries)

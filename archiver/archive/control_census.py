@@ -1,0 +1,207 @@
+"""What lies beside the records: how much of it there is, and what of it is gone."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import takewhile
+from typing import NamedTuple
+
+from archiver.archive.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
+from archiver.archive.index import Index
+from archiver.archive.layout import Layout, chosen_name
+from archiver.archive.parts import ObjectPart
+from archiver.errors import NotWholeError
+from archiver.process.spelling import spell_count
+from archiver.store.s3 import ObjectStore
+
+log = logging.getLogger(__name__)
+
+_READS_AT_ONCE = 16
+_PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
+_MANY_IN_A_ROW = 10  # facts that are gone: told in one line
+
+
+def count_beside(
+    store: ObjectStore, layout: Layout, below: str = "", *, goes_on: Callable[[], bool] = lambda: True
+) -> Mapping[str, int]:
+    """Count what lies beside the records, by what it belongs to: `restores/<id>`, `group-positions`, `probe` and others.
+
+    Topics' facts, of which the index knows the numbers, and the index are left out. `below`: only of streams that begin so.
+    What is not counted when `goes_on` ends it is missing: a count is one of so many at least.
+    """
+    listed = takewhile(lambda _: goes_on(), store.list(f"{layout.control_root}{below}"))
+    return Counter(filter(None, (_belongs_to(layout, item.key) for item in listed)))
+
+
+def _belongs_to(layout: Layout, key: str) -> str:
+    """Tell what something that is written beside the records, and stays, belongs to; empty for anything else."""
+    root = _root_of(key.removeprefix(layout.control_root))
+    is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
+    is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
+    return root if is_ours and root not in {TOPICS, CLUSTER} else ""
+
+
+def _root_of(stream: str) -> str:
+    """Return the first part of a stream's name; of a restore's, with its id."""
+    parts = stream.split("/", maxsplit=2)
+    return "/".join(parts[:2]) if parts[0] == RESTORES else parts[0]
+
+
+class Gone(NamedTuple):
+    """A finding: so many objects of a stream are gone."""
+
+    stream: str
+    objects: int
+    text: str
+
+
+def gone_facts(layout: Layout, stream: str, there: Iterable[int], until: int) -> Iterator[Gone]:
+    """Tell that facts of a stream below a number are gone, one by one; many in a row at once."""
+    for run in _gaps(there, until):
+        if len(run) >= _MANY_IN_A_ROW:
+            first, last = layout.fact_key(stream, run[0]), layout.fact_key(stream, run[-1])
+            text = f"{first} to {last}: {len(run):,} facts are gone; bring them back from the bucket's versions"
+            yield Gone(stream, len(run), text)
+        else:
+            for number in run:
+                key = layout.fact_key(stream, number)
+                yield Gone(stream, 1, f"{key}: is gone; bring it back from the bucket's versions")
+
+
+def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
+    """Yield what lies between numbers: a single one that is high has a million below it."""
+    start = 0
+    for number in sorted({*(one for one in there if one < until), until}):
+        if start < number:
+            yield range(start, number)
+        start = number + 1
+
+
+def lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[str], list[str]]:
+    """Tell what must be there by what else is, and how much more the index has seen. Returns problems and notes."""
+    there = _Beside(store, layout)
+    lost = [*_lost_facts(layout, there), *_lost_of_restores(store, layout, there), *_lost_choices(store, layout, there)]
+    named: Counter[str] = Counter()
+    for one in lost:
+        named[_root_of(one.stream)] += one.objects
+    problems, notes = [one.text for one in lost], list[str]()
+    seen = index.beside.counts
+    for root, count in sorted(seen.items()):
+        place, left, is_restore = layout.control_prefix(root), there.counts[root], root.startswith(f"{RESTORES}/")
+        if not left and is_restore:  # somebody has tidied up
+            notes.append(
+                f"{place}: is gone, with all of {spell_count(count, 'object')}: that restore can neither go on nor be checked again"
+            )
+        elif count > left + named[root]:
+            gone, more = count - left - named[root], "more " if named[root] else ""
+            rest = "; or, if somebody tidied up, delete the rest of it when no run of that restore needs it"
+            problems.append(
+                f"{place}: {gone:,} {more}of {spell_count(count, 'object')} {'is' if gone == 1 else 'are'} gone; bring back"
+                f" what is missing from the bucket's versions{rest if is_restore else ''}"
+            )
+    unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items() if root)
+    if unknown and index.files and not index.lost_files and not index.unreadable:
+        log.info(  # nobody needs to do anything: the next backup counts them
+            "%s: %s in no file of the index: put since a backup wrote the last one, or its newest file is gone",
+            layout.index_prefix,
+            spell_count(unknown, "object beside the records is", "objects beside the records are"),
+        )
+    return problems, notes
+
+
+class _Beside:
+    """What one listing shows."""
+
+    def __init__(self, store: ObjectStore, layout: Layout) -> None:
+        self.numbers: dict[str, set[int]] = {}  # of facts, by stream
+        self.chosen: set[str] = set()
+        self.mapped: set[str] = set()  # streams of partitions that have an offset map
+        self.counts: Counter[str] = Counter()
+        for item in store.list(layout.control_root):
+            self.counts[_belongs_to(layout, item.key)] += 1
+            found = layout.split_fact(item.key)
+            if found is not None:
+                self.numbers.setdefault(found[0], set()).add(found[1])
+            elif (offset_map := layout.parse_offset_map(item.key)) is not None:
+                self.mapped.add(f"{RESTORES}/{offset_map.restore_id}/{offset_map.topic}/{offset_map.partition}")
+            elif layout.is_chosen(item.key):
+                self.chosen.add(item.key)
+
+    def of_restores(self) -> Sequence[str]:
+        return sorted(stream for stream in self.numbers if stream.startswith(f"{RESTORES}/"))
+
+
+def _lost_facts(layout: Layout, there: _Beside) -> Iterator[Gone]:
+    """Tell of facts before the newest of a stream; of topics' the index knows more."""
+    for stream, numbers in sorted(there.numbers.items()):
+        if not stream.startswith(f"{TOPICS}/"):
+            yield from gone_facts(layout, stream, numbers, max(numbers))
+
+
+def _lost_of_restores(store: ObjectStore, layout: Layout, there: _Beside) -> Iterator[Gone]:
+    """Tell of targets, and of their partitions, what was written before something that is there."""
+    for stream in there.of_restores():
+        target, _, last = stream.rpartition("/")
+        if last == "finished" and f"{target}/plan" not in there.numbers:
+            yield from gone_facts(layout, f"{target}/plan", (), 1)
+        place = f"{layout.control_prefix(stream)}offsets/"
+        has_map = stream in there.mapped or not last.isdecimal() or f"{target}/finished" not in there.numbers
+        if not has_map and next(store.list(place), None) is None:  # the restore may have gone on while we listed
+            yield Gone(stream, 1, f"{place}: the offset map is gone; run that restore again: it is made anew")
+
+
+def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterator[Gone]:
+    """Tell which pieces of plans, and which lists of chosen records, are gone: plans name them."""
+
+    def lost_of(stream: str) -> tuple[list[str], list[str]]:
+        try:
+            plan = read_fact(store, layout, stream, max(there.numbers[stream]))
+        except NotWholeError:  # which level `records` tells
+            return [], []
+        pieces = _pieces_in(stream, plan)
+        chosen = set(_choices_in(layout, plan))
+        for piece in pieces:
+            with suppress(NotWholeError):
+                chosen |= set(_choices_in(layout, read_fact(store, layout, piece, 0)))
+        # They may have been put while we listed.
+        lost = [piece for piece in pieces if piece not in there.numbers]
+        lost = [piece for piece in lost if store.head(layout.fact_key(piece, 0)) is None]
+        return lost, [key for key in sorted(chosen - there.chosen) if store.head(key) is None]
+
+    plans = [stream for stream in there.of_restores() if stream.endswith("/plan")]
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
+        for stream, (pieces, lost) in zip(plans, pool.map(lost_of, plans), strict=True):
+            for piece in pieces:
+                yield from gone_facts(layout, piece, (), 1)
+            for key in lost:
+                text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
+                yield Gone(stream, 1, text)
+
+
+def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:
+    """Tell the keys of the lists that a plan, or a piece of one, names; of one that is not spelled as ours are, none."""
+    return (key for key in _named_choices(plan) if layout.is_chosen(key))
+
+
+def _named_choices(plan: Fact) -> Iterator[str]:
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        if "chosen" in plan:
+            yield from (
+                f"{plan['chosen']['stem']}{chosen_name(digest)}" for digest in plan["chosen"]["digests"].split(" ")
+            )
+        for partition in plan.get("partitions", [plan]):
+            for part in partition.get("parts", ()):
+                key = ObjectPart(*part).chosen_key
+                if key is not None:
+                    yield str(key)
+
+
+def _pieces_in(stream: str, plan: Fact) -> list[str]:
+    """The same of the streams of its pieces."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        names = [name for partition in plan["partitions"] for name in partition.get("pieces", ())]
+        return [f"{stream}/{name}" for name in names if _PIECE_NAME.fullmatch(name)]
+    return []

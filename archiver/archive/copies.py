@@ -1,0 +1,162 @@
+"""Copies of compacted topics: a log as an instance has read it, once from its beginning on (docs/format.md §11)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from reprlib import repr as short_repr
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.control import Fact, TopicFact, newest_numbers, read_fact, read_topic_history, shape_in
+from archiver.archive.index import Index
+from archiver.archive.inventory import EMPTY, arrange_all
+from archiver.archive.layout import MOST_OFFSET, CopyKey, Layout, is_partition_number
+from archiver.archive.listing import ListedPartition, Listing, Partition
+from archiver.archive.lookup import look_up
+from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.process.json_values import as_number
+from archiver.store.s3 import ListedObject, ObjectStore
+
+COPIES = "copies"
+_LISTINGS_AT_ONCE = 8
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteCopy:
+    """The newest complete copy of a partition; it has all of the log up to `next`, and what came later as far as it goes."""
+
+    key: CopyKey
+    next: int
+
+
+def copy_stream(instance: str, topic: str, life: int, partition: int) -> str:
+    return f"{COPIES}/{instance}/{topic}/{life}/{partition}"
+
+
+def find_copy(
+    store: ObjectStore,
+    layout: Layout,
+    instance: str,
+    name: str,
+    life: int | None = None,
+    *,
+    tell: Tell = lambda _: None,
+) -> ArchivedTopic:
+    """Read what an instance has copied of a topic: of each partition the newest complete copy, of one life.
+
+    That is the given one, or the newest that it has a complete copy of. A partition without one counts as damaged.
+    """
+    streams = _streams_of(store, layout, instance, name)
+    if not streams:
+        raise UsageError(f"instance {instance} has no complete copy of topic {name}; {_who_has(store, layout, name)}")
+    life = max(streams) if life is None else life
+    if life not in streams:
+        raise UsageError(
+            f"instance {instance} has no complete copy of life {life} of {name}; it has one of"
+            f" {', '.join(map(str, sorted(streams)))}"
+        )
+    fact = _shape(store, layout, name, life, tell)
+    copies, damaged = _newest_copies(store, layout, instance, name, life, streams[life])
+    for number in range(fact.partitions if fact else 0):
+        if number not in streams[life]:
+            damaged[number].append(f"{name}-{number}: instance {instance} has no complete copy of this partition")
+    found = look_up(store, Listing(_list_copies(store, layout, copies), ()), Index())
+    for one in found.damaged:
+        damaged[one.key.partition].append(one.message)
+    partitions = arrange_all(found.segments).get((name, life), {})
+    for copy in copies:
+        number = copy.key.partition
+        if number not in damaged:  # else where it ends is not known
+            partitions[number] = partitions.get(number, EMPTY).reaching(copy.next)
+    return ArchivedTopic(
+        topic=name,
+        life=life,
+        fact=fact,
+        partitions=partitions,
+        damaged=damaged,
+        other_lives=tuple(sorted(streams.keys() - {life})),
+    )
+
+
+def _streams_of(store: ObjectStore, layout: Layout, instance: str, name: str) -> dict[int, dict[int, int]]:
+    """List the facts that hold, life -> partition -> number, with one request."""
+    found: dict[int, dict[int, int]] = {}
+    for stream, number in newest_numbers(store, layout, f"{COPIES}/{instance}/{name}").items():
+        life, _, partition = stream.removeprefix(f"{COPIES}/{instance}/{name}/").partition("/")
+        if is_partition_number(life) and is_partition_number(partition):
+            found.setdefault(int(life), {})[int(partition)] = number
+    return found
+
+
+def _who_has(store: ObjectStore, layout: Layout, name: str) -> str:
+    instances = sorted(store.list_directories(layout.control_prefix(COPIES)))
+    having = [instance for instance in instances if _streams_of(store, layout, instance, name)]
+    return f"these instances have: {', '.join(having)}" if having else "no instance has, and this version writes none"
+
+
+def _shape(store: ObjectStore, layout: Layout, name: str, life: int, tell: Tell) -> TopicFact | None:
+    """Return what the topic was in a life; a damaged control fact is told."""
+    try:
+        history = read_topic_history(store, layout, name)
+    except NotWholeError as error:
+        tell(str(error))
+        return None
+    return shape_in(history, life)
+
+
+def _newest_copies(
+    store: ObjectStore, layout: Layout, instance: str, topic: str, life: int, numbers: Mapping[int, int]
+) -> tuple[list[CompleteCopy], defaultdict[int, list[str]]]:
+    """Read the fact that holds of each partition, and tell why one cannot be."""
+
+    def read(numbered: tuple[int, int]) -> CompleteCopy | str:
+        partition, number = numbered
+        stream = copy_stream(instance, topic, life, partition)
+        where = layout.fact_key(stream, number)
+        try:
+            key = CopyKey(instance=instance, topic=topic, life=life, partition=partition, generation=0)
+            return _complete_copy(read_fact(store, layout, stream, number), key, where)
+        except NotWholeError as error:
+            return str(error)
+
+    copies: list[CompleteCopy] = []
+    unreadable: defaultdict[int, list[str]] = defaultdict(list)
+    with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:
+        for partition, found in zip(numbers, pool.map(read, numbers.items()), strict=True):
+            if isinstance(found, CompleteCopy):
+                copies.append(found)
+            else:
+                unreadable[partition].append(found)
+    return copies, unreadable
+
+
+def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
+    """Take a fact for what it says of the place where it was found."""
+    told = (said.get("instance"), said.get("topic"), said.get("life"), said.get("partition"))
+    if told != (place.instance, place.topic, place.life, place.partition):
+        raise CorruptSegmentError(
+            f"{where}: tells of {short_repr(told)}, and not of what its key names; bring its older version back"
+        )
+    try:
+        key = replace(place, generation=as_number(said.get("generation")))
+        return CompleteCopy(key=key, next=as_number(said.get("next"), 0, MOST_OFFSET))
+    except ValueError as error:
+        raise CorruptSegmentError(
+            f"{where}: does not tell which copy is complete: {error}; bring its older version back"
+        ) from error
+
+
+def _list_copies(
+    store: ObjectStore, layout: Layout, copies: Sequence[CompleteCopy]
+) -> dict[Partition, ListedPartition]:
+    def listing(copy: CompleteCopy) -> list[tuple[int, int, ListedObject]]:
+        items = store.list(layout.copy_prefix(copy.key))
+        parsed = ((layout.parse_copied_segment(copy.key, item.key), item) for item in items)
+        return [(key.base, key.next or 0, item) for key, item in parsed if key is not None]
+
+    with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:
+        found = zip(copies, pool.map(listing, copies), strict=True)
+        places = (((copy.key.topic, copy.key.life, copy.key.partition), rows) for copy, rows in found)
+        return {place: ListedPartition.of(place, rows) for place, rows in places if rows}

@@ -1,0 +1,184 @@
+"""What is known of many objects, as columns: their facts, or bounds where there are none, and which objects they are of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+
+from archiver.archive.segment_facts import Bounds, Hole, SegmentFacts
+from archiver.process.columns import Numbers, Places, Texts, narrow, same
+
+NUMBERS: Final = (
+    "base", "first", "last", "next", "records", "tombstones", "min_timestamp", "max_timestamp",
+    "bytes", "largest_record", "source_bytes", "digest",
+)  # fmt: skip
+_TEXTS: Final = ("etag", "sha256")
+# Most begin with a record, and hold but one offset that is none: then the first column is the other one, too.
+_OFTEN_ALIKE: Final = (("first", "base"),)
+
+
+class Traits(NamedTuple):
+    """Facts that many segments have in common."""
+
+    format: int
+    writer: str
+    cluster_id: str
+    topic_id: str
+    leader_epoch: int
+    timestamp_types: tuple[int, ...]
+    holes: tuple[Hole, ...]
+    encryption: str
+
+
+class Entry(NamedTuple):
+    """What is known of one object of a topic."""
+
+    partition: int
+    is_merged: bool
+    size: int
+    etag: str
+    facts: SegmentFacts | Bounds
+
+
+class Entries:
+    """Columns by their names: NUMBERS, `partition`, `merged`, `size`, `etag`, `sha256`; and `kind`, which of the traits.
+
+    None among the traits: there are no facts, but bounds at most: base, first and last.
+    """
+
+    def __init__(self, columns: dict[str, Numbers | Texts], traits: Sequence[Traits | None]) -> None:
+        for name, other in _OFTEN_ALIKE:
+            if np.array_equal(cast("Numbers", columns[name]), cast("Numbers", columns[other])):
+                columns[name] = columns[other]
+        self._columns = columns
+        self.traits = tuple(traits)
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Entries":
+        facts = [entry.facts for entry in entries]
+        known = [one if isinstance(one, SegmentFacts) else _empty(one) for one in facts]
+        traits: dict[Traits | None, int] = {}
+        kinds = [traits.setdefault(_traits_of(one), len(traits)) for one in facts]
+        columns: dict[str, Numbers | Texts] = {
+            name: narrow(np.array([getattr(one, name) for one in known], np.int64)) for name in NUMBERS
+        }
+        columns |= {
+            "partition": narrow(np.array([entry.partition for entry in entries], np.int64)),
+            "merged": np.array([entry.is_merged for entry in entries], bool),
+            "size": narrow(np.array([entry.size for entry in entries], np.int64)),
+            "etag": Texts.of([entry.etag for entry in entries]),
+            "sha256": Texts.of([one.sha256 for one in known]),
+            "kind": narrow(np.array(kinds, np.int64)),
+        }
+        return cls(columns, list(traits))
+
+    @classmethod
+    def join(cls, several: list["Entries"]) -> "Entries":
+        """Put several behind each other. They are taken apart for that, column by column: both at once would be too much."""
+        several = [one for one in several if len(one)] or several[:1]  # one without entries has other kinds of columns
+        if len(several) == 1:
+            return several[0]
+        traits: dict[Traits | None, int] = {}
+        for one in several:
+            codes = [traits.setdefault(trait, len(traits)) for trait in one.traits]
+            one._columns["kind"] = narrow(np.array(codes, np.int64))[one.numbers("kind")]  # noqa: SLF001 - of this class
+        columns: dict[str, Numbers | Texts] = {}
+        for name in tuple(several[0]._columns):  # noqa: SLF001
+            pieces = [one._columns.pop(name) for one in several]  # noqa: SLF001
+            columns[name] = (
+                Texts.join(cast("list[Texts]", pieces))
+                if name in _TEXTS
+                else np.concatenate(cast("list[Numbers]", pieces))
+            )
+        return cls(columns, list(traits))
+
+    def __len__(self) -> int:
+        return len(self.numbers("base"))
+
+    def numbers(self, name: str) -> Numbers:
+        return cast("Numbers", self._columns[name])
+
+    def texts(self, name: str) -> Texts:
+        return cast("Texts", self._columns[name])
+
+    def only(self, places: Places) -> "Entries":
+        return Entries(
+            {
+                name: column.only(places) if isinstance(column, Texts) else column[places]
+                for name, column in self._columns.items()
+            },
+            self.traits,
+        )
+
+    def named_next(self, places: Places) -> Numbers:
+        """Return the next that the name of some objects has; 0: it is not merged, and its name has none."""
+        merged = self.numbers("merged")[places]
+        return narrow(np.where(merged, self.numbers("next")[places], 0)) if merged.any() else same(0, len(merged))
+
+    def has_facts(self, places: Places) -> Numbers:
+        """Tell of some whether they have facts."""
+        found: Numbers = np.array([trait is not None for trait in self.traits], bool)[self.numbers("kind")[places]]
+        return found
+
+    def facts(self, place: int) -> SegmentFacts | Bounds:
+        traits = self.traits[self.numbers("kind")[place]]
+        numbers = {name: int(self.numbers(name)[place]) for name in (NUMBERS if traits is not None else NUMBERS[:3])}
+        if traits is None:
+            return Bounds(**numbers)
+        return SegmentFacts(**numbers, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
+
+    def known_facts(self, place: int) -> SegmentFacts | None:
+        """Return facts, if there are any. Of an entry of an index without them, the bounds need not be possible either."""
+        facts = self.facts(place) if self.traits[self.numbers("kind")[place]] is not None else None
+        return facts if isinstance(facts, SegmentFacts) else None
+
+    def entry(self, place: int) -> Entry:
+        return Entry(
+            partition=int(self.numbers("partition")[place]),
+            is_merged=bool(self.numbers("merged")[place]),
+            size=int(self.numbers("size")[place]),
+            etag=self.texts("etag")[place],
+            facts=self.facts(place),
+        )
+
+
+def _traits_of(facts: SegmentFacts | Bounds) -> Traits | None:
+    if isinstance(facts, Bounds):
+        return None
+    return Traits(*(getattr(facts, name) for name in Traits._fields))
+
+
+class _Unknown(NamedTuple):
+    """What stands in the columns of an object of v1.0."""
+
+    base: int
+    first: int
+    last: int
+    next: int
+    records: int
+    tombstones: int = 0
+    min_timestamp: int = 0
+    max_timestamp: int = 0
+    bytes: int = 0
+    largest_record: int = 0
+    source_bytes: int = 0
+    digest: int = 0
+    sha256: str = ""
+
+
+def _empty(bounds: Bounds) -> _Unknown:
+    return _Unknown(bounds.base, bounds.first, bounds.last, bounds.next, bounds.last - bounds.first + 1)
+
+
+def can_be(columns: Mapping[str, Numbers]) -> Numbers:
+    """Tell of each entry whether its numbers can be facts: what SegmentFacts asks of one."""
+    base, first, last, following = (columns[name] for name in ("base", "first", "last", "next"))
+    records, tombstones = columns["records"], columns["tombstones"]
+    are_offsets = (base >= 0) & (base <= first) & (first <= last) & (last < following)
+    are_counts = (records >= 1) & (records - 1 <= last - first) & (tombstones >= 0) & (tombstones <= records)
+    are_times = columns["min_timestamp"] <= columns["max_timestamp"]
+    are_sizes = np.logical_and.reduce(
+        [columns[name] >= 0 for name in ("bytes", "largest_record", "source_bytes", "digest")]
+    )
+    found: Numbers = are_offsets & are_counts & are_times & are_sizes
+    return found

@@ -1,0 +1,260 @@
+"""What the archive holds, summed up (`ls`): from facts alone, without a body or a kernel."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from archiver.archive.control import TopicFact, list_topic_facts, read_topic_history, read_topics_known
+from archiver.archive.index import Index
+from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.archive.layout import Layout
+from archiver.archive.segment_facts import HoleCause
+from archiver.archive.segments import Segment, segment_blocks
+from archiver.errors import NotWholeError, UsageError
+from archiver.process.columns import Chain, Lazy, Places, total
+from archiver.store.s3 import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Totals of a partition, or of a topic (`partition` None); without a segment there are no timestamps.
+
+    What `uncounted` segments hold, those of v1.0, is in no total but `segments` and `stored_bytes`.
+    """
+
+    topic: str
+    life: int
+    partition: int | None
+    partitions: int
+    segments: int
+    records: int
+    payload_bytes: int
+    stored_bytes: int
+    first_offset: int
+    next_offset: int
+    min_timestamp: int | None
+    max_timestamp: int | None
+    last_put: datetime | None  # by the store's clock
+    holes: int
+    unreadable: int  # of the holes: Kafka had records there
+    gaps: int
+    shadowed: int
+    damaged: int
+    uncounted: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.segments and not self.damaged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRow:
+    """One object of a partition; `is_shadowed`: its records lie in others, too, and nobody reads it."""
+
+    segment: Segment
+    is_shadowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The whole archive, or one topic with its objects; `problems` name what is damaged or missing."""
+
+    holdings: Sequence[Holding]
+    segments: Sequence[SegmentRow] = ()
+    strangers: Sequence[str]
+    problems: Sequence[str]
+
+
+def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
+    """Sum up the archive by topic, or one topic by partition."""
+    return _survey_all(store, layout) if topic is None else _survey_topic(store, layout, topic)
+
+
+def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
+    found = look(store, layout)
+    return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
+
+
+class Sight(NamedTuple):
+    """What there is of some topics."""
+
+    inventory: Inventory
+    fact_numbers: Mapping[str, Sequence[int]]  # of the control facts of each topic that is known
+    facts: Mapping[str, TopicFact]  # the newest of each topic, as far as they were read
+    unreadable: Sequence[str]  # why others could not be
+
+
+def look(
+    store: ObjectStore,
+    layout: Layout,
+    wanted: Callable[[str], bool] | None = None,
+    *,
+    asks_all: Index | None = None,
+    tell: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Sight:
+    """Look at the wanted topics: what is needed is read, and the index believed.
+
+    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `tell` as in read_inventory.
+    """
+    inventory = read_inventory(store, layout, wanted, asks_all=asks_all, tell=tell)
+    known = {name: found for name, found in list_topic_facts(store, layout).items() if not wanted or wanted(name)}
+    # The first life begins at 0, whatever the facts say: only topics with others need theirs.
+    with_lives = {name for name, life in inventory.partitions if life}
+    asked = {
+        name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
+    }
+    histories, unreadable = _newest_facts(store, layout, asked)
+    newest = {topic: history[-1] for topic, history in histories.items()}
+    return Sight(_begin_at_branches(inventory, histories), known, newest, unreadable)
+
+
+def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
+    inventory = read_inventory(store, layout, lambda name: name == topic)
+    histories, unreadable = _history(store, layout, topic)
+    inventory = _begin_at_branches(inventory, histories)
+    holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
+    if not holdings and not unreadable:
+        raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+    return replace(_survey_of(inventory, holdings, unreadable), segments=_rows_of(inventory))
+
+
+class _SegmentRows(Lazy[SegmentRow]):
+    """What a partition has, in the order of its offsets."""
+
+    def __init__(self, partition: PartitionInventory) -> None:
+        self._segments = Chain([partition.segments, partition.shadowed])
+        self._read = len(partition.segments)
+        blocks = segment_blocks(self._segments)
+        base, following = (
+            np.concatenate([some.numbers(name).astype(np.int64) for some in blocks]) for name in ("base", "next")
+        )
+        self._order = np.lexsort((following, base))
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def value(self, place: int) -> SegmentRow:
+        number = int(self._order[place])
+        return SegmentRow(segment=self._segments[number], is_shadowed=number >= self._read)
+
+    def only(self, places: Places) -> "_SegmentRows":
+        found = copy(self)
+        found._order = self._order[places]  # noqa: SLF001 - of this class
+        return found
+
+
+def _rows_of(inventory: Inventory) -> Sequence[SegmentRow]:
+    found = (one for partitions in inventory.partitions.values() for one in partitions.values())
+    return Chain(_SegmentRows(one) for one in found if one.segments or one.shadowed)
+
+
+def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
+    return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)])
+
+
+def _newest_facts(
+    store: ObjectStore, layout: Layout, numbers: Mapping[str, int | None]
+) -> tuple[dict[str, list[TopicFact]], list[str]]:
+    found = read_topics_known(store, layout, numbers)
+    readable = {topic: [fact] for topic, fact in found.items() if isinstance(fact, TopicFact)}
+    return readable, [str(error) for error in found.values() if isinstance(error, NotWholeError)]
+
+
+def _history(store: ObjectStore, layout: Layout, topic: str) -> tuple[dict[str, list[TopicFact]], list[str]]:
+    try:
+        return {topic: read_topic_history(store, layout, topic)}, []
+    except NotWholeError as error:
+        return {}, [str(error)]
+
+
+def _shapes(history: Sequence[TopicFact]) -> dict[int, Collection[int]]:
+    return {fact.current.life: fact.current.branches or range(fact.partitions) for fact in history}
+
+
+def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[TopicFact]]) -> Inventory:
+    """Let the partitions of a life that has a parent begin where they were cut back: below it nothing is missing."""
+    partitions = dict(inventory.partitions)
+    lives = [(topic, life) for topic, history in histories.items() for fact in history[-1:] for life in fact.lives]
+    for topic, life in lives:
+        found = dict(partitions.get((topic, life.life), {}))
+        for number in life.branches.keys() & found.keys():
+            found[number] = found[number].from_offset(life.branches[number].offset)
+        if found:
+            partitions[topic, life.life] = found
+    return replace(inventory, partitions=partitions)
+
+
+def problems_in(inventory: Inventory) -> list[str]:
+    """Tell of all that cannot be read, and of all that is missing."""
+    problems: list[str] = []
+    for topic, lives in sorted(inventory.lives().items()):
+        for life in sorted(lives):
+            name = f"{topic}@{life}" if life else topic
+            partitions, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
+            for number in sorted(inventory.numbers_of(topic, [life])):
+                problems += problems_of(name, number, partitions.get(number, EMPTY), damaged.get(number, ()))
+    return problems
+
+
+def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
+    """Sum up each life of each topic; `known` are topics that may have no segment at all."""
+    lives = {*inventory.partitions, *((damage.key.topic, damage.key.life) for damage in inventory.damaged)}
+    lives |= {(topic, 0) for topic in set(known) - {topic for topic, _ in lives}}
+    return [
+        _sum_up(
+            topic,
+            life,
+            None,
+            list(inventory.partitions.get((topic, life), {}).values()),
+            sum(map(len, inventory.damage_of(topic, life).values())),
+        )
+        for topic, life in sorted(lives)
+    ]
+
+
+def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Collection[int]]) -> list[Holding]:
+    """Sum up each partition of a topic, in all its lives; `shapes` tells which partitions a life has had."""
+    lives = {life for name, life in inventory.partitions if name == topic} | set(shapes)
+    lives |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
+    rows: list[Holding] = []
+    for life in sorted(lives):
+        partitions = inventory.partitions.get((topic, life), {})
+        damaged = inventory.damage_of(topic, life)
+        for number in sorted({*partitions, *damaged, *shapes.get(life, ())}):
+            found = partitions.get(number, EMPTY)
+            rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
+    return rows
+
+
+def _sum_up(
+    topic: str, life: int, number: int | None, partitions: Sequence[PartitionInventory], damaged: int
+) -> Holding:
+    segments = [some for partition in partitions for some in segment_blocks(partition.segments)]
+    known = [some.known for some in segments]
+    causes = [hole.cause for some in known for facts in some.facts_with_holes() for hole in facts.holes]
+    count, counted = sum(map(len, segments)), sum(map(len, known))
+    return Holding(
+        topic=topic,
+        life=life,
+        partition=number,
+        partitions=len(partitions),
+        segments=count,
+        records=sum(total(some.numbers("records")) for some in known),
+        payload_bytes=sum(total(some.numbers("bytes")) for some in known),
+        stored_bytes=sum(total(some.numbers("size")) for some in segments),
+        first_offset=min((int(some.numbers("first").min()) for some in segments), default=0),
+        next_offset=max((int(some.numbers("next").max()) for some in segments), default=0),
+        min_timestamp=min((int(some.numbers("min_timestamp").min()) for some in known if len(some)), default=None),
+        max_timestamp=max((int(some.numbers("max_timestamp").max()) for some in known if len(some)), default=None),
+        last_put=max((some.last_put for some in segments if some.last_put is not None), default=None),
+        holes=len(causes),
+        unreadable=causes.count(HoleCause.UNREADABLE),
+        gaps=sum(len(partition.gaps) for partition in partitions),
+        shadowed=sum(len(partition.shadowed) for partition in partitions),
+        damaged=damaged,
+        uncounted=count - counted,
+    )

@@ -1,0 +1,431 @@
+"""A listing -> segments per partition: what is readable, shadowed, missing, strange (docs/format.md §7)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from archiver.archive.entries import Entries
+from archiver.archive.index import Index, read_index, share
+from archiver.archive.index_file import Directory, IndexEntry
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.listing import Newest, Partition, list_directory, list_segments
+from archiver.archive.lookup import Damage, Tell, learn, look_up
+from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
+from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
+from archiver.codec.selection import Wanted
+from archiver.config.model import IndexUse
+from archiver.errors import CorruptSegmentError
+from archiver.process.columns import Chain, as_slice
+from archiver.store.s3 import ListedObject, ObjectInfo, ObjectStore
+
+_TOLD_EACH = 100  # entries of the index
+_BRING_BACK = "bring their objects back from the bucket's versions"
+_PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
+# Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
+# within a quarter of an hour.
+_MANY = 200
+_OVERDUE = timedelta(minutes=30)
+# What is written together takes 300 bytes an object; a generation has room for 64 files.
+_SHARED_AT_ONCE = 200_000
+_MOST_SHARED = 32  # files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Offsets, both inclusive, that no segment covers; beside a v1.0 object they need not have been records."""
+
+    first_offset: int
+    last_offset: int
+    is_certain: bool = True
+    is_remembered: bool = False  # by the index alone
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Offsets, both inclusive, of two objects, one of v1.0: nothing tells whether their records are the same."""
+
+    first_offset: int
+    last_offset: int
+    read: str
+    left_out: str
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInventory:
+    """One partition by the read rule. `position` is the end of the contiguous coverage, `end` of any."""
+
+    readable: Sequence[Reading]
+    shadowed: Sequence[Segment]
+    gaps: tuple[Gap, ...]
+    overlaps: tuple[Overlap, ...] = ()
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return Chain(block.segments for block in blocks_of(self.readable))
+
+    @property
+    def position(self) -> int:
+        if self.gaps:
+            return self.gaps[0].first_offset
+        return self.readable[-1].segment.facts.next if self.readable else 0
+
+    @property
+    def end(self) -> int:
+        return self.readable[-1].next if self.readable else 0
+
+    def from_offset(self, offset: int) -> "PartitionInventory":
+        """Leave out what lies below an offset."""
+        return PartitionInventory(
+            readable=Chain(block.above(offset) for block in blocks_of(self.readable)),
+            shadowed=self.shadowed,
+            gaps=tuple(
+                replace(gap, first_offset=max(gap.first_offset, offset))
+                for gap in self.gaps
+                if gap.last_offset >= offset
+            ),
+            overlaps=tuple(overlap for overlap in self.overlaps if overlap.last_offset >= offset),
+        )
+
+    def until_offset(self, offset: int) -> "PartitionInventory":
+        """Leave out what lies at or above an offset; what is missing up to there is a gap."""
+        readable = Chain(block.below(offset) for block in blocks_of(self.readable))
+        end = readable[-1].next if readable else 0
+        gaps = tuple(gap for gap in self.gaps if gap.last_offset < end)
+        if end < offset:
+            gaps += (Gap(first_offset=end, last_offset=offset - 1),)
+        overlaps = tuple(overlap for overlap in self.overlaps if overlap.first_offset < offset)
+        return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps, overlaps=overlaps)
+
+    def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
+        """Add the gap that no listing shows, up to an offset that something else remembers as the end."""
+        if self.end >= end:
+            return self
+        gap = Gap(first_offset=self.end, last_offset=end - 1, is_remembered=is_remembered)
+        return replace(self, gaps=(*self.gaps, gap))
+
+    def then(self, later: "PartitionInventory") -> "PartitionInventory":
+        """Go on with what another life holds from the end of this one."""
+        return PartitionInventory(
+            readable=Chain([self.readable, later.readable]),
+            shadowed=Chain([self.shadowed, later.shadowed]),
+            gaps=self.gaps + later.gaps,
+            overlaps=self.overlaps + later.overlaps,
+        )
+
+
+EMPTY = PartitionInventory(readable=(), shadowed=(), gaps=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Everything under `topics/`."""
+
+    partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
+    strangers: tuple[str, ...]
+    damaged: tuple[Damage, ...]
+    learned: Sequence[Segment] = field(default=(), compare=False)  # whose facts no index told, or other ones
+    _damaged_in: dict[tuple[str, int], dict[int, list[Damage]]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for damage in self.damaged:
+            key = damage.key
+            self._damaged_in.setdefault((key.topic, key.life), {}).setdefault(key.partition, []).append(damage)
+
+    def lives(self) -> dict[str, set[int]]:
+        """Return the lives of each topic that have an object."""
+        lives: dict[str, set[int]] = {}
+        for topic, life in (*self.partitions, *self._damaged_in):
+            lives.setdefault(topic, set()).add(life)
+        return lives
+
+    def damage_of(self, topic: str, life: int) -> dict[int, list[str]]:
+        """Return what is wrong in each partition that has a damaged object."""
+        damaged = self._damaged_in.get((topic, life), {})
+        return {number: [damage.message for damage in found] for number, found in damaged.items()}
+
+    def numbers_of(self, topic: str, lives: Iterable[int]) -> set[int]:
+        """Return the partitions of which any of these lives has an object."""
+        return {
+            number
+            for life in lives
+            for found in (self.partitions, self._damaged_in)
+            for number in found.get((topic, life), ())
+        }
+
+    def join(
+        self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
+    ) -> tuple[PartitionInventory, list[str]]:
+        """Join what lives hold of a partition, each (life, from, until); and tell what is wrong with their objects."""
+        joined, damaged = EMPTY, list[str]()
+        for life, start, until in lineage:
+            part = self.partitions.get((topic, life), {}).get(partition, EMPTY)
+            part = part if until is None else part.until_offset(until)
+            joined = joined.then(part.from_offset(start))
+            damaged += [
+                damage.message
+                for damage in self._damaged_in.get((topic, life), {}).get(partition, ())
+                if until is None or damage.key.base < until
+            ]
+        return joined, damaged
+
+
+def arrange(segments: Iterable[Segment]) -> PartitionInventory:
+    """Apply the read rule to the segments of one partition in one life."""
+    found = segments if isinstance(segments, Segments) else tuple(segments)
+    if not found:
+        return EMPTY
+    found = _in_order(found if isinstance(found, Segments) else Segments.of(found))
+    base, following, has_facts = (*(found.numbers(name).astype(np.int64) for name in ("base", "next")), found.has_facts)
+    position = np.zeros_like(base)  # where the walk stands before each
+    np.maximum.accumulate(following[:-1], out=position[1:])
+    is_read = following > position
+    before = np.full(len(base), -1)  # the one that was read last
+    before[1:] = np.maximum.accumulate(np.where(is_read, np.arange(len(base)), -1))[:-1]
+    is_certain = has_facts & ((before < 0) | has_facts[before])
+    # A v1.0 archive begins where the log did, and does not tell what was below.
+    gaps = (base > position) & ((before >= 0) | is_certain)
+    overlaps = (before >= 0) & (base < position) & ~is_certain
+    read, shadowed = (as_slice(np.flatnonzero(chosen)) for chosen in (is_read, ~is_read))
+    segments, from_offset = found.only(read), np.maximum(base, position)[read]
+    named = segments.numbers("base")  # most are read from there on: then it is one column
+    return PartitionInventory(
+        readable=Readings(segments, named if np.array_equal(named, from_offset) else from_offset),
+        shadowed=found.only(shadowed),
+        gaps=tuple(
+            Gap(first_offset=int(position[at]), last_offset=int(base[at]) - 1, is_certain=bool(is_certain[at]))
+            for at in np.flatnonzero(gaps).tolist()
+        ),
+        overlaps=tuple(
+            Overlap(
+                first_offset=int(base[at]),
+                last_offset=int(min(position[at], following[at])) - 1,
+                read=found[int(before[at])].object_key,
+                left_out=found[at].object_key,
+            )
+            for at in np.flatnonzero(overlaps).tolist()
+        ),
+    )
+
+
+def _in_order(segments: Segments) -> Segments:
+    """Sort by base, and of those with one base the furthest first."""
+    base, following = (segments.numbers(name).astype(np.int64) for name in ("base", "next"))
+    if bool((np.diff(base) > 0).all()):
+        return segments
+    return segments.only(as_slice(np.lexsort((-following, base))))
+
+
+def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
+    """Tell what of a partition cannot be read: its damaged objects, and the offsets that are missing."""
+    problems = list(damaged)
+    missing = ", ".join(str(gap) for gap in partition.gaps if gap.is_certain)
+    unknown = ", ".join(str(gap) for gap in partition.gaps if not gap.is_certain)
+    if missing:
+        doubt = _PERHAPS_FALSE if any(gap.is_remembered for gap in partition.gaps) else ""
+        problems.append(f"{topic}-{number}: offsets {missing} are missing from the archive; {_BRING_BACK}{doubt}")
+    if unknown:
+        problems.append(
+            f"{topic}-{number}: offsets {unknown} are in no object, and v1.0 does not tell whether they ever were records"
+        )
+    problems += [
+        f"{topic}-{number}: offsets {overlap} are in {overlap.read} and in {overlap.left_out}, and v1.0 does not tell"
+        " whether they are the same records; the first are read"
+        for overlap in partition.overlaps
+    ]
+    # One object that cannot be read is most often the whole reason why its offsets are missing.
+    is_one = len(problems) == 2 and partition.gaps and not partition.overlaps
+    return ["; ".join(problems)] if is_one else problems
+
+
+def read_inventory(
+    store: ObjectStore,
+    layout: Layout,
+    wanted: Callable[[str], bool] | None = None,
+    *,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
+    asks_all: Index | None = None,
+    tell: Tell = lambda _done, _total: None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Inventory:
+    """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
+
+    `reads`: which records of each partition will be read, and their objects held against what is told here of them; what
+    is left out on the word of the index is asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its
+    facts, and what the index has of it only spares room. `tell` is told now and then how many were asked, and of how many.
+    """
+    # The index first: what is put meanwhile is not missing.
+    index = read_index(store, layout, wanted) if asks_all is None else asks_all
+    listing = list_segments(store, layout, wanted)
+    strangers = tuple(sorted(listing.strangers))
+    segments, learned, damaged, contradicted = look_up(
+        store, listing, index, use=use if asks_all is None else IndexUse.IGNORE, reads=reads, tell=tell
+    )
+    if asks_all is None:
+        _share(store, layout, learned, now, is_needed=contradicted > 0)
+    partitions = arrange_all(segments)
+    if asks_all is None:
+        _add_lost_ends(partitions, index, damaged)
+    return Inventory(partitions=partitions, strangers=strangers, damaged=damaged, learned=Chain(learned.values()))
+
+
+def _share(
+    store: ObjectStore,
+    layout: Layout,
+    learned: Mapping[Partition, Segments],
+    now: Callable[[], datetime],
+    *,
+    is_needed: bool,
+) -> None:
+    """Tell the others what an index should have known; it has nothing of v1.0 objects. `is_needed`: something in it is false."""
+    known = {place: segments.known for place, segments in learned.items()}
+    count = sum(map(len, known.values()))
+    if not count or (
+        not is_needed and count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())
+    ):
+        return
+    most = max(_SHARED_AT_ONCE, -(-count // _MOST_SHARED))
+    share(store, layout, (map(_entries_of, one) for one in _files_of(known, most)))
+
+
+def _files_of(known: Mapping[Partition, Segments], most: int) -> Iterator[list[tuple[Directory, list[Segments]]]]:
+    """Cut segments into files of the index, with so many in each but the last, by topic directory."""
+    file: dict[Directory, list[Segments]] = {}
+    room = most
+    for (topic, life, _), segments in sorted(known.items()):
+        rest = segments
+        while len(rest):
+            some, rest = rest.only(slice(0, room)), rest.only(slice(room, None))
+            file.setdefault((topic, life), []).append(some)
+            room -= len(some)
+            if not room:
+                yield list(file.items())
+                file, room = {}, most
+    if file:
+        yield list(file.items())
+
+
+def _entries_of(found: tuple[Directory, list[Segments]]) -> tuple[Directory, Entries]:
+    directory, segments = found
+    return directory, Entries.join([one.entries for one in segments])
+
+
+def _is_overdue(segments: Segments, now: datetime) -> bool:
+    """Tell whether an object stands there for so long that no backup will add it to the index any more."""
+    return segments.first_put is not None and now - segments.first_put > _OVERDUE
+
+
+def learn_unknown(
+    store: ObjectStore, layout: Layout, index: Index, topic: str, life: int, partition: int
+) -> Iterator[list[IndexEntry]]:
+    """Ask those objects of a partition for their facts that the index does not know, some after the others."""
+    listing = list_directory(store, layout, topic, life, partition)
+    for listed in listing.partitions.values():
+        unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
+        for start in range(0, len(unknown), _TOLD_EACH):
+            found = learn(store, unknown[start : start + _TOLD_EACH])
+            yield [
+                IndexEntry(one.key, one.size, one.etag, one.facts)
+                for one in found
+                if isinstance(one, Segment) and isinstance(one.facts, SegmentFacts)
+            ]
+
+
+def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:
+    """Apply the read rule to segments of any partitions: (topic, life) -> partition -> inventory."""
+    found: dict[tuple[str, int], dict[int, PartitionInventory]] = {}
+    for topic, life, number in sorted(segments):
+        found.setdefault((topic, life), {})[number] = arrange(segments[topic, life, number])
+    return found
+
+
+def _add_lost_ends(
+    partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[Damage]
+) -> None:
+    """Add the gap that no listing shows: what the index has seen behind the objects that a partition still has."""
+    unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
+
+    def found(place: Partition) -> PartitionInventory:
+        return partitions.get(place[:2], {}).get(place[2], EMPTY)
+
+    for place, end in index.reach_beyond(lambda place: found(place).end).items():
+        if place not in unknown:
+            partitions.setdefault(place[:2], {})[place[2]] = found(place).reaching(end, is_remembered=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedEnd:
+    """Where a writer goes on, and which log the newest segment came from. Zero, -1 and empty when there is none."""
+
+    next: int = 0
+    leader_epoch: int = -1
+    topic_id: str = ""
+    cluster_id: str = ""
+    key: str = ""  # of the newest segment
+
+    @classmethod
+    def of(cls, facts: SegmentFacts, key: str) -> "ArchivedEnd":
+        return cls(
+            next=facts.next,
+            leader_epoch=facts.leader_epoch,
+            topic_id=facts.topic_id,
+            cluster_id=facts.cluster_id,
+            key=key,
+        )
+
+
+def position_of(
+    store: ObjectStore, layout: Layout, topic: str, life: int, partition: int, newest_base: int | None = None
+) -> ArchivedEnd:
+    """Return where a writer goes on: the end of the coverage, with one HEAD, or two beside a merged segment.
+
+    The last plain segment tells; a merged one tells by its name, so an old writer's segment inside it moves nothing back.
+    `newest_base` is a hint, the base of the newest segment as far as someone knew: it spares the listing of what lies
+    before it, and a listing that contradicts it wins.
+    """
+    if newest_base is None:
+        return _last_end(store, layout, store.list(layout.partition_prefix(topic, life, partition)))
+    hinted = layout.segment_key(SegmentKey(topic=topic, life=life, partition=partition, base=newest_base))
+    later = _last_end(store, layout, store.list(layout.partition_prefix(topic, life, partition), start_after=hinted))
+    if later.key:
+        return later
+    found = store.head(hinted)
+    return position_of(store, layout, topic, life, partition) if found is None else _end_from(hinted, found)
+
+
+def _last_end(store: ObjectStore, layout: Layout, listed: Iterable[ListedObject]) -> ArchivedEnd:
+    newest = Newest()
+    for item in listed:
+        key = layout.parse_segment(item.key)
+        if key is not None:
+            newest.see(key, item.key)
+    return end_at(store, newest)
+
+
+def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
+    """Return where a writer goes on, by what a listing of its partition had. The facts are asked for: an index does not decide that."""
+    plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
+    # Only the epoch of the segment that holds the end may be told to a broker: an earlier one would seem to diverge.
+    return plain if plain.next >= newest.merged_next else _end_of(store, newest.merged)
+
+
+def _end_of(store: ObjectStore, key: str) -> ArchivedEnd:
+    return _end_from(key, store.head(key))
+
+
+def _end_from(key: str, info: ObjectInfo | None) -> ArchivedEnd:
+    facts = facts_from_metadata(info.metadata, key) if info is not None else None
+    if facts is None:
+        raise CorruptSegmentError(f"{key}: the newest segment has no facts; move it away, and look who wrote it")
+    named = Layout.parse_segment_name(key.rpartition("/")[2])
+    if named is not None:
+        check_named(facts, named.base, named.next, key)
+    return ArchivedEnd.of(facts, key)

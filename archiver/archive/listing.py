@@ -1,0 +1,310 @@
+"""The segments under `topics/`, and the strangers: one listing, or in a large archive several side by side."""
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice, pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from archiver.archive.layout import Layout, SegmentKey, offsets_name, stem_of
+from archiver.process.columns import CHUNK, Chain, Lazy, Numbers, Places, Texts, narrow
+from archiver.store.s3 import ListedObject, ObjectStore
+
+LISTINGS_AT_ONCE = 8
+# What is listed before the rest is shared out: each further listing reads up to a page of 1,000 keys too many.
+_ALONE = 5_000
+# A request for each directory, where there are few of them, or so many keys in each, on average of some. What the prefix
+# of all topics asks for costs MinIO more: it goes on listing behind the last key that was wanted.
+_FEW_DIRECTORIES = 32
+_MANY_KEYS = 25
+_LOOKED_INTO = 4
+_PAGE = 1_000
+_MOST_BESIDE = 100  # strangers beside the archive, which cost a request each where they are directories
+_LAST = "\U0010ffff"  # no key goes on with it
+
+
+class ListedSegment(NamedTuple):
+    """A segment by its key, and its row of the listing."""
+
+    key: SegmentKey
+    item: ListedObject
+
+
+Partition = tuple[str, int, int]  # topic, life, number
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK: Final = timedelta(microseconds=1)  # what a moment is told in
+
+
+def ticks_of(moment: datetime) -> int:
+    return (moment - _EPOCH) // _TICK
+
+
+def moment_of(ticks: int) -> datetime:
+    return _EPOCH + ticks * _TICK
+
+
+class ListedPartition(Lazy[ListedSegment]):
+    """Segments of one partition as they were listed."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        stem: str,
+        base: Numbers,
+        named_next: Numbers,
+        size: Numbers,
+        put: Numbers,
+        etag: Texts,
+    ) -> None:
+        self.partition = partition
+        self.stem = stem  # with which all keys begin
+        self.base = base
+        self.named_next = named_next  # 0: the name has none
+        self.size = size
+        self.put = put  # ticks
+        self.etag = etag
+
+    @classmethod
+    def of(cls, partition: Partition, rows: Sequence[tuple[int, int, ListedObject]]) -> "ListedPartition":
+        """Take base, next by the name or 0, and row of a listing of each segment."""
+        first_base, first_next, first = rows[0]
+        stem = stem_of(first.key, first_base, first_next or None)
+        base, named_next = (narrow(np.array([row[column] for row in rows], np.int64)) for column in (0, 1))
+        size = narrow(np.array([item.size for _, _, item in rows], np.int64))
+        put = np.array([ticks_of(item.last_modified) for _, _, item in rows], np.int64)
+        return cls(partition, stem, base, named_next, size, put, Texts.of([item.etag for _, _, item in rows]))
+
+    @classmethod
+    def join(cls, several: Sequence["ListedPartition"]) -> "ListedPartition":
+        if len(several) == 1:
+            return several[0]
+        base, named_next, size, put = (
+            np.concatenate([getattr(one, name) for one in several]) for name in ("base", "named_next", "size", "put")
+        )
+        etag = Texts.join([one.etag for one in several])
+        return cls(several[0].partition, several[0].stem, base, named_next, size, put, etag)
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def only(self, places: Places) -> "ListedPartition":
+        base, named_next, size, put = (column[places] for column in (self.base, self.named_next, self.size, self.put))
+        return ListedPartition(self.partition, self.stem, base, named_next, size, put, self.etag.only(places))
+
+    def value(self, place: int) -> ListedSegment:
+        topic, life, number = self.partition
+        base, named_next = int(self.base[place]), int(self.named_next[place]) or None
+        key = SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next)
+        item = ListedObject(
+            key=f"{self.stem}{offsets_name(base, named_next)}",
+            size=int(self.size[place]),
+            etag=self.etag[place],
+            last_modified=moment_of(int(self.put[place])),
+        )
+        return ListedSegment(key, item)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Both in the order of their keys."""
+
+    partitions: dict[Partition, ListedPartition]
+    strangers: Sequence[str]
+
+    @property
+    def segments(self) -> Sequence[ListedSegment]:
+        return Chain(self.partitions.values())
+
+
+@dataclass(slots=True)
+class Newest:
+    """Of one partition's objects those that tell where it ends: the last plain segment, and the merged one that reaches furthest."""
+
+    plain: str = ""
+    merged: str = ""
+    merged_next: int = 0
+
+    def see(self, key: SegmentKey, object_key: str) -> None:
+        """Look at the next object, in the order of the keys."""
+        if key.next is None:
+            self.plain = object_key
+        elif key.next > self.merged_next:
+            self.merged, self.merged_next = object_key, key.next
+
+
+NOTHING: Final = Newest()
+
+
+class _Span(NamedTuple):
+    """Keys with a prefix, after one key and up to another, that one included; empty: from the first, to the last."""
+
+    prefix: str
+    after: str
+    until: str
+
+
+def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
+    """List the archive; of the wanted topics only, if told which."""
+    spans = [_Span(layout.topics_prefix, "", "")] if wanted is None else _spans_of(store, layout, wanted)
+    found: list[_Parsed] = []
+    if len(spans) == 1:  # the whole archive, one topic, or neighbours
+        items = list(islice(_list(store, spans[0]), _ALONE))
+        found.append(_parse(layout, items))
+        spans = _rest_of(store, spans[0], items[-1].key) if len(items) == _ALONE else []
+    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
+        found += pool.map(lambda span: _parse(layout, _list(store, span)), spans)
+    return _join(found)
+
+
+def list_directory(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int | None = None) -> Listing:
+    """List one topic directory, or one partition of it."""
+    prefix = layout.topic_prefix(topic, life) if partition is None else layout.partition_prefix(topic, life, partition)
+    return _join([_parse(layout, store.list(prefix))])
+
+
+def list_beside(store: ObjectStore, layout: Layout) -> list[str]:
+    """List what lies under the prefix and is not the archive's: keys, and directories without what is in them, not too many."""
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None and len(found) < _MOST_BESIDE:
+        after = _look_beside(store, layout, after, found)
+    return found
+
+
+def _look_beside(store: ObjectStore, layout: Layout, after: str, found: list[str]) -> str | None:
+    """Go on behind a key, up to the first one in a directory. Returns what sorts behind all in that; None at the end."""
+    for item in store.list(layout.root, after):
+        name, slash, _ = item.key.removeprefix(layout.root).partition("/")
+        if not slash or not layout.is_ours(name):
+            found.append(f"{layout.root}{name}{slash}")
+        if slash:
+            return f"{layout.root}{name}/{_LAST}"
+        if len(found) == _MOST_BESIDE:
+            break
+    return None
+
+
+def list_newest(
+    store: ObjectStore, layout: Layout, topics: Collection[str], most_keys: float = math.inf
+) -> dict[Partition, Newest] | None:
+    """List topics for their ends alone: for many partitions far less than a listing of each. None: they have too many keys."""
+    listed = itertools.count(1)
+
+    def look(span: _Span) -> dict[Partition, Newest]:
+        found: dict[Partition, Newest] = {}
+        for item in _list(store, span):
+            if next(listed) > most_keys:
+                break
+            key = layout.parse_segment(item.key)
+            if key is not None:
+                found.setdefault((key.topic, key.life, key.partition), Newest()).see(key, item.key)
+        return found
+
+    newest: dict[Partition, Newest] = {}
+    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
+        for found in pool.map(look, _spans_of(store, layout, topics.__contains__)):
+            newest |= found  # no topic directory is in two spans
+    return None if next(listed) > most_keys + 1 else newest
+
+
+_Parsed = tuple[list[ListedPartition], list[str]]  # runs of segments of one partition, and strangers
+
+
+def _parse(layout: Layout, items: Iterable[ListedObject]) -> _Parsed:
+    runs: list[ListedPartition] = []
+    strangers: list[str] = []
+    rows: list[tuple[int, int, ListedObject]] = []  # of a run
+    current: Partition | None = None
+
+    def end_run() -> None:
+        if current is not None and rows:
+            runs.append(ListedPartition.of(current, rows))
+            rows.clear()
+
+    for item in items:
+        parts = layout.split_segment(item.key)
+        if parts is None:
+            strangers.append(item.key)
+            continue
+        partition, base, named_next = parts
+        if partition != current or len(rows) == CHUNK:
+            end_run()
+            current = partition
+        rows.append((base, named_next or 0, item))
+    end_run()
+    return runs, strangers
+
+
+def _join(found: Iterable[_Parsed]) -> Listing:
+    runs: dict[Partition, list[ListedPartition]] = {}
+    strangers: list[str] = []
+    for some, others in found:
+        strangers += others
+        for run in some:
+            runs.setdefault(run.partition, []).append(run)
+    return Listing({partition: ListedPartition.join(runs.pop(partition)) for partition in list(runs)}, strangers)
+
+
+def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
+    for item in store.list(span.prefix, span.after):
+        if not _reaches(span, item.key):
+            return
+        yield item
+
+
+def _rest_of(store: ObjectStore, span: _Span, after: str) -> list[_Span]:
+    """Share out what sorts after a key, by the directories of topics, or in one topic of partitions."""
+    starts = [f"{span.prefix}{name}/" for name in _directories(store, span.prefix)]
+    later = [start for start in starts if start.encode() > after.encode() and _reaches(span, start)]
+    bounds = [after, *(chunk[0] for chunk in _chunks(later)), span.until]
+    return [_Span(span.prefix, first, last) for first, last in pairwise(bounds)]
+
+
+def _reaches(span: _Span, key: str) -> bool:
+    return not span.until or key.encode() <= span.until.encode()
+
+
+def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]) -> list[_Span]:
+    """A span for each wanted directory, or one for several small ones that are neighbours: each costs a request."""
+    prefix = layout.topics_prefix
+    names = _directories(store, prefix)
+    parsed = {name: layout.parse_topic_directory(name) for name in names}
+    is_wanted = {name: topic is not None and wanted(topic[0]) for name, topic in parsed.items()}
+    chosen = [name for name in names if is_wanted[name]]
+    each = [_Span(f"{prefix}{name}/", "", "") for name in chosen]
+    if len(each) <= _FEW_DIRECTORIES or _are_large(store, each):
+        return each
+    # Each sorts right before a directory, and before the key of the directory itself.
+    bounds = {name: f"{prefix}{name}.{_LAST}" for name in names}
+    following = dict(zip(names, [bounds[name] for name in names[1:]], strict=False))
+    spans: list[_Span] = []
+    for chunk in _chunks(names):
+        for wants, run in groupby(chunk, is_wanted.__getitem__):
+            first, *others = run
+            if wants and not others:
+                spans.append(_Span(f"{prefix}{first}/", "", ""))
+            elif wants:
+                spans.append(_Span(prefix, bounds[first], following.get(others[-1], "")))
+    return spans
+
+
+def _are_large(store: ObjectStore, directories: Sequence[_Span]) -> bool:
+    looked_into = directories[:: max(1, len(directories) // _LOOKED_INTO)]
+    return sum(1 for span in looked_into for _ in islice(_list(store, span), _PAGE)) >= _MANY_KEYS * len(looked_into)
+
+
+def _directories(store: ObjectStore, prefix: str) -> list[str]:
+    """In the order of the keys in them: `a.x/` comes before `a/`."""
+    return sorted(store.list_directories(prefix), key=lambda name: f"{name}/".encode())
+
+
+def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
+    """Cut into as many pieces as are listed at once."""
+    size = -(-len(names) // LISTINGS_AT_ONCE) or 1
+    return [names[start : start + size] for start in range(0, len(names), size)]

@@ -1,0 +1,292 @@
+"""The facts of listed segments: as the index knows them, or as the objects themselves tell."""
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from archiver.archive.entries import Entries
+from archiver.archive.index import Index, KnownDirectory
+from archiver.archive.index_file import Directory
+from archiver.archive.layout import SegmentKey
+from archiver.archive.listing import ListedPartition, ListedSegment, Listing, Partition
+from archiver.archive.segment_facts import Bounds, SegmentFacts, facts_from_metadata
+from archiver.archive.segments import Segment, Segments
+from archiver.codec.selection import NO_TIMESTAMP, Selection, Wanted
+from archiver.config.model import IndexUse
+from archiver.errors import NotWholeError
+from archiver.process.ahead import run_ahead
+from archiver.process.columns import CHUNK, Numbers, as_slice
+from archiver.process.spelling import spell_count
+from archiver.store.s3 import ListedObject, ObjectStore
+
+log = logging.getLogger(__name__)
+
+HEADS_AT_ONCE = 16
+_TOLD_EACH = 100  # objects that are asked for their facts
+
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A segment by its key whose facts cannot be trusted; the message names it."""
+
+    key: SegmentKey
+    message: str
+
+
+class LookedUp(NamedTuple):
+    """What was listed, with its facts; `learned` of it: whose facts no index told, or other ones (`contradicted`: so many)."""
+
+    segments: dict[Partition, Segments]
+    learned: dict[Partition, Segments]
+    damaged: tuple[Damage, ...]
+    contradicted: int
+
+
+def look_up(
+    store: ObjectStore,
+    listing: Listing,
+    index: Index,
+    *,
+    use: IndexUse = IndexUse.CHECK,
+    reads: Wanted | None = None,
+    tell: Tell = lambda _done, _total: None,
+) -> LookedUp:
+    """Take from the index what it knows of exactly the listed objects, and ask the others.
+
+    Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie is found
+    out: of what is read, which whoever reads it compares (`reads`: of which partitions which records; None: nobody reads).
+    The listing is used up. One that has gone since it was listed is left out.
+    """
+    found = [_Found.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)]
+    learned: dict[Directory, _Learned] = {}
+    damaged: list[Damage] = []
+    contradicted = _Contradicted()
+    total = sum(len(one.asked) for one in found)
+    waiting = ((one, int(place), listed) for one in found for place, listed in zip(one.places, one.asked, strict=True))
+    answers = run_ahead(partial(_ask, store), waiting, HEADS_AT_ONCE, "head")
+    for asked, ((one, place, listed), seen) in enumerate(answers, start=1):
+        if isinstance(seen, Damage):
+            damaged.append(seen)
+        if not one.confirms(place, listed, seen, contradicted) and isinstance(seen, Segment):
+            one.learn(seen, learned.setdefault(one.partition[:2], _Learned()))
+        if asked % _TOLD_EACH == 0:
+            tell(asked, total)
+    contradicted.tell()
+    for one in found:
+        one.forget_asked()
+    first = {directory: index.of(directory).extend(some.entries()) for directory, some in learned.items()}
+    pairs = [(one.partition, *one.segments(index, first.get(one.partition[:2], 0))) for one in found]
+    return LookedUp(
+        {place: segments for place, segments, _ in pairs if len(segments)},
+        {place: fresh for place, _, fresh in pairs if len(fresh)},
+        tuple(damaged),
+        contradicted.count,
+    )
+
+
+def learn(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | Damage]:
+    """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
+    return filter(None, run_ahead(partial(_look_at, store), listed, HEADS_AT_ONCE, "head"))
+
+
+@dataclass(slots=True)
+class _Contradicted:
+    """Entries of the index that are of an object as it is, and have other facts than it has."""
+
+    count: int = 0
+    _first: str = ""
+
+    def add(self, key: str, known: SegmentFacts | Bounds, told: SegmentFacts | Bounds) -> None:
+        self.count += 1
+        self._first = self._first or f"{key} ({difference(known, told)})"
+
+    def tell(self) -> None:
+        if self.count:
+            log.warning(
+                "the index of facts is false of %s, the first is %s; the objects were asked, and what they say holds. Look who"
+                " may write control/index/, which is a cache and may be deleted",
+                spell_count(self.count, "object"),
+                self._first,
+            )
+
+
+def difference(claimed: object, told: object) -> str:
+    """Say in which facts two differ."""
+    if isinstance(told, Bounds):
+        return "it has no facts"
+    names = [item.name for item in fields(SegmentFacts)]
+    pairs = ((name, getattr(claimed, name, None), getattr(told, name, None)) for name in names)
+    return ", ".join(f"{name.replace('_', '-')} {there}, not {claim}" for name, claim, there in pairs if claim != there)
+
+
+class _Learned:
+    """Segments of one topic directory, as columns as soon as there are some."""
+
+    def __init__(self) -> None:
+        self._some: list[Segment] = []
+        self._pieces: list[Entries] = []
+        self._count = 0
+
+    def add(self, segment: Segment) -> int:
+        """Return which one it is."""
+        self._some.append(segment)
+        self._count += 1
+        if len(self._some) == CHUNK:
+            self._flush()
+        return self._count - 1
+
+    def entries(self) -> list[Entries]:
+        self._flush()
+        return self._pieces
+
+    def _flush(self) -> None:
+        if self._some:
+            self._pieces.append(Entries.of([one.entry for one in self._some]))
+            self._some = []
+
+
+@dataclass(slots=True)
+class _Found:
+    """One partition: which entry is of each object that was listed, and which objects have to be asked."""
+
+    partition: Partition
+    stem: str
+    rows: Numbers  # of the index; -1: of none
+    put: Numbers
+    asked: ListedPartition
+    places: range | Numbers  # of those that are asked
+    known: KnownDirectory
+    learned: "array[int]" = field(default_factory=lambda: array("i"))
+    learned_put: "array[int]" = field(default_factory=lambda: array("q"))
+
+    @classmethod
+    def of(cls, listed: ListedPartition, index: Index, use: IndexUse, reads: Wanted | None) -> "_Found":
+        known = index.of(listed.partition[:2])
+        rows = known.find(listed)
+        if use is IndexUse.IGNORE:
+            return cls(listed.partition, listed.stem, rows, listed.put, listed, range(len(listed)), known)
+        is_asked = rows < 0
+        if not is_asked.all():
+            claims = _Claims.of(listed, known.entries, np.flatnonzero(~is_asked), rows)
+            is_asked[claims.places[claims.contradict_names()]] = True
+            selection = None if reads is None or use is IndexUse.TRUST else reads(listed.partition[2])
+            if selection is not None:
+                is_asked[claims.places[claims.leave_out(selection)]] = True
+        chosen = as_slice(np.flatnonzero(is_asked))
+        places = range(*chosen.indices(len(listed))) if isinstance(chosen, slice) else chosen.astype(np.int32)
+        return cls(listed.partition, listed.stem, rows, listed.put, listed.only(chosen), places, known)
+
+    def confirms(
+        self, place: int, asked: ListedSegment, seen: "Segment | Damage | None", contradicted: _Contradicted
+    ) -> bool:
+        """Tell whether an object has the facts that the index has of it; if not, those are forgotten."""
+        row = int(self.rows[place])
+        if row >= 0 and isinstance(seen, Segment) and (asked.item.size, asked.item.etag) == (seen.size, seen.etag):
+            claimed = self.known.entries.facts(row)
+            if seen.facts == claimed:
+                return True
+            contradicted.add(seen.object_key, claimed, seen.facts)
+            self.known.disbelieve(row)
+        self.rows[place] = -1
+        return False
+
+    def learn(self, segment: Segment, learned: _Learned) -> None:
+        self.learned.append(learned.add(segment))
+        self.learned_put.append(segment.put_ticks)
+
+    def forget_asked(self) -> None:
+        """Let go of what was listed, before what was learned of it is put together."""
+        self.asked, self.places = self.asked.only(slice(0, 0)), range(0)
+
+    def segments(self, index: Index, first_learned: int) -> tuple[Segments, Segments]:
+        """Return all segments of the partition, and those that were learned."""
+        entries, is_known = index.of(self.partition[:2]).entries, self.rows >= 0
+        fresh, fresh_put = (
+            np.array(self.learned, np.int32) + np.int32(first_learned),
+            np.array(self.learned_put, np.int64),
+        )
+        learned = Segments(self.partition, self.stem, entries, as_slice(fresh), fresh_put)
+        if not len(fresh):
+            rows, put = (self.rows, self.put) if is_known.all() else (self.rows[is_known], self.put[is_known])
+            return Segments(self.partition, self.stem, entries, as_slice(rows), put), learned
+        rows, put = np.concatenate([self.rows[is_known], fresh]), np.concatenate([self.put[is_known], fresh_put])
+        return Segments(self.partition, self.stem, entries, as_slice(rows), put), learned
+
+
+class _Claims(NamedTuple):
+    """What the index claims of those objects of a partition that it knows, in the order of the listing."""
+
+    places: Numbers  # in the listing
+    listed: ListedPartition
+    entries: Entries
+    rows: Numbers  # of the index
+    follows: Numbers  # where the first object begins that begins behind each; -1: there is none
+
+    @classmethod
+    def of(cls, listed: ListedPartition, entries: Entries, places: Numbers, rows: Numbers) -> "_Claims":
+        bases = listed.base.astype(np.int64)  # in order, as keys are
+        behind = np.searchsorted(bases, bases[places], side="right")
+        return cls(places, listed, entries, rows[places], np.append(bases, -1)[behind])
+
+    def contradict_names(self) -> Numbers:
+        """Tell which do not end where the next object begins: a gap, an overlap, or a lie. Of a merged one its name tells."""
+        is_plain = self.listed.named_next[self.places] == 0
+        found: Numbers = (self.follows >= 0) & (self._numbers("next") != self.follows) & is_plain
+        return found
+
+    def leave_out(self, selection: Selection) -> Numbers:
+        """Tell which would not be read, and so not be compared, for nothing but what is claimed of them.
+
+        Up to where the next object begins nothing is hidden: what is missing there shows. Where a partition ends, only
+        its last object tells.
+        """
+        following, merged_next = self._numbers("next"), int(self.listed.named_next.max())
+        is_last = (self.follows < 0) & (self.listed.named_next[self.places] == 0)
+        found: Numbers = is_last & ((following <= selection.first_offset) | (following <= merged_next))
+        if selection.has_times:
+            earliest, latest = self._numbers("min_timestamp"), self._numbers("max_timestamp")
+            bases = self.listed.base[self.places]
+            are_wanted = (following > selection.first_offset) & (bases <= selection.last_offset)
+            are_outside = (latest < selection.from_ms) | (earliest > selection.until_ms)
+            found |= are_wanted & (are_outside | ((earliest == NO_TIMESTAMP) & (latest == NO_TIMESTAMP)))
+        return found
+
+    def _numbers(self, name: str) -> Numbers:
+        return self.entries.numbers(name)[self.rows].astype(np.int64)
+
+
+_Asked = tuple[_Found, int, ListedSegment]
+
+
+def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | Damage | None]:
+    return asked, _look_at(store, asked[2])
+
+
+def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
+    """Read a segment's facts; None for an object that has gone since the listing."""
+    key, item = listed
+    info = store.head(item.key)
+    if info is None:
+        return None
+    try:
+        facts = facts_from_metadata(info.metadata, item.key) or _bounds_of(store, key, item.key, info.size)
+        return None if facts is None else _segment(key, replace(item, size=info.size, etag=info.etag), facts)
+    except NotWholeError as error:
+        return Damage(key=key, message=str(error))
+
+
+def _bounds_of(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
+    from archiver.archive.v1_bounds import read_bounds  # noqa: PLC0415 - its kernels take a second to load, and few archives need them
+
+    return read_bounds(store, key, name, size)
+
+
+def _segment(key: SegmentKey, item: ListedObject, facts: SegmentFacts | Bounds) -> Segment:
+    return Segment(key=key, object_key=item.key, size=item.size, etag=item.etag, put_at=item.last_modified, facts=facts)

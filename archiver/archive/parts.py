@@ -1,0 +1,245 @@
+"""What is read of objects, and what their facts tell of it: of millions as columns, and one by one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from archiver.archive.layout import Layout, chosen_name, offsets_name
+from archiver.archive.segment_facts import PartFacts, SegmentFacts, check_named
+from archiver.archive.segments import Reading, Readings, blocks_of
+from archiver.codec.selection import FIRST_LONG, LAST_LONG, Selection
+from archiver.errors import FalseFactsError
+from archiver.process.columns import Chain, Lazy, Numbers, Places, Texts, narrow, same
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPart:
+    """The records of one object at or above an offset, and below another if there is one."""
+
+    object_key: str
+    from_offset: int
+    until_offset: int | None = None
+    next_offset: int | None = None  # where the object's coverage ends, if that is known
+    chosen_key: str | None = None  # where it stands which of its records are wanted; None: all
+    # What the plan has of the object; None: nothing else.
+    planned: PartFacts | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, reading: Reading) -> "ObjectPart":
+        return cls(
+            object_key=reading.segment.object_key,
+            from_offset=reading.from_offset,
+            until_offset=reading.until_offset,
+            next_offset=reading.segment.facts.next,
+        )
+
+    @property
+    def end_offset(self) -> int | None:
+        """Where reading ends; None where only the object itself tells."""
+        return min((end for end in (self.until_offset, self.next_offset) if end is not None), default=None)
+
+    def __str__(self) -> str:
+        end = self.end_offset
+        return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
+
+    def tell(self, error: object) -> str:
+        """Say what is wrong with it; errors of an object begin with its key."""
+        return f"{self}: {str(error).removeprefix(f'{self.object_key}: ')}"
+
+
+PART_COLUMNS: Final = ("base", "named_next", "from_offset", "until_offset", "next_offset")
+
+
+class Chosen(NamedTuple):
+    """Where it stands which records of some objects are wanted: what all these keys begin with, and the digest of each."""
+
+    stem: str
+    digests: Texts
+
+
+class ObjectParts(Lazy[ObjectPart]):
+    """Parts of segments of one partition in one life, of which all records are wanted, or some."""
+
+    def __init__(
+        self, stem: str, *columns: Numbers, chosen: Chosen | None = None, planned: "FactsOfParts | None" = None
+    ) -> None:
+        self.stem = stem  # with which the keys of all objects begin
+        self.columns = columns  # PART_COLUMNS; 0: no next in the name, no offset below which is read
+        self.chosen = chosen  # None: all records are wanted
+        self.planned = planned
+
+    @classmethod
+    def join(cls, several: Sequence["ObjectParts"]) -> "ObjectParts":
+        """Put parts with one stem behind each other."""
+        columns = zip(*(one.columns for one in several), strict=True)
+        chosen = [one.chosen for one in several if one.chosen is not None]
+        digests = Chosen(chosen[0].stem, Texts.join([one.digests for one in chosen])) if chosen else None
+        return cls(several[0].stem, *map(np.concatenate, columns), chosen=digests)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def only(self, places: Places) -> "ObjectParts":
+        chosen = None if self.chosen is None else self.chosen._replace(digests=self.chosen.digests.only(places))
+        planned = None if self.planned is None else self.planned.only(places)
+        return ObjectParts(self.stem, *(column[places] for column in self.columns), chosen=chosen, planned=planned)
+
+    def with_planned(self, planned: "FactsOfParts") -> "ObjectParts":
+        """Return the same, with what a plan has of the objects."""
+        return ObjectParts(self.stem, *self.columns, chosen=self.chosen, planned=planned)
+
+    def with_chosen(self, chosen: Chosen) -> "ObjectParts":
+        """Return the same, of which some records are wanted."""
+        return ObjectParts(self.stem, *self.columns, chosen=chosen)
+
+    def value(self, place: int) -> ObjectPart:
+        base, named_next, first, until, following = (int(column[place]) for column in self.columns)
+        return ObjectPart(
+            object_key=f"{self.stem}{offsets_name(base, named_next or None)}",
+            from_offset=first,
+            until_offset=until or None,
+            next_offset=following,
+            chosen_key=self.chosen and f"{self.chosen.stem}{chosen_name(self.chosen.digests[place])}",
+            planned=None if self.planned is None else self.planned.value(place),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ObjectParts):
+            return super().__eq__(other)
+        is_same = self.stem == other.stem and all(map(np.array_equal, self.columns, other.columns))
+        return is_same and self.chosen == other.chosen
+
+    __hash__ = None
+
+
+def parts_within(readings: Sequence[Reading], selection: Selection) -> Sequence[ObjectPart]:
+    """What is read of objects: as far as offsets go; times are looked at record by record."""
+    return Chain(_parts_of(block, selection) for block in blocks_of(readings))
+
+
+def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
+    segments, from_offset = readings.segments, readings.from_offset
+    until = same(0, len(readings)) if readings.until_offset is None else readings.until_offset
+    if selection.first_offset > 0:
+        from_offset = np.maximum(from_offset.astype(np.int64), selection.first_offset)
+    if selection.last_offset < LAST_LONG:
+        end = selection.last_offset + 1
+        until = np.where(until > 0, np.minimum(until.astype(np.int64), end), end)
+    columns = segments.numbers("base"), segments.named_next, from_offset, until, segments.numbers("next")
+    return ObjectParts(segments.stem, *columns)
+
+
+def are_chosen(parts: Sequence[ObjectPart]) -> bool:
+    """Tell whether it is known of parts which records are wanted: it is of all, or none."""
+    return bool(parts) and parts[0].chosen_key is not None
+
+
+def with_planned(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Sequence[ObjectPart]:
+    """Return the same parts, with what a plan has of their objects; of one of chosen records its facts are of those alone."""
+    if are_chosen(parts):
+        return parts
+    blocks, start = list[Sequence[ObjectPart]](), 0
+    for block in Chain([parts]).blocks:
+        told = facts[start : start + len(block)]
+        start += len(block)
+        if isinstance(block, ObjectParts):
+            blocks.append(block.with_planned(FactsOfParts.of(told)))
+        else:
+            blocks.append([replace(part, planned=one) for part, one in zip(block, told, strict=True)])
+    return Chain(blocks)
+
+
+def check_planned(part: ObjectPart, facts: SegmentFacts | None) -> None:
+    """Hold what an object tells of itself (None: it is of v1.0) against what its reading was planned by. Raises FalseFactsError.
+
+    Plans are made by the index, and stand below `control/`: others may have written there.
+    """
+    if facts is None:
+        told = None if part.planned is None or part.planned.is_unknown else "it has no facts"
+    else:
+        named = Layout.parse_segment_name(part.object_key.rpartition("/")[2])
+        if named is not None:
+            check_named(facts, named.base, named.next, part.object_key)
+        told = _differing(part, facts)
+    if told:
+        raise FalseFactsError(
+            f"{part.object_key}: {told}: the index of facts, or the noted plan, is false of it, and may hide other objects. Set"
+            " storage.index to ignore, or delete control/index/, which is a cache, and run again (a restore: with another --id,"
+            " into an empty target); look who may write below control/"
+        )
+
+
+def _differing(part: ObjectPart, facts: SegmentFacts) -> str:
+    found = [("next", part.next_offset, facts.next)] if part.next_offset is not None else []
+    if part.planned is not None:
+        is_exact = part.from_offset <= facts.first and (part.until_offset is None or part.until_offset > facts.last)
+        own = (is_exact, *(getattr(facts, name) for name in PartFacts._fields[1:]))
+        found += zip(PartFacts._fields, part.planned, own, strict=True)
+    return ", ".join(
+        f"{name.replace('_', '-')} is {there}, planned was {planned}"
+        for name, planned, there in found
+        if planned != there
+    )
+
+
+class FactsOfParts(Lazy[PartFacts]):
+    """The same of the facts that a plan keeps of each part."""
+
+    def __init__(self, *columns: Numbers) -> None:
+        self.columns = columns  # the fields of PartFacts
+
+    @classmethod
+    def of(cls, facts: Sequence[PartFacts]) -> "FactsOfParts":
+        if isinstance(facts, FactsOfParts):
+            return facts
+        exact, *numbers = zip(*facts, strict=True) if facts else [()] * len(PartFacts._fields)
+        return cls(np.array(exact, bool), *(narrow(np.array(column, np.int64)) for column in numbers))
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[ObjectPart], readings: Sequence[Reading]) -> "FactsOfParts":
+        """Take them from the facts of the objects."""
+        blocks = zip(Chain([parts]).blocks, blocks_of(readings), strict=True)
+        return cls.join([_facts_of(part, reading) for part, reading in blocks if isinstance(part, ObjectParts)])
+
+    @classmethod
+    def join(cls, several: Sequence["FactsOfParts"]) -> "FactsOfParts":
+        if len(several) == 1:
+            return several[0]
+        columns = zip(*(one.columns for one in several), strict=True)
+        return cls(*map(np.concatenate, columns)) if several else cls.of(())
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def only(self, places: Places) -> "FactsOfParts":
+        return FactsOfParts(*(column[places] for column in self.columns))
+
+    def value(self, place: int) -> PartFacts:
+        exact, *numbers = (column[place] for column in self.columns)
+        return PartFacts(bool(exact), *map(int, numbers))
+
+    def numbers(self, name: str) -> Numbers:
+        return self.columns[PartFacts._fields.index(name)]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FactsOfParts):
+            return super().__eq__(other)
+        return all(map(np.array_equal, self.columns, other.columns))
+
+    __hash__ = None
+
+
+def _facts_of(parts: ObjectParts, readings: Readings) -> FactsOfParts:
+    segments = readings.segments
+    _, _, first, until, _ = parts.columns
+    is_exact = (first <= segments.numbers("first")) & ((until == 0) | (until > segments.numbers("last")))
+    has_facts = segments.has_facts
+    columns = {name: segments.numbers(name) for name in PartFacts._fields[1:]}
+    if not has_facts.all():  # nobody knows how large the records of v1.0 are: what is known is how large it is itself
+        size, is_exact = segments.numbers("size"), is_exact & has_facts
+        ends = {"min_timestamp": np.int64(FIRST_LONG), "max_timestamp": np.int64(LAST_LONG)}
+        unknown = ends | {"bytes": size, "source_bytes": size}
+        columns |= {name: np.where(has_facts, columns[name], value) for name, value in unknown.items()}
+    return FactsOfParts(is_exact, *columns.values())

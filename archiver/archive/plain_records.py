@@ -1,0 +1,252 @@
+"""Records of the archive as plain values (`cat`): those that are wanted, in order, and what keeps others from being read."""
+
+import base64
+import codecs
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
+from archiver.archive.catalog import Tell, find_topic
+from archiver.archive.inventory import EMPTY
+from archiver.archive.layout import Layout
+from archiver.archive.parts import FactsOfParts, parts_within, with_planned
+from archiver.archive.reader import read_parts
+from archiver.codec.frame import Column, Frame
+from archiver.codec.rows import frame_rows, long_row
+from archiver.codec.selection import EVERYTHING, Selection, Wanted
+from archiver.config.model import IndexUse
+from archiver.errors import NotWholeError, UsageError
+from archiver.store.s3 import ObjectStore
+
+_LARGE_BYTES: Final = 64 * 1024  # of keys, values and headers that become values of Python together
+_HEADERS_AT_ONCE: Final = 200  # of such a record, where they are small
+_PIECE_BYTES: Final = 3 * 16 * 1024  # base64 takes three at a time
+
+
+def read_records(
+    store: ObjectStore,
+    topic: ArchivedTopic,
+    *,
+    tell: Tell,
+    partition: int | None = None,
+    selection: Selection = EVERYTHING,
+    positions: Mapping[int, int] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Read what can be read as plain values, partition by partition, in offset order; tell what cannot.
+
+    `positions` are offsets of partitions below which nothing is wanted any more.
+    """
+    reads = wanted_of(partition, selection, positions)
+    for number in _numbers(topic, partition):
+        wanted = reads(number) or selection
+        for problem in problems_within(topic, number, wanted):
+            tell(problem)
+        readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, wanted)
+        parts = parts_within(readings, wanted)
+        for part in with_planned(parts, FactsOfParts.of_parts(parts, readings)):
+            try:
+                for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
+                    yield from frame_to_values(frame, number)
+            except NotWholeError as error:
+                tell(f"{topic.topic}-{number}: {error}")
+
+
+def wanted_of(partition: int | None, selection: Selection, positions: Mapping[int, int] | None = None) -> Wanted:
+    """Return what is wanted of each partition; `positions` as in read_records."""
+
+    def wanted(number: int) -> Selection | None:
+        seen = Selection(first_offset=(positions or {}).get(number, 0))
+        return selection.within(seen) if partition in {None, number} else None
+
+    return wanted
+
+
+def follow_records(
+    store: ObjectStore,
+    layout: Layout,
+    name: str,
+    *,
+    tell: Tell,
+    pause: Callable[[], object],
+    partition: int | None = None,
+    selection: Selection = EVERYTHING,
+    use: IndexUse = IndexUse.CHECK,
+) -> Iterator[dict[str, Any]]:
+    """Read a topic, and for ever what is archived of it later. Each problem is told once."""
+    told: set[str] = set()
+    positions: dict[int, int] = {}
+    root, life = 0, 0
+
+    def tell_once(problem: str) -> None:
+        if problem not in told:
+            told.add(problem)
+            tell(problem)
+
+    while True:
+        topic = find_topic(
+            store, layout, name, use=use, reads=wanted_of(partition, selection, positions), tell=tell_once
+        )
+        if topic.fact is not None:
+            fact, root_before = topic.fact, root
+            root = fact.root(topic.life)
+            if root != root_before:
+                positions.clear()  # it was created again: another log, from its beginning
+            for later in (one for one in fact.lives if fact.root(one.life) == root and one.life > life):
+                for number, branch in later.branches.items():  # the log was cut back: other records stand there now
+                    positions[number] = min(positions.get(number, 0), branch.offset)
+            life = topic.life
+        for row in read_records(
+            store, topic, tell=tell_once, partition=partition, selection=selection, positions=positions
+        ):
+            positions[row["partition"]] = row["offset"] + 1
+            yield row
+        pause()
+
+
+def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
+    shape = range(0 if topic.fact is None else topic.fact.partitions)
+    have = sorted({*topic.partitions, *topic.damaged, *shape})
+    if partition is not None and partition not in have:
+        raise UsageError(
+            f"{topic.topic} has no partition {partition} in the archive; it has {', '.join(map(str, have)) or 'none'}"
+        )
+    return have if partition is None else [partition]
+
+
+def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
+    """Turn a frame into plain values that `json_pieces` writes; what is long of a large record is read while that is done."""
+    for run in _runs(frame):
+        rows = [long_row(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else frame_rows(run)
+        for row in rows:
+            yield {
+                "partition": partition,
+                "offset": row.offset,
+                "timestamp": row.timestamp,
+                "timestampType": row.timestamp_type,
+                "key": _told(row.key),
+                "value": _told(row.value),
+                "headers": [[tell_bytes(key), tell_bytes(value)] for key, value in row.headers]
+                if isinstance(row.headers, list)
+                else _LongHeaders(row.headers),
+            }
+
+
+def _runs(frame: Frame) -> Iterator[Frame]:
+    """Cut it where values of Python for all of its rows would take too much; a large row is alone."""
+    start = held = 0
+    for row, size in enumerate(_sizes(frame)):
+        if row > start and held + size > _LARGE_BYTES:
+            yield frame.rows(start, row)
+            start, held = row, 0
+        held += size
+    yield frame.rows(start, len(frame))
+
+
+def _sizes(frame: Frame) -> list[int]:
+    columns = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH, Column.HEADER_LENGTH]]
+    sizes: list[int] = np.maximum(columns, 0).sum(axis=0).tolist()
+    return sizes
+
+
+def json_pieces(record: Mapping[str, Any]) -> Iterator[str]:
+    """Write a record as one line of JSON: at once, or in pieces where it is large."""
+    if not any(isinstance(value, _Long) for value in record.values()):
+        yield json.dumps(record, ensure_ascii=False)
+        return
+    lead = "{"
+    for name, value in record.items():
+        yield f"{lead}{json.dumps(name)}: "
+        yield from _pieces(value)
+        lead = ", "
+    yield "}"
+
+
+def _pieces(value: object) -> Iterator[str]:
+    if isinstance(value, _Long):
+        yield from value.pieces()
+    else:
+        yield json.dumps(value, ensure_ascii=False)
+
+
+class _Long:
+    """A value that is written piece by piece."""
+
+    def pieces(self) -> Iterator[str]:
+        raise NotImplementedError
+
+
+class _LongBytes(_Long):
+    def __init__(self, content: memoryview) -> None:
+        self._content = content
+
+    def pieces(self) -> Iterator[str]:
+        """Write what `tell_bytes` tells."""
+        is_text = self._is_utf8()
+        yield '{"utf8": "' if is_text else '{"base64": "'
+        if is_text:
+            for text in self._texts():
+                yield json.dumps(text, ensure_ascii=False)[1:-1]
+        else:
+            for start in range(0, len(self._content), _PIECE_BYTES):
+                yield base64.b64encode(self._content[start : start + _PIECE_BYTES]).decode()
+        yield '"}'
+
+    def _is_utf8(self) -> bool:
+        try:
+            for _ in self._texts():
+                pass
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    def _texts(self) -> Iterator[str]:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for start in range(0, len(self._content), _PIECE_BYTES):
+            yield decoder.decode(self._content[start : start + _PIECE_BYTES])
+        yield decoder.decode(b"", final=True)
+
+
+class _LongHeaders(_Long):
+    def __init__(self, headers: Iterable[tuple[memoryview, memoryview | None]]) -> None:
+        self._headers = headers
+
+    def pieces(self) -> Iterator[str]:
+        yield "["
+        lead, few = "", list[tuple[memoryview, memoryview | None]]()
+        for key, value in self._headers:
+            is_large = len(key) + len(value or b"") > _LARGE_BYTES
+            if few and (is_large or len(few) >= _HEADERS_AT_ONCE):
+                yield lead + _told_headers(few)
+                lead, few = ", ", []
+            if is_large:
+                yield f"{lead}["
+                yield from _pieces(_told(key))
+                yield ", "
+                yield from _pieces(_told(value))
+                lead = "], "
+            else:
+                few.append((key, value))
+        yield (lead + _told_headers(few) if few else lead.removesuffix(", ")) + "]"
+
+
+def _told_headers(headers: Iterable[tuple[bytes | memoryview, bytes | memoryview | None]]) -> str:
+    return json.dumps([[_told(key), _told(value)] for key, value in headers], ensure_ascii=False)[1:-1]
+
+
+def _told(value: bytes | memoryview | None) -> Mapping[str, str] | _Long | None:
+    if isinstance(value, memoryview):
+        return _LongBytes(value) if len(value) > _LARGE_BYTES else tell_bytes(bytes(value))
+    return tell_bytes(value)
+
+
+def tell_bytes(value: bytes | None) -> Mapping[str, str] | None:
+    """Tell bytes without loss: null, text when it is UTF-8, else base64."""
+    if value is None:
+        return None
+    try:
+        return {"utf8": value.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,91 @@
+"""May an archive lie in this store? A writer asks that at each start."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from archiver.archive.control import encode_fact, most_fact_bytes
+from archiver.archive.layout import Layout
+from archiver.archive.segment import MOST_HOLES
+from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
+from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
+from archiver.store.s3 import ObjectStore
+
+_STREAM: Final = "probe"
+_FIRST_CONTENT: Final = b"probe"  # of the probe that earlier writers put
+CONTENT: Final = encode_fact({"format": 1})
+# As much as segments ever have, and with an empty value, as they have them too. Never changed: it is in earlier archives.
+METADATA: Final = SegmentFacts(
+    format=1,
+    writer="probe",
+    cluster_id="c" * 22,
+    topic_id="",
+    leader_epoch=2**31 - 1,
+    base=2**62,
+    first=2**62 + 1,
+    last=2**63 - 3,
+    next=2**63 - 1,
+    records=2**61,
+    tombstones=2**60,
+    min_timestamp=-(2**63),
+    max_timestamp=2**63 - 1,
+    timestamp_types=(-1, 0, 1),
+    bytes=2**62,
+    largest_record=2**40,
+    source_bytes=2**62,
+    holes=tuple(
+        Hole(first_offset=2**62 + 10 * number, last_offset=2**62 + 10 * number + 3, cause=HoleCause.EXPIRED)
+        for number in range(MOST_HOLES)
+    ),
+    sha256="f" * 64,
+    digest=2**61 - 2,
+).to_metadata()
+
+
+def probe_key(layout: Layout) -> str:
+    """Return the key of the object that every writer puts, and nobody deletes."""
+    return layout.fact_key(_STREAM, 0)
+
+
+def probe_store(store: ObjectStore, layout: Layout) -> None:
+    """Refuse a store that overwrites, or changes metadata.
+
+    All writers put the same object, so none is in the way of another, whenever one was killed. It stays: later probes
+    find what they must not change.
+    """
+    key = probe_key(layout)
+    try:
+        # The second put is needed only where the first one found nothing.
+        overwrites = all(store.put_if_absent(key, CONTENT, METADATA) is not None for _ in range(2))
+    except StoreLacksError as error:
+        raise StoreError(_unsafe(key, str(error))) from error
+    if overwrites:
+        raise StoreError(_unsafe(key, "it overwrote an object"))
+    found = store.get(key, most_fact_bytes(_STREAM))
+    if found is None:
+        raise StoreTemporaryError(f"{key}: was put, and is not there; who deletes objects of the archive?")
+    changed = [name for name, text in METADATA.items() if found[1].get(name) != text]
+    if changed:
+        raise StoreError(
+            f"{key}: the store does not give back metadata as it was put ({', '.join(changed)}); what is archived there could"
+            " not be read. Use S3, MinIO or another store that keeps it; if this object was copied here without its metadata,"
+            " so were the others: copy them again"
+        )
+
+
+def probe_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str | None:
+    """Tell what is wrong with a probe's object, or nothing; None: it is none."""
+    if key == layout.first_probe_key:
+        is_good = content == _FIRST_CONTENT
+    elif key == probe_key(layout):
+        kept = {name: text for name, text in METADATA.items() if text}  # an empty one is read as if it were there
+        is_good = content == CONTENT and kept.items() <= metadata.items()
+    else:
+        return None
+    return "" if is_good else f"{key}: is not what a writer puts there; delete it"
+
+
+def _unsafe(key: str, why: str) -> str:
+    return (
+        f"{key}: the store does not honour If-None-Match: * on put ({why}); an archive there could be destroyed by a second"
+        " writer. Use S3, MinIO or another store with conditional writes"
+    )

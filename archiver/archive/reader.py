@@ -1,0 +1,150 @@
+"""A partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+
+import numpy as np
+
+from archiver.archive.chosen_records import MOST_OFFSETS, read_chosen
+from archiver.archive.parts import ObjectPart, check_planned
+from archiver.archive.segment_facts import facts_from_metadata
+from archiver.codec.frame import Column, Frame, Longs
+from archiver.codec.selection import EVERYTHING, NO_TIMESTAMP, Selection
+from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.store.s3 import ObjectStore, Room
+
+FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
+Rooms = tuple[Room, Room]  # of the object that is being worked on, and of the next
+Skip = Callable[[ObjectPart, NotWholeError], None]
+
+
+_spare: deque[Rooms] = deque()  # of this process: Spark's workers do one task after the other
+
+
+@contextmanager
+def spare_rooms() -> Iterator[Rooms]:
+    """Lend rooms that someone before has used, if any are free."""
+    try:
+        rooms = _spare.pop()
+    except IndexError:
+        rooms = Room(), Room()
+    try:
+        yield rooms
+    finally:
+        _spare.append(rooms)
+
+
+def read_parts(
+    store: ObjectStore,
+    topic: str,
+    partition: int,
+    parts: Sequence[ObjectPart],
+    *,
+    selection: Selection = EVERYTHING,
+    skip: Skip | None = None,
+    rooms: Rooms | None = None,
+) -> Iterator[Frame]:
+    """Read frames of all parts, checked; the next object is fetched while one is decoded.
+
+    Of times, only those that are selected. Damage raises NotWholeError, or is given to `skip`, and the object is left out.
+    With `rooms`, a frame holds until the next one is asked for.
+    """
+    for part, found in fetch_parts(store, parts, rooms):
+        frames = _read_part(part, found, topic, partition)
+        try:
+            if skip is not None and _has_no_facts(part, found):  # then its last block may tell, and that is too late
+                for _ in _read_part(part, found, topic, partition):
+                    pass
+            first = next(frames, None)  # what an object's facts tell of damage, they tell before that
+        except NotWholeError as error:
+            if skip is None:
+                raise
+            skip(part, error)
+            continue
+        if first is not None:
+            yield from _wanted(store, part, chain([first], frames), selection)
+
+
+def wanted_frames(
+    store: ObjectStore, part: ObjectPart, found: FoundObject | None, topic: str, partition: int, selection: Selection
+) -> Iterator[Frame]:
+    """Read of one object what is wanted. Damage raises NotWholeError."""
+    return _wanted(store, part, _read_part(part, found, topic, partition), selection)
+
+
+def _wanted(store: ObjectStore, part: ObjectPart, frames: Iterable[Frame], selection: Selection) -> Iterator[Frame]:
+    most = MOST_OFFSETS if part.end_offset is None else min(part.end_offset - part.from_offset, MOST_OFFSETS)
+    chosen = None if part.chosen_key is None else read_chosen(store, part.chosen_key, most)
+    for frame in frames:
+        wanted = _within_times(frame, selection) if chosen is None else _among(frame, chosen)
+        if len(wanted):
+            yield wanted
+
+
+def _read_part(part: ObjectPart, found: FoundObject | None, topic: str, partition: int) -> Iterator[Frame]:
+    from archiver.archive.segment import read_segment  # noqa: PLC0415 - kernels, which nobody needs who only plans
+
+    content, metadata = found_or_gone(part, found)
+    yield from read_segment(
+        content,
+        facts_from_metadata(metadata, part.object_key),
+        check=partial(check_planned, part),
+        topic=topic,
+        partition=partition,
+        key=part.object_key,
+        from_offset=part.from_offset,
+        until_offset=part.until_offset,
+    )
+
+
+def _has_no_facts(part: ObjectPart, found: FoundObject | None) -> bool:
+    return found is not None and facts_from_metadata(found[1], part.object_key) is None
+
+
+def _among(frame: Frame, chosen: Longs) -> Frame:
+    offsets = frame.column(Column.OFFSET)
+    places = np.minimum(np.searchsorted(chosen, offsets), len(chosen) - 1)
+    return frame.only(chosen[places] == offsets)
+
+
+def _within_times(frame: Frame, selection: Selection) -> Frame:
+    if not selection.has_times:
+        return frame
+    times = frame.column(Column.TIMESTAMP)
+    return frame.only((times != NO_TIMESTAMP) & (times >= selection.from_ms) & (times <= selection.until_ms))
+
+
+def fetch_parts(
+    store: ObjectStore, parts: Sequence[ObjectPart], rooms: Rooms | None = None
+) -> Iterator[tuple[ObjectPart, FoundObject | None]]:
+    """Fetch the objects, one ahead of the one that is being worked on; None for one that is gone.
+
+    With `rooms`, an object holds until the next one is asked for.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
+
+        def fetch(index: int) -> FoundObject | None:
+            key = parts[index].object_key
+            return store.get(key) if rooms is None else store.get_into(rooms[index % 2], key)
+
+        ahead = pool.submit(fetch, 0) if parts else None
+        for index, part in enumerate(parts):
+            if ahead is None:
+                break
+            found = ahead.result()
+            ahead = pool.submit(fetch, index + 1) if index + 1 < len(parts) else None
+            yield part, found
+
+
+def found_or_gone(part: ObjectPart, found: FoundObject | None) -> FoundObject:
+    """Return what was fetched; an object that was listed and is not there any more is damage."""
+    if found is None:
+        raise CorruptSegmentError(
+            f"{part.object_key}: was listed, and is gone; run the same command again, but a restore, which goes on as it was"
+            " planned, with another --id and an empty target"
+        )
+    return found

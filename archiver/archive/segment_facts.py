@@ -1,0 +1,234 @@
+"""The facts of a segment (docs/format.md §4), as values and as the text that metadata and Avro header carry."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from operator import ne
+from typing import NamedTuple
+
+from archiver.codec.selection import FIRST_LONG, LAST_LONG
+from archiver.errors import CorruptSegmentError, FormatTooNewError
+from archiver.process.json_values import MOST_TEXT, spelled_digest, spelled_number
+
+FORMAT_VERSION = 2  # the newest that this program reads
+_FIRST_FORMAT = 1  # what is written wherever its readers understand all of it
+PREFIX_IN_METADATA = "archiver-"
+PREFIX_IN_HEADER = "archiver."
+FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
+# Some stores drop metadata with an empty value; the checksum tells that it was there.
+_MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
+
+
+class HoleCause(StrEnum):
+    """Why offsets inside a coverage were not there to be read."""
+
+    EXPIRED = "expired"  # the log start had moved past the position
+    BEFORE_START = "before-start"  # the backup was told to begin later
+    UNREADABLE = "unreadable"  # Kafka had a batch there that nobody can read, and the backup was told to skip it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had, or that were not to be had of it."""
+
+    first_offset: int
+    last_offset: int
+    cause: HoleCause
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_offset <= self.last_offset:
+            raise ValueError(f"not a range: {self.first_offset}-{self.last_offset}")
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}:{self.cause}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Hole":
+        match = re.fullmatch(r"([0-9]+)-([0-9]+):([a-z-]+)", text)
+        if match is None:
+            raise ValueError(f"not a hole: {text!r}")
+        first, last = (spelled_number(part) for part in match.groups()[:2])
+        return cls(first_offset=first, last_offset=last, cause=HoleCause(match[3]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFacts:
+    """What is known of a segment without reading its body. Field names are the fact names, `-` for `_`."""
+
+    format: int = _FIRST_FORMAT
+    writer: str
+    cluster_id: str
+    topic_id: str
+    leader_epoch: int
+    base: int
+    first: int
+    last: int
+    next: int
+    records: int
+    tombstones: int
+    min_timestamp: int
+    max_timestamp: int
+    timestamp_types: tuple[int, ...]
+    bytes: int
+    largest_record: int
+    source_bytes: int
+    holes: tuple[Hole, ...] = field(default=())
+    sha256: str
+    digest: int
+    encryption: str = "none"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base <= self.first <= self.last < self.next:
+            raise ValueError(f"not base <= first <= last < next: {self.base} {self.first} {self.last} {self.next}")
+        if not 1 <= self.records <= self.last - self.first + 1:
+            raise ValueError(f"{self.records} records cannot lie in {self.first}..{self.last}")
+        if not 0 <= self.tombstones <= self.records:
+            raise ValueError(f"{self.tombstones} tombstones of {self.records} records")
+        if self.min_timestamp > self.max_timestamp:
+            raise ValueError(f"timestamps {self.min_timestamp}..{self.max_timestamp}")
+        largest = max(self.next, self.max_timestamp, self.bytes, self.source_bytes, self.largest_record, self.digest)
+        smallest = min(self.bytes, self.source_bytes, self.largest_record, self.leader_epoch + 1)
+        if largest > LAST_LONG or self.min_timestamp < FIRST_LONG or smallest < 0 or self.leader_epoch >= 2**31:
+            raise ValueError("a number that is too small or too large for what it tells")
+
+    def differing(self, other: "SegmentFacts") -> list[str]:
+        """Name the facts in which another one differs."""
+        theirs = other._texts()  # noqa: SLF001 - of the same class
+        return [name for name, text in self._texts().items() if theirs[name] != text]
+
+    def to_metadata(self) -> dict[str, str]:
+        """As object metadata, with their checksum: no checksum of the bytes tells when they are changed."""
+        texts = {PREFIX_IN_METADATA + name: text for name, text in self._texts().items()}
+        return {**texts, FACTS_SHA256: _checksum(texts)}
+
+    def to_header(self) -> dict[str, str]:
+        """As entries of the Avro header."""
+        return {PREFIX_IN_HEADER + name: text for name, text in self._texts().items()}
+
+    def _texts(self) -> dict[str, str]:
+        return {item.name.replace("_", "-"): spell_fact(item.name, getattr(self, item.name)) for item in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What there is instead of facts of a v1.0 object: its name tells `base`, its first and last record the rest (§3.2)."""
+
+    base: int
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base <= self.first <= self.last:
+            raise ValueError(f"not base <= first <= last: {self.base} {self.first} {self.last}")
+
+    @property
+    def next(self) -> int:
+        return self.last + 1
+
+
+class PartFacts(NamedTuple):
+    """What a plan keeps of the facts of an object, or of those of its records that were chosen."""
+
+    is_exact: bool  # they are those of the wanted records; else upper bounds, for only a part of the object is wanted
+    records: int
+    min_timestamp: int
+    max_timestamp: int
+    bytes: int
+    source_bytes: int
+    largest_record: int
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether they are those of an object without facts, of which only its size is known."""
+        return not self.is_exact and (self.min_timestamp, self.max_timestamp) == (FIRST_LONG, LAST_LONG)
+
+
+def check_named(facts: SegmentFacts | Bounds, base: int, named_next: int | None, key: str) -> None:
+    """Hold facts against what their object's name tells: `named_next` only that of a merged one."""
+    if facts.base != base or named_next not in {None, facts.next}:
+        raise CorruptSegmentError(
+            f"{key}: its facts cover {facts.base}..{facts.next}, its name says otherwise; bring its older version back"
+        )
+
+
+def spell_fact(name: str, value: object) -> str:
+    """Spell one fact, as metadata and header have it."""
+    if isinstance(value, tuple):
+        return (";" if name == "holes" else ",").join(str(part) for part in value)
+    return f"{value:016x}" if name == "digest" else str(value)
+
+
+def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts | None:
+    """The facts in object metadata; None when it has none of ours (a v1.0 object)."""
+    told = metadata.get(FACTS_SHA256)  # not of objects from before there was one
+    whole = dict.fromkeys(_MAY_BE_EMPTY, "") | dict(metadata)
+    is_good = told is None or told == _checksum(whole)
+    facts = _parse(whole if told is not None and is_good else metadata, PREFIX_IN_METADATA, key)
+    if told is None and any(map(_is_almost_its_name, metadata)):
+        raise CorruptSegmentError(f"{key}: the name of its {FACTS_SHA256} was changed; bring its older version back")
+    if facts is not None and not is_good:
+        raise CorruptSegmentError(
+            f"{key}: its facts are not those that were written ({FACTS_SHA256} is of others); bring its older version back"
+        )
+    return facts
+
+
+def facts_from_header(header: Mapping[str, str], key: str) -> SegmentFacts | None:
+    """The facts in an Avro header; None when it has none of ours (a v1.0 object)."""
+    return _parse(header, PREFIX_IN_HEADER, key)
+
+
+def _is_almost_its_name(name: str) -> bool:
+    """Tell whether it is the checksum's but for a character: a flipped bit would turn the checksum off."""
+    return len(name) == len(FACTS_SHA256) and sum(map(ne, name, FACTS_SHA256)) == 1
+
+
+def _checksum(metadata: Mapping[str, str]) -> str:
+    lines = sorted(
+        f"{name}: {text}\n"
+        for name, text in metadata.items()
+        if name.startswith(PREFIX_IN_METADATA) and name != FACTS_SHA256
+    )
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | None:
+    ours = {name[len(prefix) :].replace("-", "_"): text for name, text in texts.items() if name.startswith(prefix)}
+    if not ours:
+        return None
+    version = ours.get("format", "")
+    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) > FORMAT_VERSION:
+        raise FormatTooNewError(
+            f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
+        )
+    try:
+        return SegmentFacts(**{item.name: parse_fact(item.name, ours[item.name]) for item in fields(SegmentFacts)})  # type: ignore[arg-type]
+    except KeyError as error:
+        raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error
+    except ValueError as error:
+        raise CorruptSegmentError(f"{key}: facts that cannot be: {str(error)[:200]}") from error
+
+
+def format_for(holes: Iterable[Hole]) -> int:
+    """Return the version to write: readers of the first one know no unreadable holes, and take such facts for damage."""
+    return FORMAT_VERSION if any(hole.cause is HoleCause.UNREADABLE for hole in holes) else _FIRST_FORMAT
+
+
+TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})
+
+
+def parse_fact(name: str, text: str) -> object:
+    """Parse one fact, as `spell_fact` spells it and no other way. Raises ValueError."""
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"a text of {len(text):,} characters")
+    if name in TEXTS:
+        return text
+    if name == "digest":
+        return spelled_digest(text)
+    if name == "holes":
+        return tuple(Hole.parse(part) for part in text.split(";") if part)
+    if name == "timestamp_types":
+        return tuple(spelled_number(part, -1, 1) for part in text.split(",", 3))
+    return spelled_number(text, FIRST_LONG)

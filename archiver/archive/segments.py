@@ -1,0 +1,284 @@
+"""The segments of a partition, and what is read of them: as columns, and one by one."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from archiver.archive.entries import Entries, Entry
+from archiver.archive.layout import SegmentKey, offsets_name, stem_of
+from archiver.archive.listing import Partition, moment_of, ticks_of
+from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts, check_named
+from archiver.process.columns import Chain, Lazy, Numbers, Places, as_slice, chunks
+
+_UNKNOWN: Final = -(2**63)  # ticks of a moment that nobody knows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One object: what its key says, and its facts; of a v1.0 object what its ends tell."""
+
+    key: SegmentKey
+    object_key: str
+    size: int
+    etag: str = ""  # of the object that the facts are of
+    put_at: datetime | None = None  # by the store's clock
+    facts: SegmentFacts | Bounds
+
+    def __post_init__(self) -> None:
+        check_named(self.facts, self.key.base, self.key.next, self.object_key)
+
+    @property
+    def entry(self) -> Entry:
+        """What is known of it but its place."""
+        return Entry(self.key.partition, self.key.next is not None, self.size, self.etag, self.facts)
+
+    @property
+    def put_ticks(self) -> int:
+        return _UNKNOWN if self.put_at is None else ticks_of(self.put_at)
+
+
+class Segments(Lazy[Segment]):
+    """Segments of one partition in one life: some of the entries of its topic directory, and when they were put."""
+
+    def __init__(self, partition: Partition, stem: str, entries: Entries, rows: Places, put: Numbers) -> None:
+        self.partition = partition
+        self.stem = stem  # with which all keys begin
+        self._entries = entries
+        self._rows = rows
+        self.put = put  # ticks
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment]) -> "Segments":
+        """Take some of one partition, in one life."""
+        key = segments[0].key
+        return cls(
+            (key.topic, key.life, key.partition),
+            stem_of(segments[0].object_key, key.base, key.next),
+            Entries.of([one.entry for one in segments]),
+            slice(0, len(segments)),
+            np.array([one.put_ticks for one in segments], np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.put)
+
+    def only(self, places: Places) -> "Segments":
+        rows = (
+            np.arange(self._rows.start, self._rows.stop, dtype=np.int32)
+            if isinstance(self._rows, slice)
+            else self._rows
+        )
+        return Segments(self.partition, self.stem, self._entries, as_slice(rows[places]), self.put[places])
+
+    def value(self, place: int) -> Segment:
+        row = self._rows.start + place if isinstance(self._rows, slice) else int(self._rows[place])
+        known, put, (topic, life, number) = self._entries.entry(row), int(self.put[place]), self.partition
+        named_next = known.facts.next if known.is_merged else None
+        base = known.facts.base
+        return Segment(
+            key=SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next),
+            object_key=f"{self.stem}{offsets_name(base, named_next)}",
+            size=known.size,
+            etag=known.etag,
+            put_at=None if put == _UNKNOWN else moment_of(put),
+            facts=known.facts,
+        )
+
+    def numbers(self, name: str) -> Numbers:
+        """Return a column (archiver.archive.entries); of a v1.0 object most have zero."""
+        return self._entries.numbers(name)[self._rows]
+
+    @property
+    def entries(self) -> Entries:
+        """Return what is known of them alone."""
+        return self._entries.only(self._rows)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Send a task these alone, without the others of the topic directory."""
+        return Segments, (self.partition, self.stem, self.entries, slice(0, len(self)), self.put)
+
+    @property
+    def named_next(self) -> Numbers:
+        """Return the next that each name has; 0: it has none."""
+        return self._entries.named_next(self._rows)
+
+    @property
+    def has_facts(self) -> Numbers:
+        """Tell of each whether it has facts; else it is of v1.0."""
+        return self._entries.has_facts(self._rows)
+
+    @property
+    def known(self) -> "Segments":
+        """Leave out those of v1.0."""
+        has_facts = self.has_facts
+        return self if has_facts.all() else self.only(np.flatnonzero(has_facts))
+
+    @property
+    def of_v1(self) -> "Segments":
+        """Leave out all others."""
+        return self.only(np.flatnonzero(~self.has_facts))
+
+    def put_since(self, moment_s: int) -> "Segments":
+        """Leave out what was put before; when some were, nobody knows."""
+        return self.only(np.flatnonzero((self.put == _UNKNOWN) | (self.put >= moment_s * 1_000_000)))
+
+    @property
+    def first_put(self) -> datetime | None:
+        known = self.put[self.put != _UNKNOWN]
+        return moment_of(int(known.min())) if len(known) else None
+
+    @property
+    def last_put(self) -> datetime | None:
+        known = self.put[self.put != _UNKNOWN]
+        return moment_of(int(known.max())) if len(known) else None
+
+    def with_holes(self) -> "Segments":
+        """Return those whose facts tell of holes."""
+        return self.only(self.places_with_holes())
+
+    def places_with_holes(self) -> Places:
+        """Tell which those are."""
+        has_holes = np.array([trait is not None and bool(trait.holes) for trait in self._entries.traits], bool)
+        return np.flatnonzero(has_holes[self.numbers("kind")]) if has_holes.any() else slice(0, 0)
+
+    def facts_with_holes(self) -> Iterator[SegmentFacts]:
+        """Make the facts of those that tell of holes."""
+        return (one.facts for one in self.with_holes() if isinstance(one.facts, SegmentFacts))
+
+    def origins(self) -> dict[tuple[str, str], int]:
+        """Count the objects of each topic id and cluster id, as their facts have it."""
+        kinds, counts = np.unique(self.numbers("kind"), return_counts=True)
+        found: dict[tuple[str, str], int] = {}
+        for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+            trait = self._entries.traits[kind]
+            if trait is not None:  # v1.0 tells neither
+                origin = trait.topic_id, trait.cluster_id
+                found[origin] = found.get(origin, 0) + count
+        return found
+
+    def object_keys(self) -> Iterator[str]:
+        """Spell the keys of the objects."""
+        base, named = self.numbers("base"), self.named_next
+        for places in chunks(len(self)):
+            for one, following in zip(base[places].tolist(), named[places].tolist(), strict=True):
+                yield f"{self.stem}{offsets_name(one, following or None)}"
+
+    def content_ids(self) -> Iterator[str]:
+        """Tell of each what another content would have otherwise: a digest, or of v1.0 the ETag."""
+        rows, has_facts = self._rows, self.has_facts
+        digests, etags = (self._entries.texts(name).only(rows) for name in ("sha256", "etag"))
+        for places in chunks(len(self)):
+            facts = has_facts[places]
+            if facts.all():
+                yield from digests.texts(places)
+            else:
+                both = zip(facts.tolist(), digests.texts(places), etags.texts(places), strict=True)
+                yield from (digest if is_known else etag for is_known, digest, etag in both)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The records of a segment at or above an offset, and below another if there is one."""
+
+    segment: Segment
+    from_offset: int
+    until_offset: int | None = None
+
+    @property
+    def next(self) -> int:
+        """Where the reading ends."""
+        return self.segment.facts.next if self.until_offset is None else self.until_offset
+
+    @property
+    def holes(self) -> Sequence[Hole]:
+        facts = self.segment.facts
+        return facts.holes if isinstance(facts, SegmentFacts) else ()
+
+
+class Readings(Lazy[Reading]):
+    """What is read of segments, in the order of their offsets."""
+
+    def __init__(self, segments: Segments, from_offset: Numbers, until_offset: Numbers | None = None) -> None:
+        self.segments = segments
+        self.from_offset = from_offset
+        self.until_offset = until_offset  # 0: all; None: of all, all
+
+    def __len__(self) -> int:
+        return len(self.from_offset)
+
+    def only(self, places: Places) -> "Readings":
+        until = None if self.until_offset is None else self.until_offset[places]
+        return Readings(self.segments.only(places), self.from_offset[places], until)
+
+    def value(self, place: int) -> Reading:
+        until = 0 if self.until_offset is None else int(self.until_offset[place])
+        return Reading(
+            segment=self.segments[place], from_offset=int(self.from_offset[place]), until_offset=until or None
+        )
+
+    @property
+    def next(self) -> Numbers:
+        """Return where each ends."""
+        following = self.segments.numbers("next")
+        return following if self.until_offset is None else np.where(self.until_offset > 0, self.until_offset, following)
+
+    def uncovered(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges between two offsets that are in none of them; a hole is what was not there to be read, or not to be archived."""
+        first, stop = (np.clip(ends.astype(np.int64), start, max(start, end)) for ends in (self.from_offset, self.next))
+        begins, ends = np.concatenate(([start], stop)), np.concatenate((first, [end]))
+        gaps = [(int(begins[place]), int(ends[place])) for place in np.flatnonzero(ends > begins)]
+        return gaps + self.holes(start, end)
+
+    def holes(self, start: int, end: int, causes: Collection[HoleCause] = tuple(HoleCause)) -> list[tuple[int, int]]:
+        """Return the holes between two offsets, as ranges whose ends are not included."""
+        holes = (
+            (max(hole.first_offset, reading.from_offset, start), min(hole.last_offset + 1, reading.next, end))
+            for reading in self.only(self.segments.places_with_holes())
+            for hole in reading.holes
+            if hole.cause in causes
+        )
+        return [hole for hole in holes if hole[0] < hole[1]]
+
+    def above(self, offset: int) -> "Readings":
+        """Leave out what lies below an offset."""
+        kept = self.next > offset
+        left = self if kept.all() else self.only(as_slice(np.flatnonzero(kept)))
+        if not len(left) or int(left.from_offset.min()) >= offset:
+            return left
+        return Readings(left.segments, np.maximum(left.from_offset.astype(np.int64), offset), left.until_offset)
+
+    def below(self, offset: int) -> "Readings":
+        """Leave out what lies at or above an offset."""
+        kept = self.from_offset < offset
+        left = self if kept.all() else self.only(as_slice(np.flatnonzero(kept)))
+        ends = left.next
+        if not len(left) or int(ends.max()) <= offset:
+            return left
+        until = np.zeros(len(left), np.int64) if left.until_offset is None else left.until_offset
+        return Readings(left.segments, left.from_offset, np.where(ends > offset, offset, until))
+
+
+def blocks_of(readings: Sequence[Reading]) -> tuple[Readings, ...]:
+    """Return readings of several lives by life: what is a column is one only within a life."""
+    return tuple(block if isinstance(block, Readings) else _readings(block) for block in Chain([readings]).blocks)
+
+
+def unreadable_within(readings: Sequence[Reading], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the ranges, ends not included, that Kafka had batches in that no backup could read."""
+    return [hole for block in blocks_of(readings) for hole in block.holes(start, end, (HoleCause.UNREADABLE,))]
+
+
+def segment_blocks(segments: Sequence[Segment]) -> tuple[Segments, ...]:
+    """Return segments of any partitions by partition."""
+    return tuple(block if isinstance(block, Segments) else Segments.of(block) for block in Chain([segments]).blocks)
+
+
+def _readings(readings: Sequence[Reading]) -> Readings:
+    return Readings(
+        Segments.of([one.segment for one in readings]),
+        np.array([one.from_offset for one in readings], np.int64),
+        np.array([one.until_offset or 0 for one in readings], np.int64),
+    )

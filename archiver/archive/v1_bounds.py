@@ -1,0 +1,102 @@
+"""Both ends of an object: all that is read where a whole object would be too much."""
+
+from collections.abc import Callable, Iterator
+
+from archiver.archive.layout import SegmentKey
+from archiver.archive.segment_facts import Bounds, facts_from_header
+from archiver.codec.avro import RECORD_SCHEMAS, Block, block_at, block_size, decode_block, decode_header, last_block
+from archiver.codec.frame import Column, Frame
+from archiver.errors import CorruptSegmentError
+from archiver.store.s3 import ObjectStore
+
+PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
+_BEGINNING_BYTES = 20  # of a block: its count and its size
+
+Read = Callable[[int, int], bytes]  # the bytes from one place up to another
+
+
+class Container:
+    """A container file of which only the ends are read. Raises CorruptSegmentError; errors name `name`."""
+
+    def __init__(self, head: bytes, read: Read, name: str, size: int) -> None:
+        """`head` is its beginning, of PIECE_BYTES at least or all of it."""
+        self.name = name
+        self.header = decode_header(head, name)
+        self._head = head
+        self._read = read
+        self._size = size
+
+    def first_block(self) -> Block | None:
+        """Return the first block with a record."""
+        position = self.header.size
+        while position < self._size:
+            whole = position + block_size(self._reaching(position + _BEGINNING_BYTES), position)
+            block = block_at(self._reaching(whole), position, self.header, self.name)
+            if block.count:
+                return block
+            position = block.end
+        return None
+
+    def blocks(self) -> Iterator[Block]:
+        """Read all blocks with a record, one at a time."""
+        position = self.header.size
+        while position < self._size:
+            beginning = self._read(position, min(position + _BEGINNING_BYTES, self._size))
+            size = block_size(memoryview(beginning), 0)
+            block = block_at(memoryview(self._read(position, position + size)), 0, self.header, self.name)
+            if block.count:
+                yield block
+            position += size
+
+    def last_block(self) -> Block | None:
+        """Return the last one. It is looked for from the end, and further back for as long as it is not all there."""
+        earliest = self.header.size - len(self.header.sync)  # the header ends with a marker, too
+        piece = PIECE_BYTES
+        while True:
+            start = max(earliest, self._size - piece)
+            is_read = self._size <= len(self._head)
+            tail = self._head[start : self._size] if is_read else self._read(start, self._size)
+            found = last_block(memoryview(tail), self.header, self.name)
+            if found is not None or start == earliest:
+                return found
+            piece *= 8
+
+    def frames(self, block: Block | None, key: SegmentKey) -> Iterator[Frame]:
+        """Decode a block."""
+        return iter(()) if block is None else decode_block(block, self.header, topic=key.topic, partition=key.partition)
+
+    def _reaching(self, stop: int) -> memoryview:
+        if len(self._head) < min(stop, self._size):
+            self._head += self._read(len(self._head), min(stop, self._size))
+        return memoryview(self._head)
+
+
+def open_container(store: ObjectStore, name: str, size: int) -> Container | None:
+    """Open an object of the store; None when it is gone."""
+    head = store.get_range(name, 0, min(size, PIECE_BYTES)) if size else b""
+    if head is None:
+        return None
+    return Container(head, lambda start, stop: store.get_range(name, start, stop) or b"", name, size)
+
+
+def read_bounds(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
+    """Read the ends of an object without metadata; None when it is gone. Raises NotWholeError when it is not one of v1.0.
+
+    What its first and its last record tell is all that there is of its facts (docs/format.md §3.2).
+    """
+    container = open_container(store, name, size)
+    if container is None:
+        return None
+    header = container.header
+    if RECORD_SCHEMAS[header.schema].second_version or facts_from_header(header.metadata, name) is not None:
+        raise CorruptSegmentError(f"{name}: has no archiver-* metadata; copy it again, with its metadata")
+    first = list(container.frames(container.first_block(), key))
+    last = list(container.frames(container.last_block(), key))
+    if not first or not last:
+        raise CorruptSegmentError(f"{name}: has no record: it was cut, or somebody wrote nothing")
+    first_offset, last_offset = int(first[0].column(Column.OFFSET)[0]), int(last[-1].column(Column.OFFSET)[-1])
+    if not key.base <= first_offset <= last_offset:
+        raise CorruptSegmentError(
+            f"{name}: has records from offset {first_offset} to {last_offset}; its name says that they begin at {key.base}"
+        )
+    return Bounds(base=key.base, first=first_offset, last=last_offset)

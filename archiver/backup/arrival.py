@@ -1,0 +1,72 @@
+"""What a backup that runs for ever tells until it has work: what its group waits for, how long at most, and when that is over."""
+
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from archiver.backup.service import Service
+from archiver.config.model import ArchiverConfig, Protocol
+from archiver.kafka.cluster import TopicPartition
+from archiver.process.logs import spell_seconds
+from archiver.process.spelling import spell_count
+
+_SILENT_S: Final = 5.0  # a group in which nothing is wrong gives partitions within a few seconds
+
+
+class Arrival:
+    """Says what changes, once. `look` is called every second or so."""
+
+    def __init__(
+        self,
+        config: ArchiverConfig,
+        group: str,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._group = group
+        self._say = say
+        self._clock = clock
+        self._has_joined = self._is_let_in = False
+        self._tell_at_s = clock() + _SILENT_S
+        self._told = ""
+
+    def look(self, service: Service) -> None:
+        if self._has_joined:
+            return
+        if service.held:
+            self._has_joined = True
+            self._say(self._joined(service.held))
+        elif service.topics and service.membership.error is None:  # else another line says what is wrong
+            self._note(is_let_in=service.membership.is_member and not self._has_brokers_timeout)
+
+    def _note(self, *, is_let_in: bool) -> None:
+        now_s, text = self._clock(), self._left_out() if is_let_in else self._waiting()
+        if is_let_in is not self._is_let_in:
+            self._is_let_in, self._tell_at_s = is_let_in, now_s + _SILENT_S
+        elif now_s >= self._tell_at_s and text != self._told:
+            self._told = text
+            self._say(text)
+
+    @property
+    def _has_brokers_timeout(self) -> bool:
+        """Such a group lets everybody in at once, and gives partitions when the dead are given up."""
+        return self._config.backup.group_protocol is Protocol.CONSUMER
+
+    def _joined(self, partitions: Collection[TopicPartition]) -> str:
+        topics = {topic for topic, _ in partitions}
+        what = f"{spell_count(len(partitions), 'partition')} of {spell_count(len(topics), 'topic')}"
+        return f"archiving {what} into {self._config.storage.url}, as a member of group {self._group}"
+
+    def _waiting(self) -> str:
+        backup = self._config.backup
+        longest = f"{spell_seconds(backup.session_timeout_ms / 1000)} (backup.session-timeout)"
+        if self._has_brokers_timeout:
+            longest = "the session timeout of the brokers"
+        return (
+            f"group {self._group} has no partition for this instance yet; one that ended without leaving the group holds its"
+            f" partitions for up to {longest}"
+        )
+
+    def _left_out(self) -> str:
+        return f"group {self._group} has let this instance in; other instances have all partitions"

@@ -1,0 +1,66 @@
+"""Which positions are committed to the group, and when: hints, after the puts, that spare the next owner a long listing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from archiver.backup.feed import Feed
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group import Hint
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.process.failpoints import reach
+
+_EVERY_S = 1.0
+
+
+class Commits:
+    """Collects what became durable, and hands over what has moved."""
+
+    def __init__(
+        self, commit: Callable[[Sequence[Hint]], None], *, archive: str, age_s: float, clock: Callable[[], float]
+    ) -> None:
+        self._commit = commit
+        self._archive = archive  # its mark
+        self._age_s = age_s
+        self._clock = clock
+        self._hints: dict[TopicPartition, Hint] = {}
+        self._moved: set[TopicPartition] = set()
+        self._committed_at_s = clock()
+
+    def note(self, feed: Feed) -> None:
+        """A segment of this partition has become durable."""
+        topic, partition = feed.key
+        self._hints[feed.key] = Hint(
+            topic=topic,
+            partition=partition,
+            offset=feed.writer.durable_position,
+            base=feed.writer.newest_base,
+            archive=self._archive,
+        )
+        self._moved.add(feed.key)
+
+    def take(self, partitions: Iterable[TopicPartition]) -> list[Hint]:
+        """Give up partitions; their hints, where one is not handed over yet."""
+        hints = []
+        for key in partitions:
+            hint = self._hints.pop(key, None)
+            if hint is not None and key in self._moved:
+                hints.append(hint)
+            self._moved.discard(key)
+        return hints
+
+    def all_hints(self) -> list[Hint]:
+        return self.take(list(self._hints))
+
+    async def run(self, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        while True:
+            await wait(_EVERY_S)
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Commit what has moved. A commit is a record of the offsets topic: for that one alone it waits, or it never ends."""
+        is_worth_it = any(topic != OFFSETS_TOPIC for topic, _ in self._moved)
+        if self._moved and (is_worth_it or self._clock() - self._committed_at_s >= self._age_s):
+            self._commit([self._hints[key] for key in sorted(self._moved)])
+            self._moved.clear()
+            self._committed_at_s = self._clock()
+            reach("commit.sent")

@@ -1,0 +1,178 @@
+"""What is wrong with a partition whose records do not come, and what follows from it."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from archiver.archive.segment_facts import HoleCause
+from archiver.backup.feed import Feed
+from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import AbsentError, PartitionOffsets
+from archiver.kafka.emptiness import prove_empty
+from archiver.kafka.fetch import Fetched, FetchProblem
+
+_FOLLOWER_S: Final = 5.0  # one that keeps up trails its leader by half a second
+
+
+class Way(Enum):
+    """How a partition is fetched next."""
+
+    SAME = auto()
+    ELSEWHERE = auto()  # from another broker
+    FROM_LEADER = auto()  # from no follower for a while
+    ALONE = auto()  # in a request of its own, which may take longer
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A later fetch may go well."""
+
+    error: KafkaTemporaryError
+    way: Way = Way.SAME
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What lies below this offset cannot be had: Kafka no longer has it, or nobody can read it."""
+
+    next_offset: int
+    cause: HoleCause = HoleCause.EXPIRED
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PassOver:
+    """It is proved that nothing lies below this offset."""
+
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Asked for once more, the records came whole."""
+
+    answer: Fetched
+
+
+Verdict = Retry | Skip | PassOver | Take | ArchiverError  # an error of ours ends the partition
+
+
+async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  # noqa: PLR0911 - a table
+    """Find out what an answer's error means; the brokers are asked where it alone does not tell."""
+    source, problem = feed.source, answer.error
+    cause = "" if problem is None else problem.name
+    match problem:
+        case FetchProblem.NOT_LEADER | FetchProblem.TEMPORARY:
+            what = f"{source}: broker error {answer.error_code}"
+            return Retry(KafkaTemporaryError(what, cause=cause), Way.ELSEWHERE)
+        case FetchProblem.THROTTLED:
+            # The client waits before it sends the next one. A batch larger than the quota's window never comes.
+            what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
+            return Retry(KafkaTemporaryError(what, cause=cause))
+        case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
+            what = f"{source}: the follower {feed.replica} does not have offset {feed.fetch_offset}"
+            return Retry(KafkaTemporaryError(what, cause=cause), Way.ELSEWHERE)
+        case FetchProblem.OFFSET_OUT_OF_RANGE:
+            return await _judge_gap(client, feed)
+        case FetchProblem.DIVERGING_EPOCH:
+            return _parted(feed)
+        case FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
+            return await _judge_topic(client, feed)
+        case FetchProblem.DENIED:
+            return KafkaError(f"{source}: may not be read; grant this user Read on topic {feed.source.topic}")
+        case _:
+            return KafkaError(f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}")
+
+
+async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Verdict:
+    """Served first, twice, and nothing came although the end is ahead: only a proof moves the position."""
+    what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}"
+    if feed.replica is not None:
+        what = f"{what} from the follower {feed.replica}, though its leader has offsets up to {feed.last_stable}"
+        way = Way.FROM_LEADER if lasted_s > _FOLLOWER_S else Way.SAME
+        return Retry(KafkaTemporaryError(what, cause="FOLLOWER_BEHIND"), way)
+    try:
+        emptiness = await prove_empty(client, feed.target)
+    except KafkaTemporaryError as error:
+        return Retry(error)
+    except KafkaError as error:
+        return error
+    if emptiness.reaches > feed.fetch_offset:
+        return PassOver(min(emptiness.reaches, feed.end_offset))
+    if feed.has_end:
+        offsets = await _offsets(client, feed)
+        if isinstance(offsets, PartitionOffsets) and offsets.high_watermark < feed.end_offset:
+            return _cut_back(feed, offsets.high_watermark)
+    what = f"{what}, though the end is {feed.known_end}; {emptiness.advice(feed.fetch_offset)}"
+    return Retry(KafkaTemporaryError(what, cause="EMPTY"), Way.ALONE)
+
+
+def _cut_back(feed: Feed, high_watermark: int) -> CutBackError:
+    return CutBackError(
+        f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
+        f" {high_watermark}: the log was cut back"
+    )
+
+
+async def _judge_gap(client: KafkaClient, feed: Feed) -> Verdict:
+    """Kafka does not have our position: below the log start it is a hole, above the end the log was cut back."""
+    offsets = await _offsets(client, feed)
+    if not isinstance(offsets, PartitionOffsets):
+        return offsets
+    if feed.fetch_offset < offsets.log_start:
+        return await _judge_expired(feed, offsets.log_start)
+    if feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
+        # Above the end; or in range and refused: the log has never heard of the epoch that we have read.
+        return _parted(feed)
+    what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
+    return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
+
+
+async def _judge_expired(feed: Feed, log_start: int) -> Verdict:
+    """Without a topic id, the log that begins behind our position may be another topic's."""
+    try:
+        if feed.goes_on is None or await feed.goes_on():
+            return Skip(log_start)
+    except KafkaTemporaryError as error:
+        return Retry(error)
+    except KafkaError as error:
+        return error
+    return TopicGoneError(
+        f"{feed.source}: the log begins at offset {log_start}, behind what was read of it ({feed.fetch_offset}), and no topic id"
+        " tells whether it is another topic's now"
+    )
+
+
+async def _judge_topic(client: KafkaClient, feed: Feed) -> Verdict:
+    """A broker that does not know the topic may be behind; when the metadata agree with it, the topic is gone."""
+    source = feed.source
+    try:
+        found = (await client.describe_topics([source.topic])).get(source.topic)
+    except KafkaTemporaryError as error:
+        return Retry(error)
+    except KafkaError as error:
+        return error
+    if found is None:
+        return Retry(AbsentError(f"{source}: the topic was deleted; what is archived is kept"))
+    if len({found.topic_id, source.topic_id} - {""}) > 1:
+        return TopicGoneError(f"{source}: the topic was deleted, and created again; what is archived is kept")
+    if not source.topic_id and not feed.has_end:  # opened again, it is compared with the archive
+        return TopicGoneError(f"{source}: the topic was gone, and no topic id tells whether it is another one now")
+    return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), Way.ELSEWHERE)
+
+
+async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Verdict:
+    try:
+        return (await client.offsets([feed.key]))[feed.key]
+    except KafkaTemporaryError as error:
+        return Retry(error)
+    except KafkaError as error:
+        return error
+
+
+def _parted(feed: Feed) -> CutBackError:
+    return CutBackError(
+        f"{feed.source}: what was read of it reaches offset {feed.fetch_offset}, and the log there is not the one that was"
+        " read: the log was cut back"
+    )

@@ -1,0 +1,219 @@
+"""One partition between fetch and writer: where it is, what waits, and what became of it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from archiver.archive.segment import PartitionSource
+from archiver.backup.partition_writer import Fetch, PartitionWriter, Written
+from archiver.errors import ArchiverError, CorruptBatchError, DroppedError, KafkaTemporaryError
+from archiver.kafka.cluster import OpenTransaction, TopicPartition
+from archiver.kafka.fetch import Fetched, FetchTarget
+from archiver.process.spelling import spell_count
+
+NO_END: Final = 2**63 - 1  # of a feed that goes on for ever
+TROUBLE_S: Final = 15.0  # what lasts longer is told: an election is over by then
+_FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """What became of one partition."""
+
+    source: PartitionSource
+    from_offset: int
+    position: int
+    end_offset: int
+    written: Written
+    open_transactions: tuple[OpenTransaction, ...]
+    error: ArchiverError | None
+    dropped_records: int  # that were held when it ended, and are not known to be in the archive
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Feed:
+    """One partition on its way; the event loop's alone, except that one worker at a time has its writer."""
+
+    writer: PartitionWriter
+    end_offset: int = NO_END
+    from_offset: int = field(init=False)
+    fetch_offset: int = field(init=False)
+    fetched_epoch: int = field(init=False)  # of the last batch before fetch_offset
+    queue: deque[Fetch] = field(default_factory=deque)
+    working: bool = False
+    starving: bool = False  # an empty answer although its end is ahead: next time it goes first
+    alone_ms: int = 0  # asked for alone, and for so long; 0: with all others of its broker
+    closing: bool = False  # flush what is held, drop what waits, end
+    is_let_go: bool = False  # nobody waits for that
+    put_due_since_s: float | None = None  # a segment is to be put, or is being put
+    put_line: object = None  # where it waits for its turn to put
+    is_set_aside: bool = False  # its put takes long and memory is short: nothing is fetched of it meanwhile
+    put_again_at_s: float | None = None  # a put did not work: nothing else until it does
+    put_fails_since_s: float | None = None
+    put_error: ArchiverError | None = None  # of the last try
+    told_base: int | None = field(init=False)  # of the newest segment that was told to be durable
+    replica: int | None = None  # a follower that the leader sent us to
+    replica_until_s: float = 0.0  # then the leader is asked again
+    not_before_s: float = 0.0  # no fetch before that: the last one was refused
+    trouble: type[KafkaTemporaryError] | None = None
+    trouble_since_s: float | None = None
+    trouble_told: bool = False
+    high_watermark: int | None = None
+    last_stable: int | None = None
+    pending_since_s: float | None = None  # since when something is known to be there and is not durable
+    pending_from: int = field(init=False)  # the position that this is about
+    held_back_since_s: float | None = None  # since when the last stable offset stands still below the end
+    open_transactions: tuple[OpenTransaction, ...] = ()
+    goes_on: Callable[[], Awaitable[bool]] | None = None  # asked, without topic ids, when the log lost our position
+    broken: CorruptBatchError | None = (
+        None  # of the batch at the writer's position: nothing is fetched until it is judged
+    )
+    doubted: int = -1  # the batch at this position was not where it can be, by the answer that it came with
+    error: ArchiverError | None = None
+    dropped: DroppedError | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _target: FetchTarget | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.from_offset = self.writer.position
+        self.told_base = self.writer.newest_base
+        self.pending_from = self.writer.durable_position
+        self.go_on_where_the_writer_is()
+
+    @property
+    def source(self) -> PartitionSource:
+        return self.writer.source
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.source.topic, self.source.partition
+
+    @property
+    def wants_more(self) -> bool:
+        return (
+            self.error is None
+            and self.broken is None
+            and not self.closing
+            and self.put_again_at_s is None
+            and not self.is_set_aside
+            and self.fetch_offset < self.end_offset
+            and len(self.queue) < _FETCHES_AHEAD
+        )
+
+    @property
+    def has_end(self) -> bool:
+        return self.end_offset != NO_END
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.fetch_offset >= self.end_offset
+
+    @property
+    def target(self) -> FetchTarget:
+        """What to ask a broker for. A quiet partition is asked for the same again and again."""
+        last = self._target
+        if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
+            last = self._target = FetchTarget(
+                topic=self.source.topic,
+                topic_id=self.source.topic_id,
+                partition=self.source.partition,
+                offset=self.fetch_offset,
+                last_fetched_epoch=self.fetched_epoch,
+            )
+        return last
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being done with it, or waits to be."""
+        return self.working or bool(self.queue) or self.put_line is not None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing comes behind what is in its queue."""
+        return self.closing or self.error is not None or self.is_at_end
+
+    def drop_queue(self) -> int:
+        """Drop what was fetched and not taken: it is fetched again, or by the next run. Returns how many bytes it was."""
+        dropped_bytes = sum(len(item.records) for item in self.queue)
+        self.queue.clear()
+        self.go_on_where_the_writer_is()
+        return dropped_bytes
+
+    def go_on_where_the_writer_is(self) -> None:
+        self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
+
+    def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
+        """Return for how long there has been no progress, for reasons of this kind."""
+        if self.trouble_since_s is None or self.trouble is not type(error):
+            self.trouble, self.trouble_since_s, self.trouble_told = type(error), now_s, False
+        return now_s - self.trouble_since_s
+
+    def troubled_s(self, now_s: float) -> float:
+        """For how long there has been no progress."""
+        return 0.0 if self.trouble_since_s is None else now_s - self.trouble_since_s
+
+    @property
+    def known_end(self) -> int:
+        """Up to where there is something to fetch, as far as is known."""
+        return self.end_offset if self.has_end else self.last_stable or 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to fetch. An answer without records then tells nothing of the log."""
+        return self.fetch_offset < self.known_end
+
+    def hear(self, answer: Fetched, now_s: float) -> None:
+        """Note where the log ends, and since when something is behind it."""
+        if answer.high_watermark >= 0:
+            high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
+            if self.replica is not None:  # a follower may know of less than its leader has told already
+                high_watermark = max(high_watermark, self.high_watermark or 0)
+                last_stable = max(last_stable, self.last_stable or 0)
+            self.note_ends(high_watermark, last_stable, now_s)
+        if answer.error is None and (len(answer.records) or not self.is_behind):
+            self.trouble_since_s = None
+
+    def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
+        """Note what the leader has told of the log's end."""
+        if last_stable == high_watermark:
+            self.held_back_since_s = None
+            self.open_transactions = ()
+        elif self.held_back_since_s is None or last_stable != self.last_stable:
+            self.held_back_since_s = now_s
+        self.high_watermark, self.last_stable = high_watermark, last_stable
+        self.note_pending(now_s)
+
+    def note_pending(self, now_s: float) -> None:
+        """Below the end, and held back by no more than we know: it waits since it was first seen to."""
+        position = self.writer.durable_position
+        if self.high_watermark is None or position >= self.high_watermark:
+            self.pending_since_s = None
+        elif self.pending_since_s is None or position != self.pending_from:
+            self.pending_since_s = now_s
+        self.pending_from = position
+
+    def note_dropped(self) -> None:
+        """What is held now will be dropped, or nobody waits any longer for its put."""
+        records = self.writer.held_records
+        if not records:
+            return
+        why = self.error or self.put_error or "the store has not answered"
+        self.dropped = DroppedError(
+            f"{self.source}: {spell_count(records, 'record')} from offset {self.writer.durable_position} on, held at the end,"
+            f" {'is' if records == 1 else 'are'} not known to be in the archive: {why}; Kafka still has them, for the next run",
+            records=records,
+        )
+
+    def report(self) -> PartitionReport:
+        return PartitionReport(
+            source=self.source,
+            from_offset=self.from_offset,
+            position=self.writer.position if self.dropped is None else self.writer.durable_position,
+            end_offset=self.end_offset,
+            written=self.writer.written,
+            open_transactions=self.open_transactions,
+            error=self.dropped if self.closing and self.dropped is not None else self.error,
+            dropped_records=0 if self.dropped is None else self.dropped.records,
+        )

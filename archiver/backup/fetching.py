@@ -1,0 +1,477 @@
+"""Fetching: which broker each partition is fetched from, and when; one fetch at a time per broker."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import count
+from typing import Final, Protocol
+
+import numpy as np
+
+from archiver.archive.segment import PartitionSource
+from archiver.archive.segment_facts import HoleCause
+from archiver.backup.diagnosis import PassOver, Retry, Skip, Take, Verdict, Way, judge, judge_silence
+from archiver.backup.feed import NO_END, TROUBLE_S, Feed
+from archiver.backup.partition_writer import Fetch, epoch_of
+from archiver.backup.unreadable import judge_broken
+from archiver.codec.batch import in_place, position_after, whole_batches
+from archiver.codec.kernels.batches import START
+from archiver.errors import (
+    ArchiverError,
+    CorruptBatchError,
+    KafkaError,
+    KafkaTemporaryError,
+    MisplacedBatchError,
+    TopicGoneError,
+)
+from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.cluster import AbsentError, TopicPartition
+from archiver.kafka.fetch import Fetched, fetch
+from archiver.process.budget import ByteBudget
+from archiver.process.defects import as_ours
+from archiver.process.logs import Ledger
+from archiver.process.spelling import spell_count
+
+log = logging.getLogger(__name__)
+
+# About 4 MB a partition is the best measured size; larger answers were slower.
+PARTITION_BYTES: Final = 4 * 1024 * 1024
+ANSWER_BYTES: Final = 16 * 1024 * 1024
+_LEAST_ANSWER_BYTES = 64 * 1024  # no crumbs: with a rate, with many brokers, and of one that had little the last time
+_FETCHED_SHARE: Final = 8  # of the memory, for what was asked for or has come, and is not taken yet
+_MOST_OF_AN_ANSWER: Final = 4  # a slice keeps all of an answer in memory: one that is a smaller part of it is copied
+_LONGEST_WAIT_MS = 500
+# What nothing came of is asked for alone, and longer each time: a broker may have to read it from far away.
+_FIRST_ALONE_MS = 2_000
+_LONGEST_ALONE_MS = 15_000
+_LEADERS_ASKED_EVERY_S = 5.0  # where logs end that are read from followers
+# A request names all its partitions, 3.5 us of CPU each: a trickle over a thousand of them must not ask for each record.
+_SMALL_ANSWER_BYTES = 64 * 1024
+_PAUSE_PER_PARTITION_S = 0.00025
+_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 3.0
+_RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
+_ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
+PATIENCE_S = 300.0  # without any progress of a partition
+
+
+class Work(Protocol):
+    """What is done with feeds beside fetching; one thing at a time for each."""
+
+    def advance(self, feed: Feed) -> None:
+        """Begin what is next for a partition."""
+
+    def spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
+        """Work on a partition that nothing else works on."""
+
+    def begin_loop(self, work: Coroutine[None, None, None]) -> None:
+        """Run what never ends by itself, until everything ends."""
+
+
+class Fetching:
+    """Fetches what the feeds want, and gives it to `work`. Bytes are held from their fetch until `release`."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        feeds: Mapping[TopicPartition, Feed],
+        work: Work,
+        *,
+        memory_bytes: int,
+        rate_bytes: int,
+        clock: Callable[[], float],
+        ledger: Ledger,
+    ) -> None:
+        self._client = client
+        self._feeds = feeds
+        self._work = work
+        self._clock = clock
+        self._ledger = ledger
+        # The rest is for what it becomes: decompressed, in tables, and encoded.
+        self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
+        self._granted = 0
+        self._is_suspended = False
+        self._rate_bytes = rate_bytes
+        self._fetch_again_at_s = 0.0  # by the rate
+        self._changed = asyncio.Event()
+        self._lead_moved = asyncio.Event()
+        self._served: set[tuple[int, bool]] = set()  # brokers, and whether for what is asked for alone
+        self._quiet: set[int] = set()  # brokers that had little the last time
+        self._leaders_only_until_s = 0.0
+        self._turn = 0
+        self._told_unreadable: dict[PartitionSource, int] = {}  # offsets below were told to be skipped
+
+    def stir(self) -> None:
+        """Wake the fetchers: a partition may want more than before."""
+        self._changed.set()
+
+    def look_for_leaders(self) -> None:
+        """Look again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
+        self._lead_moved.set()
+        self.stir()
+
+    def suspend(self, is_suspended: bool) -> None:
+        """Fetch nothing for as long as that holds."""
+        was_suspended, self._is_suspended = self._is_suspended, is_suspended
+        if was_suspended and not is_suspended:
+            self.stir()
+
+    def release(self, taken_bytes: int) -> None:
+        """So much of what was fetched is no longer held."""
+        self._memory.free(taken_bytes)
+
+    def is_stuck(self) -> bool:
+        """Whether somebody waits for memory, and nobody got any since this was asked before."""
+        granted, self._granted = self._granted, self._memory.granted
+        return self._memory.is_short and granted == self._granted
+
+    # --- leaders
+
+    async def lead(self) -> None:
+        """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
+        if self._client.settings.client_rack:
+            self._work.begin_loop(self._watch_followers())
+        pause_s, was_leaderless = _PAUSE_S, False
+        while True:
+            self._see_to_fetchers()
+            leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
+            if was_leaderless and not leaderless:  # somebody else has asked who leads, and told no fetcher
+                self.stir()
+            was_leaderless = bool(leaderless)
+            if leaderless and not await self._find_leaders(leaderless):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            elif not leaderless:
+                pause_s = _PAUSE_S
+                self._lead_moved.clear()
+                await self._lead_moved.wait()
+
+    def _see_to_fetchers(self) -> None:
+        wanted = {(self._node_of(feed), feed.alone_ms > 0) for feed in self._feeds.values()}
+        for node, is_alone in wanted - self._served:
+            if node is not None:
+                self._served.add((node, is_alone))
+                self._work.begin_loop(self._serve_alone(node) if is_alone else self._serve(node))
+
+    async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
+        """Whether any was found."""
+        try:
+            refused = await self._client.learn_leaders([feed.key for feed in feeds])
+        except KafkaTemporaryError as error:
+            self._note_trouble([(feed, error) for feed in feeds], "leader")
+            return False
+        told = [(feed, why) for feed in feeds if (why := refused.get(feed.key)) is not None]
+        self._note_trouble([(feed, why) for feed, why in told if isinstance(why, KafkaTemporaryError)], "leader")
+        for feed, why in told:
+            if not isinstance(why, KafkaTemporaryError):
+                self._fail(feed, why)
+        self.stir()
+        return len(refused) < len(feeds)
+
+    def _node_of(self, feed: Feed) -> int | None:
+        return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
+
+    async def _watch_followers(self) -> None:
+        """Where logs end that are read from followers, their leaders tell; and each is read from for no longer than its lease.
+
+        A follower that has lost its leader answers without an error, and knows of nothing new.
+        """
+        while True:
+            await asyncio.sleep(_LEADERS_ASKED_EVERY_S)
+            followed = {key: feed for key, feed in self._feeds.items() if feed.replica is not None}
+            ends, _ = await self._client.offsets_known(followed) if followed else ({}, {})
+            now_s = self._clock()
+            for key, feed in followed.items():
+                if feed.replica_until_s <= now_s:
+                    feed.replica = None
+                elif feed.replica is not None and key in ends:
+                    feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
+            self.look_for_leaders()
+
+    def _follow(self, feed: Feed, replica: int) -> None:
+        feed.replica = replica
+        feed.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
+        self.look_for_leaders()  # that one may have no fetcher yet
+
+    # --- fetch
+
+    async def _serve(self, node: int) -> None:
+        """Fetch from one broker, for as long as there is something to fetch."""
+        while True:
+            if self._hungry(node):
+                await self._keep_to_the_rate()
+                answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet else self._share
+                async with self._memory.reserved(answer_bytes):
+                    feeds = self._in_turn(self._hungry(node))  # some may want nothing any more
+                    is_any_follower_fine = self._clock() >= self._leaders_only_until_s
+                    rack = self._client.settings.client_rack if is_any_follower_fine else ""
+                    fetched_bytes = await self._fetch(
+                        node, feeds, answer_bytes, max_wait_ms=_LONGEST_WAIT_MS, rack=rack
+                    )
+                if fetched_bytes < _SMALL_ANSWER_BYTES:
+                    self._quiet.add(node)
+                    await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
+                else:
+                    self._quiet.discard(node)
+            else:
+                await self._until_changed()
+
+    async def _serve_alone(self, node: int) -> None:
+        """The same for what does not come with the others, one partition at a time, and on a connection of its own."""
+        for turn in count():
+            if self._hungry(node, alone=True):
+                await self._keep_to_the_rate()
+                answer_bytes = self._share
+                async with self._memory.reserved(answer_bytes):
+                    feeds = self._hungry(node, alone=True)
+                    if feeds:
+                        feed = feeds[turn % len(feeds)]
+                        await self._fetch(node, [feed], answer_bytes, max_wait_ms=feed.alone_ms, lane=Lane.FETCH_ALONE)
+            else:
+                await self._until_changed()
+
+    @property
+    def _share(self) -> int:
+        """How much to ask a broker for: all may be asked at once, while as much again is worked on."""
+        share = self._memory.most_bytes // (1 + len(self._served))
+        return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
+
+    async def _until_changed(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _hungry(self, node: int, *, alone: bool = False) -> list[Feed]:
+        if self._is_suspended:
+            return []
+        now_s = self._clock()
+        return [
+            feed
+            for feed in self._feeds.values()
+            if feed.wants_more
+            and (feed.alone_ms > 0) == alone
+            and feed.not_before_s <= now_s
+            and self._node_of(feed) == node
+        ]
+
+    async def _keep_to_the_rate(self) -> None:
+        wait_s = self._fetch_again_at_s - self._clock()
+        if self._rate_bytes and wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
+        """Rotate, and put first who got nothing last time: a large batch behind a busy partition would starve."""
+        self._turn += 1
+        start = self._turn % (len(feeds) or 1)
+        return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
+
+    async def _fetch(
+        self,
+        node: int,
+        feeds: list[Feed],
+        answer_bytes: int,
+        *,
+        max_wait_ms: int,
+        rack: str = "",
+        lane: Lane = Lane.FETCH,
+    ) -> int:
+        """Ask once for all of them. Returns how many bytes came."""
+        if not feeds:
+            return 0
+        targets = [feed.target for feed in feeds]
+        begun_s = self._clock()
+        try:
+            answers = await fetch(
+                self._client,
+                node,
+                targets,
+                max_bytes=answer_bytes,
+                partition_bytes=min(PARTITION_BYTES, answer_bytes),
+                max_wait_ms=max_wait_ms,
+                min_bytes=1,
+                rack=rack,
+                lane=lane,
+            )
+        except KafkaTemporaryError as error:
+            for feed in feeds:
+                self._look_elsewhere(feed)
+            self._note_trouble([(feed, error) for feed in feeds], "fetch")
+            return 0
+        except KafkaError as error:
+            for feed in feeds:
+                self._fail(feed, error)
+            return 0
+        except Exception as error:  # noqa: BLE001 - a defect of ours stops one partition only
+            self._part(feeds, error)
+            return 0
+        is_quick = self._clock() - begun_s < _LONGEST_WAIT_MS / 1000
+        for place, (feed, target, answer) in enumerate(zip(feeds, targets, answers, strict=True)):
+            if feed.fetch_offset == target.offset and feed.wants_more:
+                try:
+                    self._accept(feed, answer, first=place == 0, is_quick=is_quick)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._fail(feed, as_ours(error, feed.source))
+        return sum(len(answer.records) for answer in answers)
+
+    def _part(self, feeds: Sequence[Feed], error: Exception) -> None:
+        """One of them makes a request fail that nobody foresaw to: ask for each alone, and end the one that it is."""
+        for feed in feeds:
+            if len(feeds) > 1:
+                feed.alone_ms = feed.alone_ms or 1
+            else:
+                self._fail(feed, as_ours(error, feed.source))
+        self.look_for_leaders()
+
+    def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
+        feed.hear(answer, self._clock())
+        if answer.error is not None:
+            self._look_into(feed, lambda: judge(self._client, feed, answer))
+        elif len(answer.records):
+            feed.starving = False
+            if is_quick:
+                self._ask_with_others(feed)
+            self._enqueue(feed, answer)
+        elif answer.preferred_replica >= 0:
+            self._follow(feed, answer.preferred_replica)
+        else:
+            self._note_emptiness(feed, first=first)
+
+    def _note_emptiness(self, feed: Feed, *, first: bool) -> None:
+        if not feed.is_behind:
+            self._ask_with_others(feed)
+        elif first and feed.starving:
+            self._look_into(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
+        feed.starving = feed.is_behind
+
+    def _ask_with_others(self, feed: Feed) -> None:
+        if feed.alone_ms:
+            feed.alone_ms = 0
+            self.look_for_leaders()  # its broker may have no other fetcher
+
+    def _enqueue(self, feed: Feed, answer: Fetched) -> None:
+        position = feed.fetch_offset
+        try:
+            batches, whole = whole_batches(answer.records, position)
+        except CorruptBatchError as error:
+            feed.broken = error
+            self._work.advance(feed)
+            return
+        placed = in_place(batches, position, NO_END if answer.last_stable_offset < 0 else answer.last_stable_offset)
+        if placed.start == placed.stop:
+            self._doubt(feed)
+            return
+        starts, batches = np.append(batches[START], len(whole)), batches[:, placed]
+        feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
+        records = answer.records[starts[placed.start] : starts[placed.stop]]
+        if len(records) * _MOST_OF_AN_ANSWER < memoryview(answer.records.obj).nbytes:
+            records = memoryview(bytes(records))
+        feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
+        self._memory.add(len(records))
+        self._ledger.fetched(feed.key[0], len(records))
+        if self._rate_bytes:
+            begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
+            self._fetch_again_at_s = begin_s + len(records) / self._rate_bytes
+        self._work.advance(feed)
+
+    def _doubt(self, feed: Feed) -> None:
+        """Ask once more for a batch that is not where it can be, and look into it when that is so again.
+
+        A broker looks where the log ends before it reads: what is appended meanwhile goes beyond that, once.
+        """
+        if feed.doubted == feed.fetch_offset:
+            feed.broken = MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be")
+        feed.doubted = feed.fetch_offset
+        self._work.advance(feed)
+
+    # --- what may be wrong with a partition
+
+    def _look_into(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Verdict]]) -> None:
+        """Find out what is wrong, if nothing else is under way; else the next fetch meets the trouble again."""
+
+        async def obey(feed: Feed) -> None:
+            match await judging():
+                case Retry(error, way):
+                    self._go_another_way(feed, way, error)
+                    self._note_trouble([(feed, error)], "fetch")
+                case Skip() as skip:
+                    self._skip(feed, skip)
+                case PassOver(next_offset):
+                    feed.writer.pass_over(next_offset)
+                    feed.go_on_where_the_writer_is()
+                case Take(answer):
+                    self._enqueue(feed, answer)
+                case ArchiverError() as error:
+                    feed.error = error
+
+        if feed.is_busy:
+            self._wait_a_little(feed)
+        else:
+            self._work.spawn(feed, obey)
+
+    def look_into_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
+        """Find out whether the batch at the writer's position is broken for good."""
+
+        async def judging() -> Verdict:
+            try:
+                return await judge_broken(self._client, feed, broken)
+            finally:
+                feed.broken = None  # a later fetch may meet it again
+
+        self._look_into(feed, judging)
+
+    def _skip(self, feed: Feed, skip: Skip) -> None:
+        """Go on behind what cannot be had. What a feed before this one has told of, and no segment holds yet, is no news."""
+        told_to = self._told_unreadable.get(feed.source, 0)
+        if skip.cause is HoleCause.UNREADABLE:
+            self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
+        is_news = skip.cause is not HoleCause.UNREADABLE or skip.next_offset > told_to
+        feed.writer.skip(skip.next_offset, skip.cause, why=skip.why, is_news=is_news)
+        feed.go_on_where_the_writer_is()
+
+    def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
+        if way is Way.ALONE:
+            feed.alone_ms = min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS)
+            self.look_for_leaders()  # its broker may have no fetcher for that
+        elif way is not Way.SAME:
+            self._look_elsewhere(feed)
+        if way is Way.FROM_LEADER and self._clock() >= self._leaders_only_until_s:
+            lease_s = self._client.settings.metadata_max_age_ms / 1000
+            self._leaders_only_until_s = self._clock() + lease_s
+            log.warning("%s; no follower is asked for %.0f s", why, lease_s)
+
+    def _look_elsewhere(self, feed: Feed) -> None:
+        if feed.replica is None:
+            self._client.forget_leaders(feed.key[0])
+        feed.replica = None
+        self.look_for_leaders()
+
+    def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
+        """Of troubles that last, one line is logged, however many partitions are in them."""
+        lasting: list[tuple[Feed, KafkaTemporaryError]] = []
+        for cause in {error.cause for _, error in troubled}:
+            self._ledger.retried(effect, cause)
+        for feed, error in troubled:
+            lasted_s = feed.note_trouble(error, self._clock())
+            if lasted_s > TROUBLE_S and not feed.trouble_told:
+                feed.trouble_told = True
+                lasting.append((feed, error))
+            if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
+                self._fail(feed, TopicGoneError(str(error)))
+            elif lasted_s > PATIENCE_S:
+                self._fail(feed, error)
+            else:
+                self._wait_a_little(feed)
+        if lasting:
+            (feed, error), *others = lasting
+            more = f" and {spell_count(len(others), 'more partition')}" if others else ""
+            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, TROUBLE_S)
+
+    def _wait_a_little(self, feed: Feed) -> None:
+        """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""
+        now_s = self._clock()
+        pause_s = min(max(_PAUSE_S, feed.troubled_s(now_s) / 4), _LONGEST_PAUSE_S)
+        feed.not_before_s = now_s + pause_s
+        asyncio.get_running_loop().call_later(pause_s + 0.001, self.stir)
+
+    def _fail(self, feed: Feed, error: ArchiverError) -> None:
+        feed.error = error
+        self._work.advance(feed)

@@ -1,0 +1,178 @@
+"""What a backup does for the index of facts, beside its work: it tells what was put, by it and by one that was killed, and merges."""
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Final
+
+from archiver.archive.control import list_topics_known
+from archiver.archive.control_census import count_beside
+from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
+from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
+from archiver.archive.inventory import learn_unknown
+from archiver.archive.layout import Layout
+from archiver.errors import StoppedError, StoreTemporaryError
+from archiver.process.signals import unless_stopped
+from archiver.process.workers import workers
+from archiver.store.s3 import ObjectStore
+
+log = logging.getLogger(__name__)
+
+# Between two files of an instance; what was put since the last one costs each reader a HEAD.
+EVERY_S: Final = 600.0
+_MANY = 2_000  # entries that are reason for a file before
+_LOOK_S = 10.0
+_LAST_S = 2.0  # for the last file, of the 15 s that a stop may take
+_END_S = 30.0  # the same where nobody waits
+_COUNT_S = 10.0  # of that, to count what lies beside the records: a year of snapshots has half a million
+
+
+class Indexer:
+    """Writes in a thread of its own, so that nothing waits for it. Whatever goes wrong costs readers a HEAD, and nothing else."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: Layout,
+        fresh: FreshEntries,
+        *,
+        clock: Callable[[], float],
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._fresh = fresh
+        self._clock = clock
+        self._wait = wait
+        self._told = NOTHING_SEEN  # what this instance has written into the index, or read there
+        self._has_read = False
+
+    async def run(self) -> None:
+        """Write now and then, for ever."""
+        with workers(1, "indexer") as worker:
+            written_at_s = self._clock()
+            while True:
+                await self._wait(_LOOK_S)
+                await worker.call(self.bring_in)
+                if len(self._fresh) >= _MANY or self._clock() - written_at_s >= EVERY_S:
+                    written_at_s = self._clock()
+                    await worker.call(self.write)
+
+    @asynccontextmanager
+    async def attend(self, stop: asyncio.Event) -> AsyncIterator[None]:
+        """Write while a block runs, and at its end; a signal shortens that."""
+        running = asyncio.create_task(self.run())
+        try:
+            yield
+            with suppress(StoppedError):
+                await unless_stopped(stop, self._finish(_END_S, has_time=True))
+        except StoppedError:
+            await self.finish()
+            raise
+        finally:
+            running.cancel()
+
+    async def finish(self) -> None:
+        """Write what is left, while the time of a stop runs: no longer than a moment, without a merge or a count."""
+        await self._finish(_LAST_S, has_time=False)
+
+    async def _finish(self, most_s: float, *, has_time: bool) -> None:
+        with workers(1, "last-index") as worker:
+            try:
+                async with asyncio.timeout(most_s):
+                    write = partial(self.write, has_time=has_time, is_last=has_time)
+                    bring_in = partial(self.bring_in, most_s / 3)
+                    # What is fresh goes first. Without it, both read the index: once.
+                    for work in (write, bring_in) if len(self._fresh) else (bring_in, write):
+                        await worker.call(work)
+            except TimeoutError:
+                log.debug("the index of facts was not written in time")
+
+    def _beside(self, entries: Iterable[IndexEntry], count_s: float) -> SeenBeside:
+        """Tell the facts of the topics of the entries, and all that was not told yet; of other objects what can be counted in time."""
+        topics = {entry.key.topic for entry in entries}
+        known = list_topics_known(self._store, self._layout)
+        told = self._told
+        until_s = self._clock() + count_s
+        found = count_beside(self._store, self._layout, goes_on=lambda: self._clock() < until_s) if count_s else {}
+        return SeenBeside(
+            {
+                topic: number
+                for topic, number in known.items()
+                if number is not None and (topic in topics or number > told.newest_facts.get(topic, -1))
+            },
+            {name: count for name, count in found.items() if count > told.counts.get(name, 0)},
+        )
+
+    def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
+        """Write what is fresh, if anything, and merge when the files became many. It never raises.
+
+        Without time nothing is merged, nor counted: what large restores have noted takes seconds to list. At last, also
+        what is news beside the records is written alone: nobody may come who puts one.
+        """
+        entries = self._fresh.take()
+        if not entries and not is_last:
+            return
+        try:
+            if not entries and not self._has_read:
+                self._told = self._told.joined(read_index(self._store, self._layout, lambda _: False).beside)
+            beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
+            if not entries and not any(beside):
+                return
+            self._append(entries, beside, may_merge=has_time)
+        except StoreTemporaryError as error:
+            # Perhaps it is there already: to write it twice does no harm.
+            self._fresh.give_back(entries)
+            log.info("the index of facts was not written, and is tried again: %s", error)
+        except Exception as error:  # a cache must not stop a backup
+            log.info("the index of facts was not written: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+
+    def bring_in(self, most_s: float = math.inf) -> None:
+        """Add what was put here before this process, by one that was killed before it told. It never raises.
+
+        What is not added in time, the next backup finds.
+        """
+        found = self._fresh.take_found()
+        try:
+            self._bring_in(found, self._clock() + most_s)
+        except StoreTemporaryError as error:
+            self._fresh.give_back_found(found)
+            log.info("the index of facts was not mended, which is tried again: %s", error)
+        except Exception as error:  # as above
+            log.info("the index of facts was not mended: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+
+    def _bring_in(self, found: Mapping[Directory, Mapping[int, int]], until_s: float) -> None:
+        waiting: list[IndexEntry] = []
+        for entries in self._unknown(found):
+            waiting += entries
+            is_over = self._clock() >= until_s
+            if waiting and (is_over or len(waiting) >= _MANY):
+                self._append(waiting)
+                waiting = []
+            if is_over:
+                return
+        if waiting:
+            self._append(waiting)
+
+    def _unknown(self, found: Mapping[Directory, Mapping[int, int]]) -> Iterator[list[IndexEntry]]:
+        """Learn what the index does not know of partitions that were found with an end."""
+        if not found:
+            return
+        topics = {topic for topic, _ in found}
+        index = read_index(self._store, self._layout, topics.__contains__)
+        self._told, self._has_read = self._told.joined(index.beside), True
+        for (topic, life), ends in found.items():
+            for partition in index.not_whole((topic, life), ends):
+                yield from learn_unknown(self._store, self._layout, index, topic, life, partition)
+            index.forget((topic, life))
+
+    def _append(
+        self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False
+    ) -> None:
+        files = append_to_index(self._store, self._layout, entries, beside)
+        self._told = self._told.joined(beside)
+        if files >= MOST_FILES and may_merge:
+            merge_index(self._store, self._layout)

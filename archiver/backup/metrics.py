@@ -1,0 +1,319 @@
+"""What a running backup shows of itself. Every metric is declared here, once; docs/metrics.md is made of that."""
+
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+
+from archiver import __version__
+from archiver.archive.segment_facts import HoleCause
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A metric as it is scraped."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: Labels = ("topic",)
+
+
+RECORDS: Final = Declared("archiver_records_total", "counter", "Records made durable.")
+PAYLOAD_BYTES: Final = Declared("archiver_payload_bytes_total", "counter", "Bytes of the keys and values made durable.")
+STORED_BYTES: Final = Declared(
+    "archiver_stored_bytes_total", "counter", "Bytes of the objects put, as they are stored."
+)
+FETCHED_BYTES: Final = Declared(
+    "archiver_fetched_bytes_total",
+    "counter",
+    "Bytes of record batches that came from the brokers, as compressed there.",
+)
+PUTS: Final = Declared("archiver_puts_total", "counter", "Segments made durable, each with one put.")
+PUT_SECONDS: Final = Declared(
+    "archiver_put_duration_seconds", "histogram", "Time until a segment was durable, repeated puts included.", ()
+)
+RETRIES: Final = Declared(
+    "archiver_retries_total",
+    "counter",
+    "Failures that may heal, after which the effect (put, fetch, commit, ...) was tried again.",
+    ("effect", "cause"),
+)
+HOLES: Final = Declared(
+    "archiver_holes_total",
+    "counter",
+    "Ranges of offsets that are not in the archive: `expired` when their turn came, `before-start` of the backup, or"
+    " `unreadable` and skipped.",
+    ("topic", "cause"),
+)
+HOLE_OFFSETS: Final = Declared(
+    "archiver_hole_offsets_total", "counter", "Offsets in the holes of archiver_holes_total.", ("topic", "cause")
+)
+UNREADABLE_OFFSETS: Final = Declared(
+    "archiver_unreadable_offsets_total",
+    "counter",
+    "Offsets of batches that were skipped, because nobody can read them (`backup.unreadable: skip`); of the partitions that had one.",
+    ("topic", "partition"),
+)
+FAILURES: Final = Declared(
+    "archiver_failures_total",
+    "counter",
+    "Times that a partition ended with an error that a retry does not heal soon.",
+    ("topic", "cause"),
+)
+BRANCHES: Final = Declared(
+    "archiver_branches_total",
+    "counter",
+    "Logs that were cut back behind what is archived (unclean election): the archive goes on in a child life.",
+)
+REBALANCES: Final = Declared(
+    "archiver_rebalances_total", "counter", "Changes of this instance's partitions by its consumer group.", ()
+)
+COMMIT_FAILURES: Final = Declared(
+    "archiver_commit_failures_total",
+    "counter",
+    "Group commits that failed. The archive is the checkpoint: nothing is lost by one.",
+    (),
+)
+LAG: Final = Declared(
+    "archiver_lag_offsets", "gauge", "Offsets between what is durable and the high watermark, all partitions together."
+)
+LAG_MAX: Final = Declared("archiver_lag_max_offsets", "gauge", "The lag of the partition that is furthest behind.")
+RPO: Final = Declared(
+    "archiver_rpo_seconds",
+    "gauge",
+    "Age of the oldest record that is not durable yet: what would be lost if the cluster were gone now. 0: none.",
+)
+RETENTION_LEFT: Final = Declared(
+    "archiver_retention_left_seconds",
+    "gauge",
+    "Time until retention.ms lets Kafka delete a record that is not durable yet; negative: overdue, +Inf: no such"
+    " record, or no such limit. retention.bytes may delete earlier.",
+)
+PARTITIONS: Final = Declared(
+    "archiver_partitions",
+    "gauge",
+    "Partitions that this instance holds; of an included topic that it may not describe, those that it knows of, or one.",
+)
+PARTITIONS_FAILING: Final = Declared(
+    "archiver_partitions_failing",
+    "gauge",
+    "Partitions of these that do not get on because of an error; all of a topic that may not be described, and while the"
+    " group cannot be asked all that this instance does not have.",
+)
+OPEN_TRANSACTION_AGE: Final = Declared(
+    "archiver_open_transaction_age_seconds",
+    "gauge",
+    "For how long this instance has seen a transaction hold back the last stable offset, and so the archive.",
+    ("topic", "partition", "producer_id"),
+)
+BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label tells the version.", ("version",))
+
+METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Declared))
+
+# From a put of a small object in the same network to the 300 s after which a writer gives up.
+_PUT_BOUNDS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """How far one held partition is, at the moment of a scrape."""
+
+    topic: str
+    partition: int
+    position: int  # durable below it
+    high_watermark: int | None  # None: not known yet
+    oldest_pending_ms: int | None  # timestamp of the oldest record that is known and not durable; None: no such record
+    pending_since_s: float | None  # for how long something is pending whose timestamp is not known; None: nothing is
+    retention_ms: int | None  # None: unlimited, or not known yet
+    is_failing: bool
+    open_transactions: Sequence[tuple[int, float]] = ()  # producer id, age in seconds
+
+    @property
+    def lag_offsets(self) -> int | None:
+        return None if self.high_watermark is None else max(0, self.high_watermark - self.position)
+
+    def pending_age_s(self, now_ms: int) -> float | None:
+        """Return the age of the oldest record not durable yet, None when there is none. A clock ahead of ours makes no age."""
+        if self.oldest_pending_ms is None:
+            return self.pending_since_s
+        return max(0, now_ms - self.oldest_pending_ms) / 1000
+
+    def retention_left_s(self, now_ms: int) -> float:
+        age_s = self.pending_age_s(now_ms)
+        return float("inf") if age_s is None or self.retention_ms is None else self.retention_ms / 1000 - age_s
+
+
+class Metrics:
+    """The ledger of a backup (`observe.Ledger`) and what a scrape shows of it.
+
+    `state` and the two counts of the group membership are asked at each scrape, from the thread that serves it.
+    """
+
+    def __init__(
+        self,
+        state: Callable[[], Iterable[PartitionState]],
+        clock_ms: Callable[[], int],
+        *,
+        rebalances: Callable[[], int] = int,
+        commit_failures: Callable[[], int] = int,
+    ) -> None:
+        self._state = state
+        self._clock_ms = clock_ms
+        self._rebalances = rebalances
+        self._commit_failures = commit_failures
+        self._lock = threading.Lock()  # one call is one fact: a scrape sees all of it or nothing
+        self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
+        self._puts_within = [0] * (len(_PUT_BOUNDS_S) + 1)
+        self._put_seconds = 0.0
+
+    def put(self, topic: str, *, records: int, payload_bytes: int, stored_bytes: int, seconds: float) -> None:
+        with self._lock:
+            self._counts[RECORDS][topic,] += records
+            self._counts[PAYLOAD_BYTES][topic,] += payload_bytes
+            self._counts[STORED_BYTES][topic,] += stored_bytes
+            self._counts[PUTS][topic,] += 1
+            self._puts_within[bisect_left(_PUT_BOUNDS_S, seconds)] += 1
+            self._put_seconds += seconds
+
+    def hole(self, topic: str, partition: int, *, cause: str, offsets: int) -> None:
+        with self._lock:
+            if cause == HoleCause.UNREADABLE:
+                self._counts[UNREADABLE_OFFSETS][topic, str(partition)] += offsets
+            self._counts[HOLES][topic, cause] += 1
+            self._counts[HOLE_OFFSETS][topic, cause] += offsets
+
+    def fetched(self, topic: str, fetched_bytes: int) -> None:
+        with self._lock:
+            self._counts[FETCHED_BYTES][topic,] += fetched_bytes
+
+    def retried(self, effect: str, cause: str) -> None:
+        with self._lock:
+            self._counts[RETRIES][effect, cause] += 1
+
+    def failed(self, topic: str, cause: str) -> None:
+        with self._lock:
+            self._counts[FAILURES][topic, cause] += 1
+
+    def branched(self, topic: str) -> None:
+        with self._lock:
+            self._counts[BRANCHES][topic,] += 1
+
+    @property
+    def records(self) -> int:
+        """Records made durable, of all topics."""
+        with self._lock:
+            return int(sum(self._counts[RECORDS].values()))
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the text and its content type: OpenMetrics where the Accept header names it, else Prometheus' own."""
+        openmetrics = "application/openmetrics-text"
+        # Not the header itself: what a client writes as its version would become part of our answer.
+        encode, content_type = choose_encoder(openmetrics if openmetrics in accept else "")
+        return encode(self), content_type
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family: the interface of a prometheus-client collector."""
+        states = list(self._state())
+        values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
+        values[REBALANCES] = {(): self._rebalances()}
+        values[COMMIT_FAILURES] = {(): self._commit_failures()}
+        values[BUILD] = {(__version__,): 1}
+        with self._lock:
+            self._begin_at_zero({state.topic for state in states})
+            values.update({declared: dict(counts) for declared, counts in self._counts.items()})
+            puts = self._put_histogram()
+        for declared in METRICS:
+            yield puts if declared is PUT_SECONDS else _family(declared, values.get(declared, {}))
+
+    def _begin_at_zero(self, topics: Iterable[str]) -> None:
+        """Show what did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first one matters."""
+        for topic in topics:
+            for declared in (RECORDS, PAYLOAD_BYTES, STORED_BYTES, FETCHED_BYTES, PUTS, BRANCHES):
+                self._counts[declared][topic,] += 0
+            for declared in (HOLES, HOLE_OFFSETS):
+                for cause in HoleCause:
+                    self._counts[declared][topic, cause.value] += 0
+
+    def _put_histogram(self) -> Metric:
+        bounds = [*map(str, _PUT_BOUNDS_S), "+Inf"]
+        buckets = list(zip(bounds, accumulate(self._puts_within), strict=True))
+        return HistogramMetricFamily(PUT_SECONDS.name, PUT_SECONDS.meaning, buckets, self._put_seconds)
+
+
+def _family(declared: Declared, values: Mapping[Labels, float]) -> Metric:
+    of_kind = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
+    family = of_kind(declared.name, declared.meaning, labels=declared.labels)
+    for labels, value in sorted(values.items()):
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dict[Labels, float]]:
+    values: dict[Declared, dict[Labels, float]] = defaultdict(dict)
+    by_topic: dict[str, list[PartitionState]] = defaultdict(list)
+    for state in states:
+        by_topic[state.topic].append(state)
+        for producer_id, age_s in state.open_transactions:
+            values[OPEN_TRANSACTION_AGE][state.topic, str(state.partition), str(producer_id)] = age_s
+    for topic, held in by_topic.items():
+        lags = [state.lag_offsets for state in held if state.lag_offsets is not None]
+        if lags:  # of none known: no series, rather than a lag of 0
+            values[LAG][topic,] = sum(lags)
+            values[LAG_MAX][topic,] = max(lags)
+        values[RPO][topic,] = max(state.pending_age_s(now_ms) or 0 for state in held)
+        values[RETENTION_LEFT][topic,] = min(state.retention_left_s(now_ms) for state in held)
+        values[PARTITIONS][topic,] = len(held)
+        values[PARTITIONS_FAILING][topic,] = sum(state.is_failing for state in held)
+    return values
+
+
+_PAGE: Final = """\
+# Metrics
+
+`archiver backup` serves these at `http://HOST:PORT/metrics` where `metrics.listen` is `HOST:PORT`; `make docs` makes this page of their declarations.
+`/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
+most often by a backup that runs for ever, it says so and goes on without.
+
+They ask nobody who they are, and speak no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
+errors, on `/readyz` perhaps addresses of brokers; no record, no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where nobody but the monitoring gets (a
+pod's network with a policy), and put a proxy with TLS before it where others may.
+
+Counters count since the process started, whichever partitions it held meanwhile. Gauges are worked out at each scrape, from the partitions that
+this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. What no instance holds, no
+gauge shows: alarm on an instance that is down as well.
+
+| name | type | labels | meaning |
+| --- | --- | --- | --- |
+{rows}
+
+## Alarms worth having
+
+| when | what it means |
+| --- | --- |
+| `increase(archiver_branches_total[1h]) > 0` | the log was cut back: records that were archived are no longer in Kafka |
+| `increase(archiver_holes_total{{cause="expired"}}[1h]) > 0` | Kafka deleted records before they were archived |
+| `increase(archiver_holes_total{{cause="unreadable"}}[1h]) > 0` | batches were skipped that nobody can read: `archiver_unreadable_offsets_total` has their partitions, and the log the offsets |
+| `min by (topic) (archiver_retention_left_seconds) < 86400` | within a day it will |
+| `max by (topic) (archiver_rpo_seconds) > 900` | the archive is behind; in quiet times this stays near `backup.segment.age` |
+| `archiver_partitions_failing > 0` | a partition does not get on; the log names it and the reason |
+| `absent(archiver_partitions)`, or `/readyz` not 200 for minutes | no instance is in the group, or the cluster is away: `/readyz` says why |
+| `archiver_open_transaction_age_seconds > 900` | a producer left a transaction open; nothing behind it can be read until it ends |
+"""
+
+
+def metrics_page() -> str:
+    """Return docs/metrics.md."""
+    rows = (
+        f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.meaning} |" for metric in METRICS
+    )
+    return _PAGE.format(rows="\n".join(rows))

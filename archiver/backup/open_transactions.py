@@ -1,0 +1,76 @@
+"""Transactions that stay open and hold the last stable offset back: nobody reads past them, and nothing is archived."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from archiver.backup.feed import Feed
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
+
+log = logging.getLogger(__name__)
+
+# A transaction of an ordinary producer times out after a minute.
+HELD_BACK_S: Final = 60.0
+_EVERY_S = 10.0
+_MOST_AT_ONCE = 20  # partitions asked about in one round
+
+
+async def watch_transactions(
+    client: KafkaClient,
+    feeds: Mapping[TopicPartition, Feed],
+    *,
+    clock: Callable[[], float],
+    clock_ms: Callable[[], int],
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Name the transactions that hold a partition back, once each."""
+    named: set[tuple[TopicPartition, int, int]] = set()
+    looked_at_s: dict[TopicPartition, float] = {}
+    while True:
+        await wait(_EVERY_S)
+        now_s = clock()
+        held_back = [
+            feed
+            for feed in feeds.values()
+            if feed.held_back_since_s is not None and now_s - feed.held_back_since_s > HELD_BACK_S
+        ]
+        # Those that were not looked at for the longest time first: all of them have their turn.
+        held_back.sort(key=lambda feed: looked_at_s.get(feed.key, 0.0))
+        for feed in held_back[:_MOST_AT_ONCE]:
+            looked_at_s[feed.key] = now_s
+            await _look_at(client, feed, named, clock_ms)
+        looked_at_s = {feed.key: looked_at_s.get(feed.key, 0.0) for feed in held_back}
+        present = {
+            (feed.key, one.producer_id, one.start_offset) for feed in held_back for one in feed.open_transactions
+        }
+        named &= present
+
+
+async def learn_open_transactions(client: KafkaClient, feed: Feed) -> None:
+    """Ask who holds the last stable offset of a partition back."""
+    try:
+        feed.open_transactions = tuple(await client.open_transactions(*feed.key))
+    except (KafkaError, KafkaTemporaryError) as error:
+        log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
+
+
+async def _look_at(
+    client: KafkaClient, feed: Feed, named: set[tuple[TopicPartition, int, int]], clock_ms: Callable[[], int]
+) -> None:
+    await learn_open_transactions(client, feed)
+    for transaction in feed.open_transactions:
+        which = (feed.key, transaction.producer_id, transaction.start_offset)
+        if which in named:
+            continue
+        named.add(which)
+        log.warning(
+            "%s: a transaction holds the end back at offset %d: %s, last written to %.0f s ago;"
+            " end it with kafka-transactions.sh",
+            feed.source,
+            feed.last_stable,
+            transaction,
+            (clock_ms() - transaction.last_timestamp_ms) / 1000,
+        )

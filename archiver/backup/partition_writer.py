@@ -1,0 +1,484 @@
+"""One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from archiver.archive.block_budget import BlockRoom, DecodingRoom
+from archiver.archive.index import FreshEntries
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.inventory import ArchivedEnd, position_of
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment import MOST_HOLES, FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
+from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.archive.spool import Spool
+from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
+from archiver.codec.batch import (
+    MOST_DECOMPRESSED_BYTES,
+    DecodedBatches,
+    Scratch,
+    decode_batches,
+    first_batch_bytes,
+    first_offset,
+    first_step,
+    whole_batches,
+)
+from archiver.codec.frame import Column, Frame, Longs
+from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
+from archiver.config.model import Unreadable
+from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchError, StoreTemporaryError, StrangerError
+from archiver.process.failpoints import reach
+from archiver.process.logs import Ledger
+from archiver.process.silence import Vigil
+from archiver.store.s3 import ObjectStore
+
+log = logging.getLogger(__name__)
+
+# A put is repeated for this long before the partition gives up; Kafka keeps the records meanwhile.
+PUT_PATIENCE_S = 300.0
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 10.0
+_LEVELS = {
+    HoleCause.EXPIRED: logging.WARNING,
+    HoleCause.BEFORE_START: logging.INFO,
+    HoleCause.UNREADABLE: logging.ERROR,
+}
+_AVRO_OF_HEADERS = 6  # times as large they may be in Avro: five for keys that are not UTF-8, and what goes with them
+
+
+Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of transactions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """What one fetch at `position` brought."""
+
+    position: int
+    records: memoryview
+    aborted: Aborted = ()
+    follows: bool = False  # it is the rest of a fetch: no batch of it may begin below the position
+    charged_bytes: int = 0  # so much of its first batches counts as source bytes of a segment already
+
+
+@dataclass(slots=True, kw_only=True)
+class Written:
+    """What became durable."""
+
+    records: int = 0
+    payload_bytes: int = 0
+    stored_bytes: int = 0
+    segments: int = 0
+    put_retries: int = 0
+    holes: list[Hole] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPolicy:
+    """Which record batches are opened, and what becomes of those that nobody can read."""
+
+    most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one
+    unreadable: Unreadable = Unreadable.STOP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """Where segments go, and how."""
+
+    store: ObjectStore
+    layout: Layout
+    limits: SegmentLimits
+    age_s: float
+    spool: Spool
+    clock: Callable[[], float]
+    vigil: Vigil
+    ledger: Ledger
+    decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
+    batches: BatchPolicy = BatchPolicy()
+    room: BlockRoom = field(default_factory=BlockRoom)
+    fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
+
+
+class PutLaterError(StoreTemporaryError):
+    """A put did not work; its outcome is unknown. The closed segment waits, and `flush` puts it again."""
+
+    def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
+        super().__init__(str(error), cause=error.cause)
+        self.pause_s = pause_s
+
+
+def fault_of(
+    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingRoom
+) -> CorruptBatchError | None:
+    """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
+    with decoding.lend(most_bytes) as scratch:
+        try:
+            _decode(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
+        except CorruptBatchError as error:
+            return _without_frames(error)
+    return None
+
+
+def _decode(batches: memoryview, position: int, aborted: Aborted, most_bytes: int, scratch: Scratch) -> DecodedBatches:
+    decoded = decode_batches(batches, position, aborted, most_bytes, scratch)
+    for frame in decoded.frames():
+        if len(frame.body) * _AVRO_OF_HEADERS <= MOST_BLOCK_BYTES:
+            break
+        headers = frame.column(Column.HEADER_LENGTH)
+        sizes = sum(frame.column(column).clip(0) for column in (Column.KEY_LENGTH, Column.VALUE_LENGTH))
+        if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
+            raise LargeBatchError(f"offset {position}: a record with headers that no reader of the archive would open")
+    return decoded
+
+
+def _without_frames(error: CorruptBatchError) -> CorruptBatchError:
+    """Return another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb."""
+    return type(error)(str(error))
+
+
+def epoch_of(batches: Longs) -> int:
+    """Return the leader epoch of the last batch of a table; -1 when there is none."""
+    return int(batches[LEADER_EPOCH, -1]) if batches.shape[1] else -1
+
+
+def _epoch_before(content: memoryview, offset: int) -> int:
+    batches, _ = whole_batches(content, offset)
+    return epoch_of(batches[:, batches[BASE_OFFSET] < offset])
+
+
+def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster_id: str) -> None:
+    """Raise StrangerError when a segment's topic id or cluster id is not the source's."""
+    ids = {topic_id, source.topic_id} - {""}  # brokers before 2.8 have none
+    if len(ids) > 1 or cluster_id != source.cluster_id:
+        raise StrangerError(
+            f"{key}: belongs to topic id {topic_id} of cluster {cluster_id}, not to topic id {source.topic_id} of"
+            f" cluster {source.cluster_id}; give each cluster its own prefix"
+        )
+
+
+class PartitionWriter:
+    """Takes fetches in order and makes segments of them. Not for two threads at once.
+
+    `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
+    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of a topic without
+    an id, where nothing else tells.
+    """
+
+    def __init__(
+        self,
+        source: PartitionSource,
+        end: ArchivedEnd,
+        archive: Archive,
+        *,
+        written: Written | None = None,
+        confirm: Callable[[FinishedSegment], None] | None = None,
+    ) -> None:
+        self.source = source
+        self.position = end.next
+        self.leader_epoch = end.leader_epoch  # of the last batch before the position; -1: not known
+        self.written = written or Written()
+        self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
+        self.newest_base = archive.layout.base_of(end.key) if end.key else None
+        self.was_overtaken = False  # at the last put another writer was first
+        self._archive = archive
+        self._confirm = confirm
+        self._silences = archive.vigil.silences
+        self._open: OpenSegment | None = None
+        self._opened_at_s = 0.0
+        self._closed: FinishedSegment | None = None  # waits for its put
+        self._closed_at_s = 0.0
+        self._pause_s = _FIRST_PAUSE_S
+        self._base = end.next
+        self._waiting_holes: list[Hole] = []
+
+    @property
+    def batches(self) -> BatchPolicy:
+        """Which batches it takes."""
+        return self._archive.batches
+
+    @property
+    def decoding(self) -> DecodingRoom:
+        """What it decodes in."""
+        return self._archive.decoding
+
+    @property
+    def durable_position(self) -> int:
+        """Everything below it is in the archive, or is nothing that could be."""
+        return self._base if self.holds_records else self.position
+
+    @property
+    def holds_records(self) -> bool:
+        return self._open is not None or self._closed is not None
+
+    @property
+    def held_records(self) -> int:
+        """How many are in a segment that is not known to be durable."""
+        opened, closed = self._open, self._closed
+        return (0 if opened is None else opened.records) + (0 if closed is None else closed.facts.records)
+
+    @property
+    def spooled_bytes(self) -> int:
+        """What is held takes so much of the spool."""
+        opened, closed = self._open, self._closed
+        return (0 if opened is None else opened.spooled_bytes) + (0 if closed is None else closed.size)
+
+    @property
+    def opened_at_s(self) -> float | None:
+        return None if self._open is None else self._opened_at_s
+
+    def close_early(self) -> None:
+        """Let the open segment count as old."""
+        self._opened_at_s = -math.inf
+
+    @property
+    def putting_since_s(self) -> float | None:
+        """Since when a segment waits to be durable."""
+        return None if self._closed is None else self._closed_at_s
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a segment is to be put before anything else: it is full, or as old as one may be, or was closed before."""
+        opened = self._open
+        return self._closed is not None or (opened is not None and (opened.is_full or self._is_old()))
+
+    def take(self, fetch: Fetch) -> Fetch | None:
+        """Take one fetch, up to where a segment is due; the rest is returned, to be taken after the segment's put.
+
+        One that does not begin at the position is ignored: it was asked for before the position moved. CorruptBatchError:
+        the batch at the position cannot be read; what came before it is taken.
+        """
+        if fetch.position != self.position or self._closed is not None:
+            return None
+        rest = fetch
+        try:
+            while len(rest.records) and not self.is_due:
+                self._refuse_older(rest)
+                rest = self._take_step(rest)
+        except CorruptBatchError as error:
+            raise _without_frames(error) from None
+        return replace(rest, position=self.position) if len(rest.records) else None
+
+    def _refuse_older(self, rest: Fetch) -> None:
+        """Within a step the decoder sees batches that go back; here are those between two of them."""
+        if rest.follows and not rest.charged_bytes and first_offset(rest.records) < self.position:
+            raise CorruptBatchError(
+                f"offset {first_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
+            )
+
+    def _take_step(self, rest: Fetch) -> Fetch:
+        """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
+        batches = first_step(rest.records)
+        *sizes, largest = self._archive.decoding.sizes(self._archive.batches.most_bytes)
+        for most_bytes in sizes:
+            try:
+                return self._take_within(most_bytes, batches, rest)
+            except CorruptBatchError as error:  # broken, or too large: only with more room that shows
+                good_bytes = error.good_bytes
+            if good_bytes:
+                return self._take_within(most_bytes, batches[:good_bytes], rest)
+            batches = batches[: first_batch_bytes(batches)]
+        return self._take_within(largest, batches, rest)
+
+    def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
+        with self._archive.decoding.lend(most_bytes) as scratch:
+            decoded = _decode(batches, self.position, rest.aborted, most_bytes, scratch)
+            charged_bytes = self._append(decoded, batches, rest.charged_bytes)
+        if (
+            charged_bytes < decoded.source_bytes
+        ):  # a segment is due in their midst: they are decoded again after its put
+            return replace(rest, charged_bytes=charged_bytes)
+        left = rest.records[decoded.source_bytes :]
+        return Fetch(position=self.position, records=left, aborted=decoded.aborted, follows=True)
+
+    def _append(self, decoded: DecodedBatches, batches: memoryview, charged_bytes: int) -> int:
+        """Append records until a segment is due. Returns how many bytes of the batches are charged to segments: all, or fewer."""
+        left_bytes, left_rows = decoded.source_bytes - charged_bytes, decoded.records
+        for frame in decoded.frames():
+            row = 0
+            while row < len(frame):
+                segment = self._segment(frame, row)
+                after = segment.append(frame, row)
+                share = left_bytes * (after - row) // left_rows
+                left_bytes, left_rows, row = left_bytes - share, left_rows - (after - row), after
+                if not left_rows:
+                    self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
+                else:
+                    self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
+                segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
+                if left_rows and self.is_due:
+                    return decoded.source_bytes - left_bytes
+        self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
+        if self._open is not None:
+            self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
+        return decoded.source_bytes
+
+    def skip(
+        self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, why: str = "", is_news: bool = True
+    ) -> None:
+        """Go on behind what cannot be had; it becomes a hole of the next segment, and is told and counted now, if it is news."""
+        hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
+        if is_news:
+            self._tell_hole(hole, why)
+        self.position, self.leader_epoch = first_kept_offset, -1
+        if self._open is not None:
+            self._open.note_hole(hole)
+            self._open.forget_epoch()  # another one may have begun there
+        elif self._joins_waiting(hole):
+            self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
+        else:
+            self._waiting_holes.append(hole)
+
+    def _joins_waiting(self, hole: Hole) -> bool:
+        """Tell whether it is one with the hole before it; of very many that are not, no object's metadata could tell."""
+        last = self._waiting_holes[-1] if self._waiting_holes else None
+        if last is None or last.cause is not hole.cause:
+            return False
+        return last.last_offset + 1 == hole.first_offset or len(self._waiting_holes) >= MOST_HOLES
+
+    def _tell_hole(self, hole: Hole, why: str) -> None:
+        first, last, cause = hole.first_offset, hole.last_offset, hole.cause
+        told = f"{cause}; {why}" if why else cause
+        log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
+        self._archive.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
+
+    def pass_over(self, next_offset: int) -> None:
+        """Go on behind offsets that compaction left empty; not a hole."""
+        if next_offset <= self.position:
+            return
+        # Epochs may have begun and ended among what is gone: that of the last batch would seem to diverge here.
+        self.position, self.leader_epoch = next_offset, -1
+        if self._open is not None:
+            self._open.forget_epoch()
+            self._open.cover(self.position, leader_epoch=-1, source_bytes=0)
+
+    def close(self) -> None:
+        """Close what is held, so that nothing but its put is left to `flush`."""
+        if self.holds_records:
+            self._close()
+
+    def flush(self) -> None:
+        """Make durable what is held; PutLaterError when that did not work now."""
+        if self.holds_records:
+            self._put()
+
+    def discard(self) -> None:
+        """Drop what is held: the archive is the checkpoint."""
+        if self._open is not None:
+            self._open.discard()
+        if self._closed is not None:
+            self._closed.discard()
+        self._open = self._closed = self.oldest_held_ms = None
+        self.position, self.leader_epoch = self._base, -1
+
+    def _segment(self, frame: Frame, row: int) -> OpenSegment:
+        """The open segment, or a new one that will begin with this row."""
+        if self._open is None:
+            archive = self._archive
+            self._open = OpenSegment(self.source, self._base, archive.limits, archive.spool, archive.room)
+            self._opened_at_s = archive.clock()
+            self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
+            for hole in self._waiting_holes:
+                self._open.note_hole(hole)
+        return self._open
+
+    def _is_old(self) -> bool:
+        return self._archive.clock() - self._opened_at_s >= self._archive.age_s
+
+    def _put(self) -> bool:
+        """Close, put, go on at its `next`. False: someone else was there first, and the position is theirs."""
+        closed = self._close()  # 1. close: the body and its facts are whole
+        reach("segment.closed")
+        try:
+            end = self._taken_over(closed) or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
+        except StoreTemporaryError as error:
+            raise self._later(error) from error
+        closed.recycle()
+        self._closed = self.oldest_held_ms = None
+        reach("segment.put")
+        ours = end.next == closed.facts.next
+        self._base = end.next  # 3. only now the position counts
+        self.newest_base = self._archive.layout.base_of(end.key)
+        self.was_overtaken = not ours
+        if not ours:
+            self.position, self.leader_epoch = end.next, end.leader_epoch
+        self._waiting_holes.clear()
+        reach("position.counted")
+        return ours
+
+    def _close(self) -> FinishedSegment:
+        if self._closed is None:
+            if self._open is None:
+                raise ValueError(f"{self.source}: no segment is open")
+            self._closed, self._open = self._open.finish(), None
+            self._closed_at_s, self._pause_s = self._archive.clock(), _FIRST_PAUSE_S
+        return self._closed
+
+    def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
+        """The same put again tells its outcome. Not for ever: then the partition is read anew."""
+        self.written.put_retries += 1
+        self._archive.ledger.retried("put", error.cause)
+        if self._archive.clock() - self._closed_at_s > PUT_PATIENCE_S:
+            return error
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        return PutLaterError(error, pause_s)
+
+    def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
+        """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
+        if self._confirm is not None:
+            self._confirm(closed)
+        silences = self._archive.vigil.silences
+        if silences == self._silences:
+            return None
+        source = self.source
+        end = position_of(self._archive.store, self._archive.layout, source.topic, source.life, source.partition)
+        self._silences = silences
+        return end if end.next > self._base else None
+
+    def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
+        """Put; the end of the archive then, which is another writer's when that one was first."""
+        archive, key = self._archive, self._key(closed.facts.base)
+        with closed.open_body() as body:
+            etag = archive.store.put_if_absent(key, body, closed.facts.to_metadata())
+        if etag is not None:
+            archive.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
+        facts = closed.facts if etag is not None else self._winner(closed)
+        if facts.sha256 == closed.facts.sha256:  # also when the answer to our own put was lost
+            self._count(closed, archive.clock() - self._closed_at_s)
+            return ArchivedEnd.of(facts, key)
+        archive.ledger.retried("put", "overtaken")
+        # Whoever was first may be far ahead by now.
+        source = self.source
+        return position_of(archive.store, archive.layout, source.topic, source.life, source.partition, facts.base)
+
+    def _winner(self, finished: FinishedSegment) -> SegmentFacts:
+        key = self._key(finished.facts.base)
+        found = self._archive.store.head(key)
+        facts = facts_from_metadata(found.metadata, key) if found is not None else None
+        if facts is None:
+            raise CorruptSegmentError(
+                f"{key}: something without our facts stands where {self.source} must go on; move it away"
+            )
+        refuse_stranger(self.source, key, topic_id=facts.topic_id, cluster_id=facts.cluster_id)
+        return facts
+
+    def _key(self, base: int) -> str:
+        return self._archive.layout.segment_key(self._segment_key(base))
+
+    def _segment_key(self, base: int) -> SegmentKey:
+        source = self.source
+        return SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
+
+    def _count(self, finished: FinishedSegment, seconds: float) -> None:
+        written, facts, ledger = self.written, finished.facts, self._archive.ledger
+        written.records += facts.records
+        written.payload_bytes += facts.bytes
+        written.stored_bytes += finished.size
+        written.segments += 1
+        written.holes.extend(facts.holes)
+        ledger.put(
+            self.source.topic,
+            records=facts.records,
+            payload_bytes=facts.bytes,
+            stored_bytes=finished.size,
+            seconds=seconds,
+        )

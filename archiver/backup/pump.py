@@ -1,0 +1,305 @@
+"""The work of a backup: one task at a time per partition, which archives what was fetched of it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from archiver.backup.feed import Feed
+from archiver.backup.fetching import Fetching
+from archiver.backup.partition_writer import PutLaterError
+from archiver.backup.put_turns import MOST_PUTS, SLOW_S, PutTurns
+from archiver.errors import CorruptBatchError, DroppedError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
+from archiver.process.defects import as_ours
+from archiver.process.logs import Ledger
+from archiver.process.workers import Workers
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+_TICK_S = 0.5
+_TICK_PER_PARTITION_S = 0.0005  # a look at each of a thousand partitions takes milliseconds
+_LONG_PUT_S = 1.0
+
+
+class Pump:
+    """Takes feeds at any time, and gives each one back when it has ended: `async with`, `add`, `next_ended`, `close`."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        pool: Workers,
+        memory_bytes: int,
+        spool_bytes: int = 2**63,
+        rate_bytes: int = 0,
+        clock: Callable[[], float],
+        ledger: Ledger,
+        on_tick: Callable[[], None] = lambda: None,
+        on_durable: Callable[[Feed], None] = lambda _: None,
+    ) -> None:
+        self.feeds: dict[TopicPartition, Feed] = {}
+        self._unended: set[Feed] = set()  # also those that are not among `feeds` any more
+        self._fetching = Fetching(
+            client, self.feeds, self, memory_bytes=memory_bytes, rate_bytes=rate_bytes, clock=clock, ledger=ledger
+        )
+        self._clock = clock
+        self._pool = pool
+        self._on_tick = on_tick
+        self._on_durable = on_durable
+        self._most_spooled_bytes = spool_bytes
+        self._ended: asyncio.Queue[Feed | None] = asyncio.Queue()
+        self._broken: list[asyncio.Task[None]] = []
+        self._work: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._puts = PutTurns(pool.count)
+        self._putters = Workers(MOST_PUTS, "putter")
+
+    async def __aenter__(self) -> Self:
+        self.begin_loop(self._tick())
+        self.begin_loop(self._fetching.lead())
+        return self
+
+    def begin_loop(self, work: Coroutine[None, None, None]) -> None:
+        """Run what never ends by itself: if it does, who waits for feeds is told the defect."""
+
+        def note_end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                self._broken.append(task)
+                self._ended.put_nowait(None)
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(note_end)
+        self._loops.append(task)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [*self._loops, *self._work]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._putters.shutdown(wait=False, cancel_futures=True)
+        for feed in self._unended:
+            if not feed.working:
+                feed.writer.discard()
+
+    # --- feeds come and go
+
+    def add(self, feed: Feed) -> None:
+        self.feeds[feed.key] = feed
+        self._unended.add(feed)
+        self.advance(feed)
+        self._fetching.look_for_leaders()
+
+    async def next_ended(self) -> Feed:
+        """Wait for a feed that has come to its end, or to an error; it is no longer among `feeds`. Closed ones are not told."""
+        feed = await self._ended.get()
+        if feed is None:
+            await asyncio.gather(*(task for task in self._broken))
+            raise RuntimeError("a loop of the pump ended")
+        return feed
+
+    def ended_now(self) -> list[Feed]:
+        """Those that `next_ended` would give at once."""
+        ended = [self._ended.get_nowait() for _ in range(self._ended.qsize())]
+        return [feed for feed in ended if feed is not None]
+
+    async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
+        """Flush what is held, drop what is not taken yet, end. What is not durable in time is abandoned, and returned."""
+        closing = list(feeds)
+        for feed in closing:
+            feed.closing = True
+            if feed.put_again_at_s is not None:
+                feed.put_again_at_s = self._clock()
+            self.advance(feed)
+        waits = [asyncio.create_task(feed.ended.wait()) for feed in closing]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+        for feed in closing:
+            self._forget(feed)
+            if not feed.ended.is_set():
+                feed.note_dropped()
+        return [feed.dropped for feed in closing if feed.dropped is not None]
+
+    def let_go(self, feed: Feed) -> None:
+        """Somebody else may have the partition: what is held is put all the same, which does no harm; nobody waits."""
+        feed.closing = feed.is_let_go = True
+        self._forget(feed)
+        self.advance(feed)
+
+    def _forget(self, feed: Feed) -> None:
+        if self.feeds.get(feed.key) is feed:
+            del self.feeds[feed.key]
+
+    def _end(self, feed: Feed) -> None:
+        self._forget(feed)
+        self._unended.discard(feed)
+        feed.ended.set()
+        if not feed.closing:
+            self._ended.put_nowait(feed)
+        elif feed.is_let_go and feed.dropped is not None:
+            log.warning("%s", feed.dropped)
+        self._fetching.stir()
+
+    # --- the loops
+
+    async def _tick(self) -> None:
+        while True:
+            now_s = self._clock()
+            for feed in list(self.feeds.values()):
+                if feed.writer.is_due or feed.put_again_at_s is not None:
+                    self.advance(feed)
+                feed.note_pending(now_s)
+            self._make_room()
+            self._set_aside(now_s)
+            self._puts.tell(self._unended, now_s)
+            self._fetching.look_for_leaders()  # whoever asked the client about a topic may have made it forget
+            self._on_tick()
+            await asyncio.sleep(max(_TICK_S, _TICK_PER_PARTITION_S * len(self.feeds)))
+
+    def _make_room(self) -> None:
+        """While the spool is full nothing is fetched, and the oldest segments are closed before their time."""
+        over_bytes = sum(feed.writer.spooled_bytes for feed in self._unended) - self._most_spooled_bytes
+        self._fetching.suspend(over_bytes > 0)
+        opened = [(at_s, feed) for feed in self.feeds.values() if (at_s := feed.writer.opened_at_s) is not None]
+        for _, feed in sorted(opened, key=lambda one: one[0]):
+            if over_bytes <= 0:
+                break
+            over_bytes -= feed.writer.spooled_bytes
+            feed.writer.close_early()
+            self.advance(feed)
+
+    def _set_aside(self, now_s: float) -> None:
+        """Where nothing can be fetched for want of memory, partitions whose puts take long hold none of it."""
+        if not self._fetching.is_stuck():
+            return
+        for feed in self._unended:
+            since_s = feed.put_due_since_s
+            if since_s is not None and now_s - since_s > _LONG_PUT_S:
+                feed.is_set_aside = True
+                self._drop_queue(feed)
+
+    # --- archive
+
+    def advance(self, feed: Feed) -> None:
+        """Begin what is next for a partition; one thing at a time. What was fetched before an error is archived."""
+        if feed.working or feed.ended.is_set():
+            return
+        if feed.closing:
+            self._drop_queue(feed)
+        if feed.put_again_at_s is not None:
+            if self._clock() >= feed.put_again_at_s:
+                self._wait_for_put(feed)
+        elif feed.writer.is_due:
+            self._wait_for_put(feed)
+        elif feed.queue:
+            self.spawn(feed, self._take)
+        elif feed.broken is not None and not feed.closing:
+            self._fetching.look_into_broken(feed, feed.broken)
+        elif feed.is_ending:
+            self._finish(feed)
+        else:
+            self._fetching.stir()
+
+    def spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
+        async def run() -> None:
+            try:
+                await work(feed)
+            except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
+                feed.error = as_ours(error, feed.source)
+            finally:
+                feed.working = False
+            self._tell_durable(feed)
+            self.advance(feed)
+
+        feed.working = True
+        task = asyncio.create_task(run())
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    def _tell_durable(self, feed: Feed) -> None:
+        if feed.writer.newest_base != feed.told_base:
+            feed.told_base = feed.writer.newest_base
+            self._on_durable(feed)
+
+    async def _take(self, feed: Feed) -> None:
+        item = feed.queue.popleft()
+        rest = await self._in_thread(feed, self._pool, lambda: feed.writer.take(item))
+        self._fetching.release(len(item.records) - (0 if rest is None else len(rest.records)))
+        if rest is not None:
+            feed.queue.appendleft(rest)
+        self._follow(feed)
+
+    def _follow(self, feed: Feed) -> None:
+        """Go on where the writer is, when another one was there first."""
+        if not feed.queue and feed.writer.position != feed.fetch_offset:
+            feed.go_on_where_the_writer_is()
+
+    def _finish(self, feed: Feed) -> None:
+        """Put what is held."""
+        if feed.writer.holds_records:
+            self._wait_for_put(feed)
+        elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
+            feed.go_on_where_the_writer_is()
+            self._fetching.stir()
+        else:
+            self._end(feed)
+
+    async def _in_thread(self, feed: Feed, pool: Workers, work: Callable[[], Value]) -> Value | None:
+        """Do the work, and note what is wrong with it."""
+        try:
+            return await pool.call(work)
+        except PutLaterError as error:
+            self._put_later(feed, error)
+        except CorruptBatchError as error:
+            feed.broken = error
+            self._drop_queue(feed)
+        except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
+            feed.error = as_ours(error, feed.source)
+            feed.note_dropped()
+            feed.writer.discard()
+            self._drop_queue(feed)
+            feed.put_again_at_s = None
+        return None
+
+    # --- put
+
+    def _wait_for_put(self, feed: Feed) -> None:
+        self._puts.wait(feed, self._clock())
+        self._begin_puts()
+
+    def _begin_puts(self) -> None:
+        for feed in self._puts.take(self._clock()):
+            self.spawn(feed, self._put)
+            asyncio.get_running_loop().call_later(
+                SLOW_S + 0.005, self._begin_puts
+            )  # it takes no other's place from then on
+
+    async def _put(self, feed: Feed) -> None:
+        """Close the segment, and put it beside the threads that decode: those are for the partitions that get on."""
+        error = feed.error  # of its fetches: what came before is archived
+        await self._in_thread(feed, self._pool, feed.writer.close)  # it compresses: what that takes, decoders have
+        await self._in_thread(feed, self._putters, feed.writer.flush)
+        has_worked = feed.error is error and not feed.writer.holds_records
+        self._puts.end(feed, has_worked=has_worked)
+        feed.is_set_aside = False
+        if has_worked:
+            feed.put_again_at_s = feed.put_fails_since_s = feed.put_error = None
+        self._follow(feed)
+        self._begin_puts()
+
+    def _put_later(self, feed: Feed, error: PutLaterError) -> None:
+        self._drop_queue(feed)
+        pause_s = self._puts.note(feed, error, self._clock())
+        asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
+
+    def _drop_queue(self, feed: Feed) -> None:
+        """It must not count as seen."""
+        self._fetching.release(feed.drop_queue())

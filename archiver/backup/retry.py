@@ -1,0 +1,34 @@
+"""Try again for ever what a retry may heal."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from archiver.errors import TemporaryError
+from archiver.process.logs import Ledger
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+
+
+async def persist(
+    what: str,
+    work: Callable[[], Awaitable[Value]],
+    ledger: Ledger,
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Value:
+    """Do the work, as often as it takes; `what` is counted. Other errors than temporary ones are raised."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return await work()
+        except TemporaryError as error:
+            log.warning("%s; trying again in %.0f s", error, pause_s)
+            ledger.retried(what, error.cause)
+        await wait(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

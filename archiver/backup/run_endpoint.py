@@ -1,0 +1,37 @@
+"""The HTTP endpoint of a backup up to the end of now: for as long as it runs."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from archiver.backup.metrics import Metrics
+from archiver.backup.metrics_server import MetricsServer
+from archiver.backup.until_end import Attend
+from archiver.backup.vitals import Vitals
+from archiver.errors import UsageError
+from archiver.process.logs import Ledger
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
+    """Serve what the ledger counts, and the state of what is attended. To be entered on the event loop.
+
+    An address that somebody has is told, and the run goes on: most often a backup that runs for ever has it.
+    """
+    vitals = Vitals()
+    metrics = Metrics(vitals.states, vitals.clock_ms)
+    checks = {"is_healthy": vitals.why_not_healthy, "is_ready": vitals.why_not_ready}
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(MetricsServer(listen, metrics, **checks))
+        except UsageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+                raise
+            log.warning("%s; this run goes on without an endpoint", error)
+        beating = asyncio.create_task(vitals.beat())
+        stack.callback(beating.cancel)
+        yield metrics, vitals.attend_run

@@ -1,0 +1,485 @@
+"""A backup for ever: the partitions that the group gives this instance, through everything that may happen to them."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as WaitError
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from archiver.archive.cluster_topics import ClusterTopics, look_at_topics, tell_unmatched
+from archiver.archive.control import TopicFact, topics_known
+from archiver.backup.commits import Commits
+from archiver.backup.feed import Feed
+from archiver.backup.opener import OPENERS, Ends, LearnedConfigs
+from archiver.backup.retry import persist
+from archiver.backup.until_end import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
+from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
+from archiver.kafka.group import GroupSettings, Hint
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.kafka.membership import Membership
+from archiver.process.defects import as_ours
+from archiver.process.failpoints import reach
+from archiver.process.signals import unless_stopped
+from archiver.process.spelling import spell_count
+from archiver.process.workers import Workers
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+# A flush at revocation holds the whole group's rebalance up; the poll interval is 5 min.
+RELEASE_S: Final = 20.0
+_LEAVE_S = 3.0
+_HINTS_S = 5.0
+_SETTLE_S = 60.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """That a partition is ours, from when it was gained until it goes: what was begun in an earlier one is of no use."""
+
+    since_s: float  # without a feed
+    archived_to: int = 0  # the last that is known of it while there is no feed, and first the group's word
+    is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An included topic that may not be described, and so is nobody's partition; those that are known of it."""
+
+    error: Refusal
+    since_s: float
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """What was asked about many partitions at once, before each of them is opened."""
+
+    hints: Mapping[TopicPartition, Hint]
+    found: Mapping[str, TopicDescription]
+    refused: Mapping[str, Refusal]
+    configs: LearnedConfigs
+    ends: Ends | None
+
+
+class Service:
+    """One instance. `run` returns when it is stopped, and everything held is durable or dropped by then."""
+
+    def __init__(
+        self,
+        request: BackupRequest,
+        group: GroupSettings,
+        pool: Workers,
+        *,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._request = request
+        self._archive = request.archive
+        self._group = group
+        self._pool = pool
+        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # what opens must not wait behind puts that hang
+        self._asides = Workers(1, "hints")  # the same
+        self._wait = wait
+        self._indexer = indexer_of(request, wait)
+        self.membership = Membership(request.kafka, group, _OnLoop(self))
+        self.commits = Commits(
+            self.membership.commit, archive=group.archive, age_s=self._archive.age_s, clock=self._archive.clock
+        )
+        self._has_told_of_others = False  # that commit to this group, too
+        self.topics: dict[str, TopicDescription] = {}
+        self.refused: Mapping[str, Refused] = {}
+        self._known: set[str] = set()  # included topics that were archived or seen, by whomever
+        self._unmatched: Collection[int] = ()  # entries of topics.include
+        self.failing: dict[TopicPartition, float] = {}  # since when something may be there that is not durable
+        self.feeds: Mapping[TopicPartition, Feed] = {}
+        self.is_ready = False
+        self.dropped: list[DroppedError] = []  # at the end
+        self._has_looked = False
+        self.held: dict[TopicPartition, Hold] = {}  # each time that a partition is gained, another one
+        self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
+        self._open_again_at_s: dict[TopicPartition, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- the life of an instance
+
+    async def run(self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]]) -> None:
+        """Work until `stop`. `watch` gives what else shall run beside, for as long as the service does."""
+        async with AsyncExitStack() as stack:
+            client = await unless_stopped(stop, self._connect(stack))
+            self._client = client
+            cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
+            self._positions = keeper_of(self._request, client, self._openers, cluster_id)
+            self._opener = opener_of(self._request, client, self._openers, cluster_id)
+            await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
+            self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
+            await unless_stopped(stop, self._persist("topics", self._look))
+            self._pump = await stack.enter_async_context(
+                pump_of(self._request, client, self._pool, on_durable=self._note_durable)
+            )
+            self.feeds = self._pump.feeds
+            self.membership.start(sorted(self.topics))
+            self._doom = asyncio.get_running_loop().create_future()
+            loops = [
+                self._doom,
+                self._look_again(),
+                self._face_ends(),
+                self._open_again(),
+                self.commits.run(),
+                self._positions.run(),
+                self._indexer.run(),
+                *watch(client),
+            ]
+            try:
+                self.is_ready = True
+                await unless_stopped(stop, _all(loops))
+            finally:
+                self.is_ready = False
+                await self._leave()
+
+    async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
+        return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(self._request.kafka)))
+
+    async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
+        return await persist(what, work, self._archive.ledger, self._wait)
+
+    async def _leave(self) -> None:
+        """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
+        self.held.clear()
+        self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
+        self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
+        reach("stop.flushed")
+        hints = self.commits.all_hints()
+        leaver = Workers(1, "leave")
+        leaving = leaver.call(self.membership.close, hints, _LEAVE_S)
+        has_left, _ = await asyncio.gather(leaving, self._indexer.finish())
+        if not has_left:
+            log.info("the group was not left in time; it will miss this instance after the session timeout")
+        for task in list(self._tasks):
+            task.cancel()
+
+    # --- topics
+
+    async def _look(self) -> None:
+        """See which topics there are, and join the group for those that are ours to archive."""
+        topics = self._request.topics
+        seen = await look_at_topics(self._client, topics, topics.select(self._known))
+        found, refused = seen.found, seen.refused
+        self._known |= found.keys()
+        self._tell_unmatched(seen)
+        self._note_refused(seen)
+        names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
+        if not self._has_looked and not names:
+            log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
+        if OFFSETS_TOPIC not in refused and await self._positions.look(found):
+            names.add(OFFSETS_TOPIC)
+        now = {name: found.get(name) or self.topics[name] for name in names}
+        self._has_looked = True
+        for name in sorted(now.keys() ^ self.topics.keys()):
+            log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
+        self.topics = now
+
+    async def _known_topics(self) -> frozenset[str]:
+        return await self._openers.call(topics_known, self._archive.store, self._archive.layout)
+
+    def _tell_unmatched(self, seen: ClusterTopics) -> None:
+        """Each entry of topics.include once, for as long as it matches nothing."""
+        before, self._unmatched = self._unmatched, seen.unmatched(self._request.topics)
+        news = [number for number in self._unmatched if number not in before]
+        for line in tell_unmatched(self._request.topics, news, self._request.place_of_include):
+            log.warning("%s", line)
+
+    def _note_refused(self, seen: ClusterTopics) -> None:
+        """Nobody is given the partitions of a topic that may not be described: it fails for as long as that lasts."""
+        before, now_s = self.refused, self._archive.clock()
+        self.refused = {
+            name: Refused(
+                seen.refused[name],
+                before[name].since_s if name in before else now_s,
+                self.topics[name].partitions if name in self.topics else (0,),
+            )
+            for name in self._request.topics.select(seen.refused)
+        }
+        for name, refused in self.refused.items():
+            if name not in before or str(before[name].error) != str(refused.error):
+                log.error("%s; it is included, and not archived", refused.error)
+                self._archive.ledger.failed(name, type(refused.error).__name__)
+
+    async def _look_again(self) -> None:
+        while True:
+            await self._wait(self._group.refresh_ms / 1000)
+            try:
+                await self._look()
+                self.membership.subscribe(sorted(self.topics))
+                await self._settle_changes()
+                await self._replace_recreated()
+            except StrangerError:
+                raise
+            except (ArchiverError, TimeoutError) as error:
+                log.warning(
+                    "%r; topics are looked for again in %.0f s",
+                    error,
+                    self._group.refresh_ms / 1000,
+                )
+                self._archive.ledger.retried("topics", type(error).__name__)
+
+    async def _settle_changes(self) -> None:
+        held = {topic for topic, _ in self.held}
+        topics = [topic for name, topic in self.topics.items() if name in held]
+        configs = await self._opener.learn_configs(topics)
+
+        async def settle_one(topic: TopicDescription) -> None:
+            settled = await self._opener.try_to_settle(topic, configs)
+            if isinstance(settled, ArchiverError):
+                log.warning("%s", settled)
+
+        changed = [topic for topic in topics if self._opener.has_changed(topic, configs)]
+        async with asyncio.timeout(_SETTLE_S):
+            await asyncio.gather(*map(settle_one, changed))
+
+    async def _replace_recreated(self) -> None:
+        """Most are noticed by their fetches; one that a broker serves by name is not. An id that is missing tells nothing."""
+        for feed in list(self._pump.feeds.values()):
+            topic = self.topics.get(feed.key[0])
+            if topic is not None and topic.topic_id not in {"", feed.source.topic_id}:
+                await self._close([feed])
+                self._begin([feed.key])
+
+    # --- partitions come
+
+    def gain(self, partitions: Sequence[TopicPartition]) -> None:
+        for key in partitions:
+            self._forget(key)
+            self.held[key] = Hold(since_s=self._archive.clock())
+        self._begin(partitions, with_hints=True)
+
+    def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
+        self._spawn(self._open({key: self.held[key] for key in partitions if key in self.held}, with_hints))
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
+        """Open partitions; those that cannot be opened are tried again. No topic waits for another."""
+        try:
+            learned = await self._learn(wanted, with_hints)
+        except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
+            self._fail(wanted, as_ours(error, "partitions could not be opened"))
+            return
+        by_topic: dict[str, dict[TopicPartition, Hold]] = defaultdict(dict)
+        for key, hold in wanted.items():
+            by_topic[key[0]][key] = hold
+        await asyncio.gather(*(self._open_topic(topic, some, learned) for topic, some in by_topic.items()))
+
+    async def _learn(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> _Learned:
+        hints = await self._hints(wanted) if with_hints else {}
+        for key, hint in hints.items():
+            wanted[key].archived_to = hint.offset
+        found, refused = await self._client.describe_known({topic for topic, _ in wanted})
+        return _Learned(
+            hints=hints,
+            found=found,
+            refused=refused,
+            configs=await self._opener.learn_configs(found.values()),
+            ends=await self._opener.look_up(wanted, hints),
+        )
+
+    async def _open_topic(self, topic: str, partitions: Mapping[TopicPartition, Hold], learned: _Learned) -> None:
+        if topic not in learned.found:
+            gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
+            self._fail(partitions, learned.refused.get(topic) or gone)
+            return
+        try:
+            fact = await self._opener.settle(learned.found[topic], learned.configs)
+        except StrangerError as error:
+            if not self._doom.done():
+                self._doom.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(partitions, as_ours(error, topic))
+        else:
+            await asyncio.gather(*(self._open_one(key, hold, fact, learned) for key, hold in partitions.items()))
+
+    async def _open_one(self, key: TopicPartition, hold: Hold, fact: TopicFact, learned: _Learned) -> None:
+        hint = learned.hints.get(key)
+        base = None if hint is None else hint.base
+        try:
+            topic_id = learned.found[key[0]].topic_id
+            self._add(await self._opener.open(fact, topic_id, key[1], newest_base=base, ends=learned.ends), hold)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
+
+    def _add(self, feed: Feed, hold: Hold) -> None:
+        if self.held.get(feed.key) is hold and feed.key not in self.feeds:
+            hold.is_gone = False
+            feed.pending_since_s = self.failing.pop(feed.key, None)
+            self._pump.add(feed)
+
+    async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
+        """Hints spare long listings; without them it takes longer, and that is all."""
+        partitions = list(wanted)
+        asked = self._asides.call(self.membership.committed, partitions)
+        try:
+            hints = await asyncio.wait_for(asked, _HINTS_S)
+        except (ArchiverError, TimeoutError) as error:
+            self._archive.ledger.retried("hints", type(error).__name__)
+            return {}
+        others = [key for key, hint in hints.items() if hint.archive not in {"", self._group.archive}]
+        if others and not self._has_told_of_others:
+            self._has_told_of_others = True
+            log.warning(
+                "group %s: another archive has committed the positions of %s, %s-%d first. If a backup of it runs, too,"
+                " each has only a share of the partitions: give them groups of their own (backup.group)",
+                self._group.group,
+                spell_count(len(others), "partition"),
+                *min(others),
+            )
+        ours = {key: hint for key, hint in hints.items() if key not in others}
+        # From now on the others can tell; until there is something to put, nothing else is committed.
+        self.membership.commit([replace(one, archive=self._group.archive) for one in ours.values() if not one.archive])
+        return ours
+
+    # --- partitions go
+
+    async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
+        """Flush what is held of them, and return what is durable."""
+        for key in partitions:
+            self._forget(key)
+        await self._close([feed for key in partitions if (feed := self._pump.feeds.get(key))])
+        reach("revoked.flushed")
+        return self.commits.take(partitions)
+
+    async def _close(self, feeds: Sequence[Feed]) -> None:
+        for error in await self._pump.close(feeds, RELEASE_S):
+            log.warning("%s", error)
+
+    def lose(self, partitions: Sequence[TopicPartition]) -> None:
+        """Somebody else has them already."""
+        for key in partitions:
+            self._forget(key)
+            feed = self._pump.feeds.get(key)
+            if feed is not None:
+                self._pump.let_go(feed)
+        self.commits.take(partitions)
+
+    def _yield_to_another(self, feed: Feed) -> None:
+        """Of a partition that we hold on to while nobody can ask the group: two that archive it double the reading."""
+        is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
+        if is_unsure and feed.writer.was_overtaken:
+            log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
+            self.lose([feed.key])
+
+    def _forget(self, key: TopicPartition) -> None:
+        """Nothing of an earlier hold may act in a later one."""
+        self.held.pop(key, None)
+        for of_hold in (self.failing, self._failures, self._open_again_at_s):
+            of_hold.pop(key, None)
+
+    # --- partitions in trouble
+
+    def _note_durable(self, feed: Feed) -> None:
+        self._failures.pop(feed.key, None)
+        self.commits.note(feed)
+        self._yield_to_another(feed)
+
+    async def _face_ends(self) -> None:
+        while True:
+            feed = await self._pump.next_ended()
+            hold = self.held.get(feed.key)
+            if hold is None:
+                continue
+            hold.archived_to, hold.since_s = feed.writer.durable_position, self._archive.clock()
+            if isinstance(feed.error, CutBackError):
+                self._spawn(self._branch_off(feed, hold))
+            elif feed.error is not None:
+                self._fail({feed.key: hold}, feed.error, feed.pending_since_s)
+
+    async def _branch_off(self, feed: Feed, hold: Hold) -> None:
+        """Each time after a while: where nothing is archived in between, there may be nothing but cuts."""
+        await self._wait(self._pause_s(feed.key, self._archive.clock()))
+        try:
+            self._add(await self._opener.branch_off(feed), hold)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail({feed.key: hold}, as_ours(error, feed.source), feed.pending_since_s)
+
+    def _fail(
+        self, failed: Mapping[TopicPartition, Hold], error: ArchiverError, pending_since_s: float | None = None
+    ) -> None:
+        """Tell why partitions stand still, and try them again after a while: nothing is final but their removal."""
+        still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
+        now_s = self._archive.clock()
+        pauses_s = [self._pause_s(key, now_s) for key in still_ours]
+        for key, pause_s in zip(still_ours, pauses_s, strict=True):
+            self._open_again_at_s[key] = now_s + pause_s
+            failed[key].is_gone = isinstance(error, TopicGoneError)
+            if isinstance(error, TopicGoneError):
+                self.failing.pop(key, None)
+            else:
+                self.failing[key] = pending_since_s or self.failing.get(key) or now_s
+                self._archive.ledger.failed(key[0], type(error).__name__)
+        if still_ours:
+            log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
+
+    def _pause_s(self, key: TopicPartition, now_s: float) -> float:
+        """Twice as long each time, unless the last failure is long past."""
+        count, failed_at_s = self._failures.get(key, (0, now_s))
+        if now_s - failed_at_s > 2 * _LONGEST_PAUSE_S:
+            count = 0
+        self._failures[key] = count + 1, now_s
+        return min(_FIRST_PAUSE_S * 2.0 ** min(count, 16), _LONGEST_PAUSE_S)
+
+    async def _open_again(self) -> None:
+        """Try again what failed; together, so that a thousand partitions of a topic are one question about it."""
+        while True:
+            await self._wait(_FIRST_PAUSE_S / 2)
+            now_s = self._archive.clock()
+            due = [key for key, at_s in self._open_again_at_s.items() if at_s <= now_s]
+            for key in due:
+                del self._open_again_at_s[key]
+            if due:
+                self._begin(due)
+
+
+def _level(error: ArchiverError) -> int:
+    if isinstance(error, TopicGoneError):
+        return logging.INFO
+    return logging.WARNING if error.retriable else logging.ERROR
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    topic, number = min(partitions)
+    others = f" and {spell_count(len(partitions) - 1, 'more partition')} are" if len(partitions) > 1 else " is"
+    return f"{topic}-{number}{others}"
+
+
+async def _all(loops: Sequence[Awaitable[None]]) -> None:
+    await asyncio.gather(*loops)
+
+
+class _OnLoop:
+    """The group's calls come in its own thread: they are handed to the service's loop."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+
+    def gained(self, partitions: Sequence[TopicPartition]) -> None:
+        self._loop.call_soon_threadsafe(self._service.gain, partitions)
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
+        future = asyncio.run_coroutine_threadsafe(self._service.release(partitions), self._loop)
+        try:
+            return future.result(RELEASE_S + 5)
+        except WaitError:
+            return []
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._loop.call_soon_threadsafe(self._service.lose, partitions)

@@ -1,0 +1,227 @@
+"""A batch that cannot be read: whether that is so for good, how far it reaches, and what follows."""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import google_crc32c
+
+from archiver.archive.segment_facts import HoleCause
+from archiver.backup.diagnosis import Skip, Take, Verdict, judge
+from archiver.backup.feed import Feed
+from archiver.backup.partition_writer import fault_of
+from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
+from archiver.codec.kernels import batches as k
+from archiver.config.model import Unreadable, spell_size
+from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
+from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.codes import code_text
+from archiver.kafka.fetch import Fetched, FetchProblem, fetch
+
+log = logging.getLogger(__name__)
+
+_ONE_BATCH = 1  # byte: the first batch comes however large it is
+_OFFSET_BYTES = 8  # with which a batch begins
+_WAIT_MS = 500
+_MAGIC = 2
+_MESSAGE_SETS = (0, 1)  # the magics of before Kafka 0.11
+_MESSAGE_SET_CRC_END = 16  # it covers everything behind it
+_LAST_DELTA_END = 27  # of a batch of any later magic, as brokers walk over it
+
+
+# Of the leader: the batch is not there any more, or is no longer ours to read.
+_SAYS_MORE = frozenset({
+    FetchProblem.OFFSET_OUT_OF_RANGE,
+    FetchProblem.DIVERGING_EPOCH,
+    FetchProblem.UNKNOWN_TOPIC_ID,
+    FetchProblem.UNKNOWN_TOPIC_OR_PARTITION,
+    FetchProblem.DENIED,
+})  # fmt: skip
+
+
+class Head(NamedTuple):
+    """What a batch that cannot be read says of itself."""
+
+    base_offset: int
+    last_offset: int
+    is_as_written: bool  # its bytes have the checksum that its producer gave them
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The batch at a position as one replica has it, and what is wrong with it."""
+
+    node: int
+    answer: Fetched
+    fault: CorruptBatchError
+
+
+async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+    """Ask the leader once more for the batch at the writer's position, and then every replica in sync.
+
+    Bytes are damaged on the way, and on disks: only what a producer wrote so, by its checksum, or what no replica has whole
+    is for good. A replica that does not tell ends the partition as it is, which skips nothing.
+    """
+    try:
+        return await client.persist(lambda: _judge(client, feed, broken))
+    except (KafkaError, KafkaTemporaryError) as error:
+        return _stop(feed, broken, f"{broken}; whether that is so for good is not known: {error}")
+
+
+async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+    copies: list[Copy] = []
+    for node in await client.replicas_in_sync(*feed.key):
+        answer = await _ask(client, node, feed, feed.fetch_offset)
+        if answer.error in _SAYS_MORE and not copies:  # the leader: retention may have moved on
+            return await judge(client, feed, answer)
+        _refuse_none(node, answer)
+        fault = await asyncio.to_thread(
+            fault_of,
+            answer.records,
+            feed.fetch_offset,
+            answer.aborted,
+            feed.writer.batches.most_bytes,
+            feed.writer.decoding,
+        ) or await _displacement(client, node, feed, answer)
+        if fault is None:
+            log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
+            return Take(answer)
+        copies.append(Copy(node, answer, fault))
+        if isinstance(fault, MisplacedBatchError):
+            continue
+        head = _head_of(answer.records)
+        if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
+            break  # no other replica has other bytes
+    return await _judge_for_good(client, feed, copies)
+
+
+def _refuse_none(node: int, answer: Fetched) -> None:
+    if answer.error is not None or not len(answer.records):
+        code = f": {code_text(answer.error_code)}" if answer.error_code else ""
+        raise KafkaTemporaryError(f"broker {node} does not send it once more{code}")
+
+
+async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetched) -> MisplacedBatchError | None:
+    """Tell whether the first batch of an answer is where it can be: at the position, before the next one, and in the log.
+
+    Where the log ends is asked for after the batch has come: it may have been appended just before.
+    """
+    size = first_batch_bytes(answer.records)
+    more = await _ask(client, node, feed, feed.fetch_offset, most_bytes=size + _OFFSET_BYTES)
+    _refuse_none(node, more)
+    if more.records[:size] != answer.records[:size]:
+        raise KafkaTemporaryError(f"broker {node} sends another batch each time")
+    last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
+    behind = more.records[size:]
+    is_last = len(behind) < _OFFSET_BYTES
+    after = last_stable if is_last else first_offset(behind)
+    head = _head_of(answer.records)
+    if head is None or feed.fetch_offset <= head.last_offset < min(after, last_stable):
+        return None
+    follows = "" if is_last else f" the next one begins at {after}, and"
+    return MisplacedBatchError(
+        f"offset {feed.fetch_offset}: the batch that stands there says that it has offsets"
+        f" {head.base_offset}-{head.last_offset}, and{follows} the log ends at {last_stable}",
+        next_offset=after,
+    )
+
+
+async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_bytes: int = _ONE_BATCH) -> Fetched:
+    target = feed.target if offset == feed.fetch_offset else replace(feed.target, offset=offset, last_fetched_epoch=-1)
+    (answer,) = await fetch(
+        client,
+        node,
+        [target],
+        max_bytes=most_bytes,
+        partition_bytes=most_bytes,
+        max_wait_ms=_WAIT_MS,
+        min_bytes=1,
+        lane=Lane.FETCH_ALONE,
+    )
+    return answer
+
+
+async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Verdict:
+    heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
+    head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
+    what = f"{copy.fault}; {_whose(head, copy, copies)}"
+    if feed.writer.batches.unreadable is Unreadable.STOP:
+        return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
+    after = None if head is None else await _reach(client, feed, head, copy.fault)
+    if head is None or after is None:
+        return _stop(
+            feed,
+            copy.fault,
+            f"{what}. How far it reaches cannot be told, so it is not skipped: kafka-delete-records up to an offset behind it"
+            " lets the backup go on there",
+        )
+    # From the position on: the checksum does not cover where a batch begins, and offsets passed over must be told.
+    return Skip(after, HoleCause.UNREADABLE, why=f"{what}. It is skipped (backup.unreadable: skip)")
+
+
+async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatchError) -> int | None:
+    """Return where the next batch begins; None: nothing tells.
+
+    The checksum covers the length in offsets, and not where they begin: the log must end, or the next batch begin, where
+    it says that this one ends.
+    """
+    last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
+    if isinstance(fault, MisplacedBatchError):  # of it only the length is known, and where the next one says to begin
+        length = head.last_offset - head.base_offset + 1
+        return fault.next_offset if feed.fetch_offset + length <= fault.next_offset <= last_stable else None
+    after = head.last_offset + 1
+    if not feed.fetch_offset < after <= last_stable:
+        return None
+    if after == last_stable:
+        return after
+    answer = await _ask(client, await client.leader(*feed.key), feed, after)
+    if answer.error is not None or not len(answer.records):
+        raise KafkaTemporaryError(f"{feed.source}: its leader does not tell what stands at offset {after}")
+    following = _head_of(answer.records)
+    if following is None or not after <= following.base_offset < last_stable:
+        return None
+    # What lies between the two, if anything does, may have been of either, where the length may be damaged.
+    return after if head.is_as_written else following.base_offset
+
+
+def _head_of(records: memoryview) -> Head | None:
+    try:
+        batches, content = whole_batches(records, 0)
+    except CorruptBatchError:
+        return None
+    size, base, magic, crc, last = batches[[k.SIZE, k.BASE_OFFSET, k.MAGIC, k.CRC, k.LAST_OFFSET], 0].tolist()
+    batch = content[:size].tobytes()
+    if magic in _MESSAGE_SETS:  # its offset is that of its last message
+        told = int.from_bytes(batch[k.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
+        return Head(base, base, is_as_written=zlib.crc32(batch[_MESSAGE_SET_CRC_END:]) == told)
+    if magic != _MAGIC:
+        last = base + int.from_bytes(batch[k.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
+        return Head(base, last, is_as_written=False)
+    return Head(base, last, is_as_written=google_crc32c.value(batch[k.CRC_END :]) == crc)
+
+
+def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:
+    nodes = ", ".join(str(one.node) for one in copies)
+    which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
+    if isinstance(copy.fault, MisplacedBatchError):
+        return f"no checksum covers where a batch begins, and it is not where it can be on {which} {nodes})"
+    if head is not None and head.is_as_written:
+        return (
+            f"offsets {head.base_offset}-{head.last_offset} are as a producer wrote them, by their checksum: whoever may write to"
+            " the topic can write such a batch"
+        )
+    return f"its bytes do not have the checksum of a batch, on {which} {nodes})"
+
+
+def _choices(feed: Feed, fault: CorruptBatchError) -> str:
+    skip = "set backup.unreadable: skip, to go on behind it with a hole that is told"
+    if not isinstance(fault, LargeBatchError):
+        return skip[0].upper() + skip[1:]
+    return f"Raise backup.batch.bytes (now {spell_size(feed.writer.batches.most_bytes)}), or {skip}"
+
+
+def _stop(feed: Feed, fault: CorruptBatchError, what: str) -> CorruptBatchError:
+    return type(fault)(f"{feed.source}: {what}; everything before it is archived")

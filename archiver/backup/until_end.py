@@ -1,0 +1,323 @@
+"""A backup up to the end of now: topics -> positions and ends -> the pump -> a report for each partition."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
+from archiver.archive.control import TopicFact, topics_known
+from archiver.archive.segment import PartitionSource
+from archiver.backup.feed import Feed, PartitionReport
+from archiver.backup.indexer import Indexer
+from archiver.backup.open_transactions import learn_open_transactions
+from archiver.backup.opener import OPENERS, Ends, Opener
+from archiver.backup.partition_writer import Archive, Written
+from archiver.backup.pump import Pump
+from archiver.backup.start_offsets import EARLIEST, Start
+from archiver.config.model import TopicsConfig, Unproven
+from archiver.errors import (
+    ArchiverError,
+    CutBackError,
+    KafkaError,
+    KafkaTemporaryError,
+    StoppedError,
+    StoreError,
+    StoreTemporaryError,
+    UsageError,
+)
+from archiver.groups.keeper import PositionKeeper, PositionPolicy
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.signals import unless_stopped
+from archiver.process.workers import Workers, workers
+
+log = logging.getLogger(__name__)
+
+_TELL_EVERY_S = 0.2
+# For puts to end after a signal; the whole program shall be gone after 15 s.
+STOP_S = 9.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupRequest:
+    """What to archive, from where, to where."""
+
+    kafka: KafkaSettings
+    topics: TopicsConfig
+    place_of_include: Callable[[int], str]
+    archive: Archive
+    positions: PositionPolicy
+    memory_bytes: int
+    spool_bytes: int
+    rate_bytes: int = 0
+    start: Start = EARLIEST
+    unproven: Unproven = Unproven.REFUSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupReport:
+    """What became of each partition, and what went wrong beside them."""
+
+    partitions: Sequence[PartitionReport]
+    problems: Sequence[ArchiverError]
+
+    @property
+    def errors(self) -> Sequence[ArchiverError]:
+        return [*self.problems, *(one.error for one in self.partitions if one.error is not None)]
+
+
+Notice = Callable[[Sequence[PartitionReport]], None]
+# Given the partitions that run, what shall run on the loop beside them.
+Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
+
+
+def attend_nothing(_: KafkaClient, __: Mapping[TopicPartition, Feed]) -> Sequence[Coroutine[None, None, None]]:
+    return ()
+
+
+async def back_up_until_end(
+    request: BackupRequest,
+    pool: Workers,
+    stop: asyncio.Event,
+    notice: Notice = lambda _: None,
+    attend: Attend = attend_nothing,
+) -> BackupReport:
+    """Archive every partition of the selected topics up to its last stable offset of now.
+
+    One failure does not stop the rest; it stands in the report, and so does a stop that came when work had begun. `notice` is
+    called now and then.
+    """
+    with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
+        async with KafkaClient(request.kafka) as client:
+            cluster_id = await client.cluster_id()
+            opener = opener_of(request, client, openers, cluster_id)
+            await unless_stopped(stop, opener.take_possession())
+            keeper = keeper_of(request, client, openers, cluster_id)
+            topics, problems = await _selected(client, request, keeper, openers)
+            if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
+                try:
+                    await unless_stopped(stop, keeper.take_snapshot())
+                except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
+                    problems.append(error)
+            run = _Run(client, opener, request, pool)
+            await unless_stopped(stop, run.open(topics))
+            try:
+                async with indexer_of(request).attend(stop):
+                    await run.until_end(stop, notice, attend)
+            except StoppedError as error:
+                problems.append(error)
+            return BackupReport(partitions=run.reports(), problems=problems)
+
+
+def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
+    """Who opens partitions for this backup."""
+    return Opener(
+        client,
+        archive=request.archive,
+        pool=pool,
+        cluster_id=cluster_id,
+        start=request.start,
+        unproven=request.unproven,
+    )
+
+
+def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
+    """Who keeps the positions of consumer groups."""
+    archive = request.archive
+    return PositionKeeper(
+        client,
+        request.positions,
+        store=archive.store,
+        layout=archive.layout,
+        pool=pool,
+        cluster_id=cluster_id,
+        note_trouble=archive.ledger.retried,
+    )
+
+
+def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
+    """Who tells the index of facts what this backup puts."""
+    archive = request.archive
+    return Indexer(archive.store, archive.layout, archive.fresh, clock=archive.clock, wait=wait)
+
+
+def pump_of(
+    request: BackupRequest, client: KafkaClient, pool: Workers, on_durable: Callable[[Feed], None] = lambda _: None
+) -> Pump:
+    """The loop of this backup."""
+    archive = request.archive
+    return Pump(
+        client,
+        pool=pool,
+        memory_bytes=request.memory_bytes,
+        spool_bytes=request.spool_bytes,
+        rate_bytes=request.rate_bytes,
+        clock=archive.clock,
+        ledger=archive.ledger,
+        on_tick=archive.vigil.beat,
+        on_durable=on_durable,
+    )
+
+
+async def _selected(
+    client: KafkaClient, request: BackupRequest, keeper: PositionKeeper, pool: Workers
+) -> tuple[list[TopicDescription], list[ArchiverError]]:
+    """Return the topics to archive, and why others that are included cannot be."""
+    archive, topics = request.archive, request.topics
+    known = await pool.call(topics_known, archive.store, archive.layout)
+    seen = await look_at_topics(client, topics, topics.select(known))
+    unmatched = list(tell_unmatched(topics, seen.unmatched(topics), request.place_of_include))
+    names = set(topics.select(seen.found))
+    refused: list[ArchiverError] = [seen.refused[name] for name in topics.select(seen.refused)]
+    if not names and not refused:
+        nothing = f"no topic of the cluster's {len(seen.found)} matches topics.include; nothing to archive"
+        raise UsageError("\n".join([*unmatched, nothing]))
+    for line in unmatched:
+        log.warning("%s", line)
+    if await keeper.look(seen.found):
+        names.add(OFFSETS_TOPIC)
+    return [seen.found[name] for name in sorted(names)], refused
+
+
+class _Run:
+    """The partitions of one backup: those that run, and the reports of those that have ended."""
+
+    def __init__(self, client: KafkaClient, opener: Opener, request: BackupRequest, pool: Workers) -> None:
+        self._client = client
+        self._opener = opener
+        self._request = request
+        self._pool = pool
+        self._opened: list[Feed] = []
+        self._running: dict[TopicPartition, Feed] = {}
+        self._reports: dict[TopicPartition, PartitionReport] = {}
+
+    # --- begin
+
+    async def open(self, topics: Sequence[TopicDescription]) -> None:
+        facts, unsettled = await self._settle(topics)
+        partitions = [(topic, number) for topic in topics for number in topic.partitions]
+        known = [(topic, number) for topic, number in partitions if topic.name in facts]
+        offsets, refused = await self._client.offsets_known([(topic.name, number) for topic, number in known])
+        for topic, number in partitions:
+            error = unsettled.get(topic.name) or refused.get((topic.name, number))
+            if error is not None:
+                self._report_unopened(topic, number, error)
+        ends = await self._opener.look_up(offsets)
+        await asyncio.gather(
+            *(
+                self._open_one(topic, number, facts[topic.name], offsets[topic.name, number], ends)
+                for topic, number in known
+                if (topic.name, number) in offsets
+            )
+        )
+
+    async def _settle(
+        self, topics: Sequence[TopicDescription]
+    ) -> tuple[dict[str, TopicFact], dict[str, ArchiverError]]:
+        facts: dict[str, TopicFact] = {}
+        refused: dict[str, ArchiverError] = {}
+        configs = await self._opener.learn_configs(topics)
+
+        async def settle_one(topic: TopicDescription) -> None:
+            settled = await self._opener.try_to_settle(topic, configs)
+            if isinstance(settled, TopicFact):
+                facts[topic.name] = settled
+            else:
+                refused[topic.name] = settled
+
+        await asyncio.gather(*map(settle_one, topics))
+        return facts, refused
+
+    async def _open_one(
+        self, topic: TopicDescription, number: int, fact: TopicFact, offsets: PartitionOffsets, ends: Ends | None
+    ) -> None:
+        try:
+            feed = await self._opener.open(fact, topic.topic_id, number, end_offset=offsets.last_stable, ends=ends)
+        except ArchiverError as error:
+            self._report_unopened(topic, number, error)
+            return
+        position = feed.writer.position
+        if position > offsets.high_watermark:
+            await self._branch_off(feed)
+            return
+        if position < offsets.log_start:
+            feed.writer.skip(offsets.log_start)
+            feed.go_on_where_the_writer_is()
+        if offsets.last_stable < offsets.high_watermark:
+            await self._name_open_transactions(feed, offsets.last_stable)
+        self._opened.append(feed)
+
+    def _report_unopened(self, topic: TopicDescription, number: int, error: ArchiverError) -> None:
+        source = PartitionSource(topic=topic.name, partition=number, life=0, topic_id=topic.topic_id, cluster_id="")
+        self._reports[topic.name, number] = PartitionReport(
+            source=source,
+            from_offset=0,
+            position=0,
+            end_offset=0,
+            written=Written(),
+            open_transactions=(),
+            error=error,
+            dropped_records=0,
+        )
+
+    async def _name_open_transactions(self, feed: Feed, last_stable: int) -> None:
+        await learn_open_transactions(self._client, feed)
+        for transaction in feed.open_transactions:
+            what = "%s: an open transaction holds the end back at offset %d: %s"
+            log.warning(what, feed.source, last_stable, transaction)
+
+    async def _branch_off(self, feed: Feed) -> None:
+        """The log was cut back under the archive, or under this run: go on in a child life, up to the end of now."""
+        try:
+            branched = await self._opener.branch_off(feed)
+            branched.end_offset = (await self._client.offsets([feed.key]))[feed.key].last_stable
+        except ArchiverError as error:
+            self._reports[feed.key] = replace(feed.report(), error=error)
+        else:
+            self._opened.append(branched)
+
+    # --- go on
+
+    def reports(self) -> list[PartitionReport]:
+        return [self._reports[key] for key in sorted(self._reports)]
+
+    async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> None:
+        """Work until all have ended. Raises StoppedError when the event comes before; each has a report then, too."""
+        async with pump_of(self._request, self._client, self._pool) as pump:
+            beside = [self._tell(pump, notice), *attend(self._client, pump.feeds)]
+            tasks = [asyncio.create_task(one) for one in beside]
+            try:
+                await unless_stopped(stop, self._run_all(pump))
+            except StoppedError:
+                # Flush what is held; what is not durable in time is dropped, because the archive is the checkpoint.
+                await pump.close(list(pump.feeds.values()), STOP_S)
+                left = [*self._opened, *self._running.values()]
+                self._reports |= {feed.key: feed.report() for feed in left}
+                raise
+            finally:
+                for task in tasks:
+                    task.cancel()
+                notice(self.reports())
+
+    async def _run_all(self, pump: Pump) -> None:
+        while self._opened or self._running:
+            while self._opened:
+                feed = self._opened.pop()
+                self._running[feed.key] = feed
+                pump.add(feed)
+            await self._settle_end(await pump.next_ended())
+
+    async def _settle_end(self, feed: Feed) -> None:
+        if isinstance(feed.error, CutBackError):
+            await self._branch_off(feed)
+        else:
+            self._reports[feed.key] = feed.report()
+        del self._running[feed.key]
+
+    async def _tell(self, pump: Pump, notice: Notice) -> None:
+        while True:
+            notice([*self._reports.values(), *(feed.report() for feed in pump.feeds.values())])
+            await asyncio.sleep(_TELL_EVERY_S)

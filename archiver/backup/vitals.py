@@ -1,0 +1,197 @@
+"""The state of a running backup as its metrics and its health show it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from typing import Final
+
+from archiver.backup.backlog import Backlog, find_backlogs
+from archiver.backup.feed import TROUBLE_S, Feed
+from archiver.backup.metrics import PartitionState
+from archiver.backup.open_transactions import watch_transactions
+from archiver.backup.service import Service
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.configs import topic_configs_known
+
+log = logging.getLogger(__name__)
+
+_RETENTION_EVERY_S: Final = 300.0
+_UNTIL_TOPICS_S: Final = 2.0
+_BACKLOGS_EVERY_S: Final = 5.0
+_STUCK_S: Final = 60.0
+
+
+class Vitals:
+    """Reads a service, or a run up to the end of now, once there is one; safe to be asked from other threads."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.clock_ms = clock_ms
+        self._clock = clock
+        self._service: Service | None = None
+        self._run: Mapping[TopicPartition, Feed] | None = None
+        self._retention_ms: dict[str, int] = {}
+        self._backlogs: Mapping[TopicPartition, Backlog] = {}
+        self._beat_at_s = clock()
+
+    def attend(self, service: Service) -> None:
+        self._service = service
+
+    def attend_run(
+        self, client: KafkaClient, feeds: Mapping[TopicPartition, Feed]
+    ) -> Sequence[Coroutine[None, None, None]]:
+        """Return what is to run on the loop beside it, and beside `beat`."""
+        self._run = feeds
+        return [
+            self._learn_retention(client, lambda: feeds),
+            watch_transactions(client, feeds, clock=self._clock, clock_ms=self.clock_ms),
+        ]
+
+    # --- asked from the endpoint's threads
+
+    def states(self) -> Iterator[PartitionState]:
+        service, now_s = self._service, self._clock()
+        feeds = dict((self._run or {}) if service is None else service.feeds)
+        yield from (self._state_of(feed, now_s) for feed in feeds.values())
+        if service is None:
+            return
+        held = dict(service.held)
+        for which in held.keys() - feeds.keys():
+            since_s = service.failing.get(which, held[which].since_s)
+            if held[which].is_gone:
+                continue
+            if which in service.failing or now_s - since_s >= TROUBLE_S:  # else it is being opened
+                yield self._state_without_feed(which, now_s - since_s)
+        nobodys = self._nobodys(service, now_s)
+        for which in sorted(nobodys.keys() - feeds.keys() - held.keys()):
+            yield self._state_without_feed(which, nobodys[which])
+
+    def _nobodys(self, service: Service, now_s: float) -> Mapping[TopicPartition, float]:
+        """Partitions that are given to nobody, as far as can be told here, and for how long: all of a topic that may not be
+        described, and where the group does not let us in, all.
+        """
+        found: dict[TopicPartition, float] = {}
+        out_s = service.membership.shut_out_s
+        if out_s >= TROUBLE_S:
+            found = {(topic.name, number): out_s for topic in service.topics.values() for number in topic.partitions}
+        for topic, refused in service.refused.items():
+            lasts_s = now_s - refused.since_s
+            if not refused.error.retriable or lasts_s >= TROUBLE_S:
+                found |= {(topic, number): lasts_s for number in refused.partitions}
+        return found
+
+    def _state_without_feed(self, which: TopicPartition, lasts_s: float) -> PartitionState:
+        backlog = self._backlogs.get(which)
+        is_empty = backlog is not None and backlog.position >= backlog.high_watermark
+        return PartitionState(
+            topic=which[0],
+            partition=which[1],
+            position=0 if backlog is None else backlog.position,
+            high_watermark=None if backlog is None else backlog.high_watermark,
+            oldest_pending_ms=None if backlog is None else backlog.oldest_ms,
+            pending_since_s=None if is_empty else lasts_s,
+            retention_ms=self._retention_ms.get(which[0]),
+            is_failing=True,
+        )
+
+    def _state_of(self, feed: Feed, now_s: float) -> PartitionState:
+        topic, partition = feed.key
+        oldest_ms = feed.writer.oldest_held_ms
+        return PartitionState(
+            topic=topic,
+            partition=partition,
+            position=feed.writer.durable_position,
+            high_watermark=feed.high_watermark,
+            oldest_pending_ms=oldest_ms if oldest_ms is not None and oldest_ms >= 0 else None,
+            pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
+            retention_ms=self._retention_ms.get(topic),
+            is_failing=any(
+                since_s is not None and now_s - since_s > TROUBLE_S
+                for since_s in (feed.trouble_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
+            ),
+            open_transactions=[
+                (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions
+            ],
+        )
+
+    def rebalances(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.rebalances
+
+    def commit_failures(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.commit_failures.total()
+
+    def why_not_healthy(self) -> str | None:
+        silent_s = self._clock() - self._beat_at_s
+        return f"the event loop has not run for {silent_s:.0f} s" if silent_s > _STUCK_S else None
+
+    def why_not_ready(self) -> str | None:
+        if self._run is not None:
+            return None
+        if self._service is None or not self._service.is_ready:
+            return "not connected yet, or stopping"
+        membership = self._service.membership
+        if membership.error is not None:
+            return str(membership.error)
+        if membership.is_member:
+            return None
+        if self._service.topics:
+            return "not in the group yet"
+        refused = [str(one.error) for one in self._service.refused.values()]
+        return "; ".join(refused) or "no topic of the cluster matches topics.include"
+
+    # --- on the loop
+
+    def watch(self, client: KafkaClient) -> list[Coroutine[None, None, None]]:
+        if self._service is None:
+            raise RuntimeError("there is no service to watch")
+        held = self._service.held
+        return [
+            self.beat(),
+            self._learn_retention(client, lambda: held),
+            self._learn_backlogs(self._service, client),
+            watch_transactions(client, self._service.feeds, clock=self._clock, clock_ms=self.clock_ms),
+        ]
+
+    async def beat(self) -> None:
+        while True:
+            self._beat_at_s = self._clock()
+            await asyncio.sleep(1.0)
+
+    async def _learn_retention(self, client: KafkaClient, partitions: Callable[[], Collection[TopicPartition]]) -> None:
+        """At once for a topic that is new here, and again now and then."""
+        asked: frozenset[str] = frozenset()
+        asked_at_s = 0.0
+        while True:
+            await asyncio.sleep(_UNTIL_TOPICS_S)
+            topics = frozenset(topic for topic, _ in partitions())
+            if topics <= asked and self._clock() - asked_at_s < _RETENTION_EVERY_S:
+                continue
+            try:
+                found, _ = await topic_configs_known(client, topics)
+            except ArchiverError as error:
+                log.info("retention is not known: %s", error)
+                continue
+            asked, asked_at_s = topics, self._clock()
+            self._retention_ms = {
+                topic: int(configs.effective["retention.ms"])
+                for topic, configs in found.items()
+                if "delete" in configs.effective.get("cleanup.policy", "delete")
+                and int(configs.effective.get("retention.ms", "-1")) >= 0
+            }
+
+    async def _learn_backlogs(self, service: Service, client: KafkaClient) -> None:
+        """Of partitions that cannot be opened, which have nobody else to tell how old their records are."""
+        while True:
+            await asyncio.sleep(_BACKLOGS_EVERY_S)
+            closed = {key: hold.archived_to for key, hold in service.held.items() if key in service.failing}
+            try:
+                self._backlogs = await find_backlogs(client, closed) if closed else {}
+            except (KafkaError, KafkaTemporaryError) as error:
+                log.info("what waits in partitions that are not open is not known: %s", error)

@@ -1,0 +1,1 @@
+"""What is typed, printed and returned."""

@@ -1,0 +1,125 @@
+"""What came of `backup --until-end`: a line for each topic that changed, or for each partition, a sum, and all of it as JSON."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from archiver.backup.feed import PartitionReport
+from archiver.backup.until_end import BackupReport
+from archiver.process.spelling import spell_count, spell_size, spell_table
+
+Reports = Sequence[PartitionReport]
+
+
+def outcome_row(report: BackupReport, seconds: float) -> dict[str, Any]:
+    return {
+        "seconds": round(seconds, 3),
+        "summary": _summary(report),
+        "partitions": [_partition_row(one) for one in report.partitions],
+    }
+
+
+def outcome_lines(report: BackupReport, seconds: float, *, by_partition: bool) -> Iterator[str]:
+    """Of what is idle nothing is told but the count: a cluster has thousands of such partitions."""
+    topics = _by_topic(report.partitions)
+    changed = {name: some for name, reports in topics.items() if (some := [one for one in reports if _changed(one)])}
+    if changed and by_partition:
+        yield from spell_table(
+            ("topic", "partition", "offsets", "records", "segments", "stored", ""),
+            [_partition_cells(one) for some in changed.values() for one in some],
+        )
+    elif changed:
+        yield from spell_table(
+            ("topic", "partitions", "records", "segments", "stored", ""),
+            [_topic_cells(name, some, len(topics[name])) for name, some in changed.items()],
+        )
+    records = sum(one.written.records for one in report.partitions)
+    rate = f", {records / seconds:,.0f} records/s" if records and seconds > 0 else ""
+    idle = len(topics) - len(changed)
+    rest = f"; {spell_count(idle, 'topic')} had nothing new" if idle else ""
+    yield f"{spell_count(records, 'record')} archived in {seconds:.1f} s{rate}{rest}"
+
+
+def _by_topic(reports: Reports) -> Mapping[str, Reports]:
+    return {name: list(some) for name, some in groupby(reports, lambda one: one.source.topic)}
+
+
+def _changed(report: PartitionReport) -> bool:
+    """Whether there is something to tell. A position alone is not: behind markers and aborted records it moves in every run."""
+    return bool(report.written.segments or report.written.holes or report.open_transactions or report.error)
+
+
+def _topic_cells(name: str, changed: Reports, partitions: int) -> Sequence[str]:
+    holes = sum(len(one.written.holes) for one in changed)
+    held_back = sum(bool(one.open_transactions) for one in changed)
+    failed = sum(one.error is not None for one in changed)
+    remarks = [
+        spell_count(holes, "hole") if holes else "",
+        spell_count(held_back, "open transaction") if held_back else "",
+        f"{failed} FAILED" if failed else "",
+    ]
+    return name, f"{len(changed)} of {partitions}", *_sums(changed), ", ".join(filter(None, remarks))
+
+
+def _partition_cells(report: PartitionReport) -> Sequence[str]:
+    remarks = [
+        *(f"hole {hole}" for hole in report.written.holes),
+        "open transaction" if report.open_transactions else "",
+        "FAILED" if report.error else "",
+    ]
+    offsets = f"{report.from_offset}..{report.position}"
+    number = str(report.source.partition)
+    return report.source.topic, number, offsets, *_sums([report]), ", ".join(filter(None, remarks))
+
+
+def _sums(reports: Reports) -> tuple[str, str, str]:
+    written = [one.written for one in reports]
+    return (
+        f"{sum(one.records for one in written):,}",
+        f"{sum(one.segments for one in written):,}",
+        spell_size(sum(one.stored_bytes for one in written)),
+    )
+
+
+def _summary(report: BackupReport) -> dict[str, Any]:
+    reports = report.partitions
+    changed = [one for one in reports if _changed(one)]
+    written = [one.written for one in reports]
+    return {
+        "topics": len(_by_topic(reports)),
+        "topics_changed": len(_by_topic(changed)),
+        "partitions": len(reports),
+        "partitions_changed": len(changed),
+        "partitions_failed": sum(one.error is not None for one in reports),
+        "records": sum(one.records for one in written),
+        "bytes": sum(one.payload_bytes for one in written),
+        "stored_bytes": sum(one.stored_bytes for one in written),
+        "segments": sum(one.segments for one in written),
+        "holes": sum(len(one.holes) for one in written),
+        "open_transactions": sum(len(one.open_transactions) for one in reports),
+        "dropped_records": sum(one.dropped_records for one in reports),
+        "errors": [str(error) for error in report.errors],
+    }
+
+
+def _partition_row(report: PartitionReport) -> dict[str, Any]:
+    return {
+        "topic": report.source.topic,
+        "life": report.source.life,
+        "partition": report.source.partition,
+        "from_offset": report.from_offset,
+        "position": report.position,
+        "end_offset": report.end_offset,
+        "records": report.written.records,
+        "bytes": report.written.payload_bytes,
+        "stored_bytes": report.written.stored_bytes,
+        "segments": report.written.segments,
+        "put_retries": report.written.put_retries,
+        "holes": [str(hole) for hole in report.written.holes],
+        "open_transactions": [
+            {"producer_id": one.producer_id, "transactional_id": one.transactional_id, "start_offset": one.start_offset}
+            for one in report.open_transactions
+        ],
+        "dropped_records": report.dropped_records,
+        "error": None if report.error is None else str(report.error),
+    }

@@ -1,0 +1,97 @@
+"""The program: from what was typed to an exit code."""
+
+import argparse
+import io
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from archiver.cli.arguments import build_parser
+from archiver.cli.output import cannot_be_written, complain, complain_of
+from archiver.errors import ArchiverError, StoppedError
+from archiver.interrupt import ENDING, leave, told_before
+from archiver.process.memory import settle_memory
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    settle_memory()
+    # numpy starts a thread a core for linear algebra, and nothing here does any: 0.15 s of CPU at each start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # noqa: TID251 - set, not read
+    options = build_parser().parse_args(arguments)
+    options.typed = sys.argv[1:] if arguments is None else list(arguments)
+    from archiver.process.logs import set_up_logs
+
+    if options.no_color:
+        os.environ["NO_COLOR"] = "1"  # noqa: TID251 - set, not read
+    set_up_logs(options.log_format, verbose=options.verbose, quiet=options.quiet)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        with _interruptible():
+            return command(options)
+    except ArchiverError as error:
+        complain_of(error)
+        return error.exit_code
+    except KeyboardInterrupt as error:
+        complain_of(error)
+        return StoppedError.exit_code
+    except Exception as error:  # noqa: BLE001 - a defect of ours: one line, and a file
+        from archiver.process.defects import as_ours
+
+        complain(as_ours(error))
+        return ArchiverError.exit_code
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM be a KeyboardInterrupt while a command runs, so that what was begun is put away."""
+    ours = [number for number in ENDING if signal.getsignal(number) is leave]
+    for number in ours:
+        signal.signal(number, ENDING[number])
+    try:
+        yield
+    finally:
+        for number in ours:
+            if signal.getsignal(number) is not told_before:
+                signal.signal(number, leave)
+
+
+def run() -> NoReturn:
+    """Be the program, and end at once: to take the interpreter apart takes half a second, and nothing comes of it."""
+    _open_streams()
+    try:
+        exit_code = main()
+    except SystemExit as done:  # argparse, after --help and after what it does not understand
+        exit_code = int(done.code or 0)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        complain(cannot_be_written(error))
+        exit_code = exit_code or ArchiverError.exit_code
+    logging.shutdown()
+    if "archiver.spark.submitted" in sys.modules:
+        from archiver.spark.submitted import end_output
+
+        end_output()
+    os._exit(exit_code)
+
+
+def _open_streams() -> None:
+    """Have a place to write to where there is none (`>&-`), and one spelling: a record may hold any character, and JSON is UTF-8."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r", encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run()

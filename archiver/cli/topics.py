@@ -1,0 +1,65 @@
+"""`archiver topics`: its run, and its two printers."""
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from archiver.cli.output import complain, print_json, print_lines
+from archiver.errors import KafkaError, NotWholeError
+
+if TYPE_CHECKING:
+    from archiver.archive.cluster_topics import Entry, TopicRow, TopicsSurvey
+
+SUMMARY: Final = "which topics of the cluster are archived, and why the others are not"
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.archive.cluster_topics import Standing, survey_topics
+    from archiver.config.model import load_config
+
+    found = survey_topics(load_config(options.config))
+    if options.format == "json":
+        print_json({"topics": [_row(row) for row in found.rows], "unmatched": [_entry(one) for one in found.unmatched]})
+    else:
+        print_lines(_lines(found))
+    refused = [row for row in found.rows if row.standing is Standing.REFUSED]
+    for row in refused:
+        complain(row.why)
+    for one in found.unmatched:
+        complain(f"{one.place}: {one.entry!r} matches no topic of the cluster")
+    return max(
+        KafkaError.exit_code if refused else 0,
+        NotWholeError.exit_code if found.unmatched else 0,
+    )
+
+
+def _lines(found: "TopicsSurvey") -> Iterator[str]:
+    from archiver.cli.printing import table_lines
+
+    rows = [
+        (
+            row.topic,
+            "?" if row.partitions is None else str(row.partitions),
+            "yes" if row.in_archive else "",
+            row.standing,
+            row.why,
+        )
+        for row in found.rows
+    ]
+    return table_lines(("topic", "partitions", "in archive", "is", "by"), rows)
+
+
+def _row(row: "TopicRow") -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "partitions": row.partitions,
+        "standing": row.standing,
+        "why": row.why,
+        "include": [_entry(one) for one in row.include],
+        "exclude": [_entry(one) for one in row.exclude],
+        "in_archive": row.in_archive,
+    }
+
+
+def _entry(one: "Entry") -> dict[str, str]:
+    return {"entry": one.entry, "place": one.place}

@@ -1,0 +1,1 @@
+"""Loops over bytes that numba compiles. Only this room knows numba."""

@@ -1,0 +1,103 @@
+"""Zigzag varints, which Kafka and Avro spell alike, copies, and range checks.
+
+A position of BROKEN is how a kernel says that its input ends too early or cannot be.
+"""
+
+import numpy as np
+
+from archiver.codec.frame import Bytes
+from archiver.codec.kernels.jit import inner, move_memory
+
+BROKEN = -1
+MAX_VARINT_BYTES = 10
+_LOW_63_BITS = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+
+
+@inner
+def read_varint(source: Bytes, position: int, end: int) -> tuple[int, int]:
+    """Return (value, position after it)."""
+    raw = np.int64(0)
+    shift = np.int64(0)
+    while True:
+        if position >= end or shift > 63:
+            return np.int64(0), np.int64(BROKEN)
+        byte = np.int64(source[np.uint64(position)])  # unsigned: numba then leaves out its check for negative ones
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    return ((raw >> 1) & _LOW_63_BITS) ^ -(raw & 1), position
+
+
+@inner
+def write_varint(target: Bytes, position: int, value: int) -> int:
+    """Return the position after it; the caller has made sure of MAX_VARINT_BYTES of room."""
+    raw = (np.int64(value) << 1) ^ (np.int64(value) >> 63)
+    while raw & ~np.int64(0x7F):
+        target[position] = np.uint8((raw & 0x7F) | 0x80)
+        raw = (raw >> 7) & 0x01FF_FFFF_FFFF_FFFF
+        position += 1
+    target[position] = np.uint8(raw)
+    return position + 1
+
+
+@inner
+def varint_size(value: int) -> int:
+    raw = (np.int64(value) << 1) ^ (np.int64(value) >> 63)
+    size = 1
+    while raw & ~np.int64(0x7F):
+        raw = (raw >> 7) & 0x01FF_FFFF_FFFF_FFFF
+        size += 1
+    return size
+
+
+@inner
+def copy_bytes(target: Bytes, position: int, source: Bytes, start: int, length: int) -> int:
+    """Return the position after the copy; the caller has checked both ranges."""
+    move_memory(target, position, source, start, length)
+    return position + length
+
+
+@inner
+def inside(start: int, length: int, size: int) -> bool:
+    """Tell whether a range lies in a buffer of that size; written so that no sum can overflow."""
+    return start >= 0 and length >= 0 and start <= size and length <= size - start
+
+
+@inner
+def holds(size: int, start: int, length: int) -> bool:
+    """Tell whether a buffer of that size holds a key or value; where a null starts means nothing."""
+    return length < 0 or inside(start, length, size)
+
+
+# --- outside of kernels, where a block has two of them: what only kernels call is compiled anew in each process that calls it
+
+
+def read_long(source: memoryview, position: int) -> tuple[int, int]:
+    """Return (value, position after it), as read_varint."""
+    raw = shift = 0
+    while position < len(source) and shift <= 63:
+        byte = source[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFF_FFFF_FFFF_FFFF
+            return (raw >> 1) ^ -(raw & 1), position
+        shift += 7
+    return 0, BROKEN
+
+
+def encode_long(value: int) -> bytes:
+    """Encode one Avro long."""
+    return encode_unsigned((value << 1) ^ (value >> 63))
+
+
+def encode_unsigned(value: int) -> bytes:
+    """Encode seven bits a byte, lowest first, without zigzag."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append((value & 0x7F) | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

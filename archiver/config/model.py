@@ -1,0 +1,608 @@
+"""The one typed configuration, validated once; the only reader of the environment."""
+
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self, TypeVar, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from archiver.config.kafka_keys import Group, names_of
+from archiver.config.keyfile import Key, KeyFile
+from archiver.errors import UsageError
+from archiver.process.endpoint import port_of, split_url
+
+MEBIBYTE: Final = 1024 * 1024
+DEFAULT_FILE: Final = Path("archive.yaml")
+FILE_VARIABLE: Final = "ARCHIVER_CONFIG"
+EDITION_VARIABLE: Final = "ARCHIVER_EDITION"
+
+_SIZE_UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
+_SIZE_UNITS_BINARY: Final = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+# No "m": it is a minute to some, a month to others.
+_DURATION_UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def parse_size_bytes(text: str | int) -> int:
+    """`64MiB`, `1.5 GB`, `4096`: a number of bytes."""
+    units = _SIZE_UNITS | _SIZE_UNITS_BINARY
+    return _parse_quantity(str(text), units, default_unit="B", example="64MiB")
+
+
+def parse_duration_ms(text: str | int) -> int:
+    """`5min`, `7d`, `1.5h`: milliseconds. Only 0 needs no unit."""
+    return _parse_quantity(str(text), _DURATION_UNITS_MS, default_unit="", example="5min")
+
+
+def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, example: str) -> int:
+    match = re.fullmatch(r"(\d+)(?:\.(\d{1,9}))?\s*([A-Za-z]*)", text.strip(), re.ASCII)
+    unit = (match[3] or default_unit) if match else ""
+    if match and not match[3] and float(match[0]) == 0:
+        return 0
+    if match is None or unit not in units:
+        raise ValueError(f"is not like {example} (units: {', '.join(units)})")
+    whole, fraction = match[1], match[2] or ""
+    scale: int = 10 ** len(fraction)
+    amount, rest = divmod(int(whole + fraction) * units[unit], scale)
+    if rest:
+        raise ValueError("is not a whole number of the smallest unit")
+    return amount
+
+
+def spell_size(size: int) -> str:
+    """Write a size so that parse_size_bytes takes it."""
+    for unit, factor in reversed(_SIZE_UNITS_BINARY.items()):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def spell_duration(duration_ms: int) -> str:
+    """Write a duration so that parse_duration_ms takes it."""
+    for unit, factor in reversed(_DURATION_UNITS_MS.items()):
+        if duration_ms and duration_ms % factor == 0:
+            return f"{duration_ms // factor}{unit}"
+    return str(duration_ms)
+
+
+def spell_time(time_ms: int) -> str:
+    """Write a time so that parse_time_ms takes it."""
+    try:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:  # after the year 9999
+        return str(time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_start(text: str | int) -> str | int:
+    """`earliest`, `latest`, or a time: ISO 8601 with a zone, or milliseconds since the epoch."""
+    plain = str(text).strip()
+    try:
+        return plain if plain in {"earliest", "latest"} else parse_time_ms(plain)
+    except OverflowError as error:
+        raise ValueError("is no time that there can be") from error
+
+
+def parse_time_ms(text: str) -> int:
+    """`2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused.
+
+    So is a number that is a moment before 1973, and more likely a year, a date (20261120) or a number of seconds; 0 is not.
+    """
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        if 0 < int(text) < 10**11:
+            raise ValueError("is before 1973 as milliseconds since 1970; write a time like 2026-11-20T14:00:00Z")
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError("is not a time like 2026-11-20T14:00:00Z") from error
+    if moment.tzinfo is None:
+        raise ValueError("has no zone; write 2026-11-20T14:00:00Z or +02:00")
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+
+
+def parse_moment_ms(option: str, text: str) -> int:
+    """Parse a time of the command line, as parse_time_ms does. Raises UsageError."""
+    try:
+        return parse_time_ms(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{option}: {text!r} {error}") from error
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        reason = re.match(r"[^'\"]*", error.msg)  # what stands in quotes is out of the pattern
+        place = "" if error.pos is None else f" at position {error.pos}"
+        raise ValueError(f"is not a regular expression: {reason[0].strip() if reason else ''}{place}") from None
+    return pattern
+
+
+Size = Annotated[int, BeforeValidator(parse_size_bytes)]
+Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
+Pattern = Annotated[str, AfterValidator(_compiles)]
+# "earliest", "latest", or milliseconds since the epoch
+Start = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
+Text = Annotated[str, StringConstraints(min_length=1)]
+KafkaProperties = Mapping[str, str]
+
+
+class Section(BaseModel):
+    """A part of the configuration. A key is the field's name with `-` for `_`, or the field's validation alias."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=True,
+        allow_inf_nan=False,
+    )
+
+
+class Sse(StrEnum):
+    """Server-side encryption of what we put."""
+
+    NONE = "none"
+    S3 = "s3"
+    KMS = "kms"
+
+
+class IndexUse(StrEnum):
+    """How far readers believe what `control/index/` has of an object that they do not read."""
+
+    CHECK = "check"
+    TRUST = "trust"
+    IGNORE = "ignore"
+
+
+class StorageConfig(Section):
+    """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
+
+    url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
+    endpoint: str | None = Field(default=None, description="of an S3-compatible store; absent for AWS")
+    ca_file: Path | None = Field(
+        default=None, description="PEM file with the certificates of who signed the endpoint's; absent: the system's"
+    )
+    region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
+    sse: Sse = Field(default=Sse.NONE, description="server-side encryption: none, s3 or kms")
+    kms_key_id: Text | None = Field(default=None, description="with sse: kms; absent: the account's own key")
+    storage_class: Text | None = Field(default=None, description="of segments; absent: the bucket's default")
+    tags: Mapping[Text, str] = Field(default={}, description="of segments, at most 10")
+    index: IndexUse = Field(
+        default=IndexUse.CHECK,
+        description="what readers leave out on the word of `control/index/`: with check, each such object is asked for its"
+        " facts; trust, where nobody else can write there: none is; ignore: every object is asked",
+    )
+
+    @property
+    def bucket(self) -> str:
+        """The bucket's name."""
+        return self.url.removeprefix("s3://").partition("/")[0]
+
+    @property
+    def prefix(self) -> str:
+        """What all keys begin with, without slashes at its ends; may be empty."""
+        return self.url.removeprefix("s3://").partition("/")[2]
+
+    @field_validator("url")
+    @classmethod
+    def _is_s3(cls, url: str) -> str:
+        plain = url.rstrip("/")
+        if not re.fullmatch(r"s3://[^/\s]+(/[^/\s]+)*", plain) or not plain.isprintable():
+            raise ValueError("is not like s3://bucket/prefix")
+        bucket = plain.removeprefix("s3://").partition("/")[0]
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", bucket):
+            raise ValueError(
+                "what stands behind s3:// cannot be a bucket: 3 to 63 of a-z 0-9 . - _, beginning and ending with a letter or a digit"
+            )
+        return plain
+
+    @field_validator("ca_file")
+    @classmethod
+    def _is_there(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError("is no file" if path.exists() else "there is no such file")
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError as error:  # ssl.SSLError is one
+            reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+            raise ValueError(f"has no certificates in PEM: {reason}") from error
+        return path
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_http(cls, endpoint: str | None) -> str | None:
+        found = None if endpoint is None else split_url(endpoint)
+        if endpoint is not None and (found is None or found[-1] not in {"", "/"}):
+            raise ValueError("is not like https://host:port")
+        return endpoint
+
+    @field_validator("storage_class")
+    @classmethod
+    def _is_readable_at_once(cls, storage_class: str | None) -> str | None:
+        if storage_class in {"GLACIER", "DEEP_ARCHIVE"}:
+            raise ValueError(f"objects in {storage_class} cannot be read without a restore request; take GLACIER_IR")
+        return storage_class
+
+    @field_validator("tags")
+    @classmethod
+    def _are_few(cls, tags: Mapping[str, str]) -> Mapping[str, str]:
+        if len(tags) > 10:
+            raise ValueError(f"{len(tags)} tags; S3 takes 10")
+        return tags
+
+    @model_validator(mode="after")
+    def _key_goes_with_kms(self) -> Self:
+        if self.kms_key_id is not None and self.sse is not Sse.KMS:
+            raise ValueError("kms-key-id goes with sse: kms only")
+        return self
+
+
+class Unproven(StrEnum):
+    """What becomes of a topic of which nothing tells whether it was created again."""
+
+    REFUSE = "refuse"
+    GO_ON = "go-on"
+    NEW_LIFE = "new-life"
+
+
+class TopicsConfig(Section):
+    """Which topics."""
+
+    include: tuple[Pattern, ...] = Field(
+        default=(), description="full-match regular expressions (Python); none: no topic"
+    )
+    exclude: tuple[Pattern, ...] = Field(default=(), description="the same; exclude wins")
+    refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
+        default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
+    )
+    unproven: Unproven = Field(
+        default=Unproven.REFUSE,
+        description="of brokers without topic ids: what becomes of a topic whose log no longer has any archived record, so that"
+        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another one)",
+    )
+
+    def select(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The included names, sorted. Names that begin with `__` are included only where spelled out."""
+        return tuple(name for name in sorted(set(names)) if self.including(name) and not self.excluding(name))
+
+    def including(self, name: str) -> list[int]:
+        """The entries of `include` that a name matches, by their numbers."""
+        return [number for number, pattern in enumerate(self.include) if _takes(pattern, name)]
+
+    def excluding(self, name: str) -> list[int]:
+        """The same of `exclude`."""
+        return [number for number, pattern in enumerate(self.exclude) if re.fullmatch(pattern, name)]
+
+    def unmatched(self, names: Iterable[str]) -> list[int]:
+        """The entries of `include` that match none of these names."""
+        known = list(names)
+        return [at for at, pattern in enumerate(self.include) if not any(_takes(pattern, name) for name in known)]
+
+
+def _takes(pattern: str, name: str) -> bool:
+    return pattern == name if name.startswith("__") else re.fullmatch(pattern, name) is not None
+
+
+class SegmentConfig(Section):
+    """When a segment is full: whichever limit is met first."""
+
+    # One PutObject takes 5 GiB.
+    bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
+        default=64 * MEBIBYTE, description="of uncompressed Avro"
+    )
+    age_ms: Duration = Field(
+        default=5 * 60_000, validation_alias="age", description="since its first record came; 0: no limit"
+    )
+    records: NonNegativeInt = Field(default=0, description="0: no limit")
+
+
+class SpoolConfig(Section):
+    """Open segments on local disk. They mean nothing after a crash."""
+
+    dir: Path | None = Field(default=None, description="absent: the system's folder for temporary files")
+    bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
+        default=2048 * MEBIBYTE, description="when open segments take more than that, the oldest are closed early"
+    )
+
+
+Codec = Literal["zstandard", "snappy", "deflate", "null"]
+CODEC_LEVELS: Final[Mapping[Codec, range]] = {"zstandard": range(1, 23), "deflate": range(1, 10)}
+# zstandard 1 was both faster and smaller than 3 on JSON records of 100 B and 800 B: 508 MB and 715 MB against 547 and 757.
+DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
+
+
+class Protocol(StrEnum):
+    """How members of the group share partitions."""
+
+    CLASSIC = "classic"  # cooperative-sticky; every broker has it
+    CONSUMER = "consumer"  # KIP-848; brokers from 4.0
+
+
+class GroupPositions(StrEnum):
+    """How the positions of consumer groups are kept."""
+
+    AUTO = "auto"  # as topic where it may be read, else as snapshot
+    TOPIC = "topic"  # __consumer_offsets, archived like any topic
+    SNAPSHOT = "snapshot"  # asked for on an interval, kept as control facts
+    OFF = "off"
+
+
+class Unreadable(StrEnum):
+    """What becomes of a partition with a batch that nobody can read."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+class BatchConfig(Section):
+    """What is opened of what producers have written."""
+
+    # What an Avro block of a record may then come to, readers still open.
+    bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
+        default=256 * MEBIBYTE,
+        description="the largest record batch that is opened: of its records uncompressed, however many. One that does not fit"
+        " backup.memory is worked on alone, and takes up to this much beside it",
+    )
+
+
+class BackupConfig(Section):
+    """How topics become segments."""
+
+    group: Text | None = Field(
+        default=None,
+        description="consumer group of all instances that share this archive's work; absent: one of its own, made of storage.url"
+        " and storage.endpoint (`archiver config show` tells it)",
+    )
+    group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
+    session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
+        default=45_000,
+        validation_alias="session-timeout",
+        description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",
+    )
+    start: Start = Field(
+        default="earliest",
+        description="where a topic begins that has no archive yet: earliest, latest, or a time with its zone",
+    )
+    rate_bytes: Size = Field(default=0, validation_alias="rate", description="bytes fetched per second; 0: no limit")
+    groups: GroupPositions = Field(default=GroupPositions.AUTO, description="auto, topic, snapshot or off")
+    groups_interval_ms: Annotated[Duration, Field(ge=1000)] = Field(
+        default=60_000, validation_alias="groups-interval", description="between snapshots of group positions"
+    )
+    segment: SegmentConfig = SegmentConfig()
+    codec: Codec = Field(default="zstandard", description="of Avro blocks")
+    codec_level: int | None = Field(
+        default=None, validation_alias="codec.level", description="zstandard 1 to 22, deflate 1 to 9; absent: 1 and 6"
+    )
+    memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
+        default=256 * MEBIBYTE,
+        validation_alias="memory",
+        description="for records that are asked for, fetched and decompressed; the program takes up to 256MiB beside it, and a batch that is larger when it is decompressed is worked on alone",
+    )
+    batch: BatchConfig = BatchConfig()
+    unreadable: Unreadable = Field(
+        default=Unreadable.STOP,
+        description="what a batch does that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
+        " every replica in sync: stop (its partition stays in front of it), or skip (a hole `unreadable`, told as an error)",
+    )
+    spool: SpoolConfig = SpoolConfig()
+
+    @property
+    def level(self) -> int:
+        """The level to compress at; 0 for a codec without levels."""
+        return self.codec_level if self.codec_level is not None else DEFAULT_LEVELS.get(self.codec, 0)
+
+    @field_validator("codec", mode="before")
+    @classmethod
+    def _null_is_a_codec(cls, codec: object) -> object:
+        return "null" if codec is None else codec
+
+    @model_validator(mode="after")
+    def _level_fits(self) -> Self:
+        levels = CODEC_LEVELS.get(self.codec)
+        if self.codec_level is None or (levels is not None and self.codec_level in levels):
+            return self
+        if levels is None:
+            raise ValueError(f"codec {self.codec} has no levels")
+        raise ValueError(f"codec.level is not in {levels[0]}..{levels[-1]}, the levels of {self.codec}")
+
+
+class MetricsConfig(Section):
+    """What a running backup tells of itself over HTTP: /metrics, /healthz, /readyz."""
+
+    listen: Text | None = Field(
+        default=None, description="host:port; absent: no endpoint; it answers everybody who reaches it"
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, listen: str | None) -> str | None:
+        if listen is not None and port_of(listen) is None:
+            raise ValueError("is not like 127.0.0.1:9404, with a port up to 65535")
+        return listen
+
+
+class WithKafka(Section):
+    """A configuration that names a cluster."""
+
+    kafka: KafkaProperties = Field(default={}, repr=False, description="librdkafka properties")
+    _place_of: Callable[[str], str] = PrivateAttr(default=str)
+
+    def place_of_kafka(self, key: str) -> str:
+        """Tell for messages where a key of `kafka` stands: file, line and key."""
+        return self._place_of(f"kafka.{key}")
+
+
+class ArchiverConfig(WithKafka):
+    """archive.yaml."""
+
+    storage: StorageConfig
+    topics: TopicsConfig = TopicsConfig()
+    backup: BackupConfig = BackupConfig()
+    metrics: MetricsConfig = MetricsConfig()
+
+    def place_of_include(self, number: int) -> str:
+        """Tell for messages where an entry of `topics.include` stands."""
+        return self._place_of(f"topics.include[{number}]")
+
+    def place_of_exclude(self, number: int) -> str:
+        """The same of `topics.exclude`."""
+        return self._place_of(f"topics.exclude[{number}]")
+
+
+class TargetConfig(WithKafka):
+    """target.yaml: the cluster that a restore writes to."""
+
+    kafka: KafkaProperties = Field(repr=False, description="librdkafka properties")
+
+
+def load_config(path: Path | None = None) -> ArchiverConfig:
+    """From `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. UsageError says what is wrong and where."""
+    return _load(ArchiverConfig, path or _default_file())
+
+
+def load_target(path: Path) -> TargetConfig:
+    """A restore's target cluster."""
+    return _load(TargetConfig, path)
+
+
+def config_from_url(url: str) -> ArchiverConfig:
+    """For commands that only read an archive. An endpoint other than AWS comes by the AWS chain (AWS_ENDPOINT_URL)."""
+    return _validate(ArchiverConfig, {"storage": {"url": url}}, lambda _: "--url")
+
+
+def config_of_bucket(url: str) -> ArchiverConfig:
+    """For an object that is named by its address: the way to this bucket as the configuration knows it that is found unnamed, else as by `--url`."""
+    by_url = config_from_url(url)
+    found = _found_file()
+    if found is None:
+        return by_url
+    config = _load(ArchiverConfig, found)
+    if config.storage.bucket != by_url.storage.bucket:
+        return by_url
+    return config.model_copy(update={"storage": config.storage.model_copy(update={"url": by_url.storage.url})})
+
+
+def _default_file() -> Path:
+    found = _found_file()
+    if found is None:
+        raise UsageError(f"no configuration: give -c FILE, set ${FILE_VARIABLE}, or write ./{DEFAULT_FILE}")
+    return found
+
+
+def _found_file() -> Path | None:
+    named = os.environ.get(FILE_VARIABLE)
+    if named:
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+Model = TypeVar("Model", bound=Section)
+
+
+def _load(model: type[Model], path: Path) -> Model:
+    entries = KeyFile(path, list(_keys_of(model)), os.environ)
+    entries.read()
+    made = _validate(model, entries.tree(), entries.place_of)
+    if isinstance(made, WithKafka):
+        made._place_of = entries.place_of  # noqa: SLF001 - of our own
+    return made
+
+
+def section_of(info: FieldInfo) -> type[Section] | None:
+    """Return the model of a field that is a section; None for one that has a value."""
+    kind = info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
+    for name, info in model.model_fields.items():
+        below = (*path, str(info.validation_alias or name))
+        section = section_of(info)
+        is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
+        if name == "kafka":  # what is known of its own keys, before those that are not
+            for key in names_of(*Group):
+                yield Key(f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True)
+        yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
+        if section is not None:
+            yield from _keys_of(section, below)
+
+
+def _validate(model: type[Model], tree: Mapping[str, object], place_of: Callable[[str], str]) -> Model:
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        # Inputs stay out of the message: under kafka they may be secrets.
+        found = error.errors(include_url=False, include_input=False)
+    lines = [f"{place_of(_dotted(model, item['loc'], item['type']))}: " for item in found]
+    raise UsageError("\n".join(line + _reason(dict(item)) for line, item in zip(lines, found, strict=True)))
+
+
+def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> str:
+    """Name a key; where a whole section is missing, the key in it that is required."""
+    names = [part for part in location if isinstance(part, str)]
+    info = model.model_fields.get(names[0]) if len(names) == 1 else None
+    below = None if info is None else section_of(info)
+    if kind == "missing" and below is not None:
+        names += [name for name, one in below.model_fields.items() if one.is_required()][:1]
+    return ".".join(names)
+
+
+def _reason(item: Mapping[str, object]) -> str:
+    if item["type"] == "missing":
+        return "is required"
+    if item["type"] == "tuple_type":
+        return "must be a list, such as [orders, payments]"
+    context = item.get("ctx")
+    cause = context.get("error") if isinstance(context, dict) else None
+    return str(cause or item["msg"])
+
+
+def failpoint() -> str:
+    """$ARCHIVER_FAILPOINT: where a test has this process killed (archiver.process.failpoints)."""
+    return os.environ.get("ARCHIVER_FAILPOINT", "")
+
+
+def is_submitted() -> bool:
+    """Tell whether spark-submit has started this process, beside a JVM of its own that has all settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def python_of_workers() -> str:
+    """$PYSPARK_PYTHON, which spark-submit sets from spark.pyspark.python: what Python workers are run by; empty: not told."""
+    return os.environ.get("PYSPARK_PYTHON", "")
+
+
+def edition_of_driver() -> str:
+    """$ARCHIVER_EDITION: which archiver (archiver.process.edition) the driver of this Python worker runs; empty: not told."""
+    return os.environ.get(EDITION_VARIABLE, "")
+
+
+def start_spark_of(package: Path) -> None:
+    """Have PySpark start the Spark that SPARK_HOME names in full, else its own: it would look beside the current folder first."""
+    if not Path(os.environ.get("SPARK_HOME", "")).is_absolute():
+        replaced = package / "spark-distribution"  # PYSPARK_HADOOP_VERSION has pip install another one
+        os.environ["SPARK_HOME"] = str(replaced if replaced.is_dir() else package)
+
+
+def prefer_loopback() -> None:
+    """Let a local Spark take the loopback address: it fails where the machine's own name does not resolve."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

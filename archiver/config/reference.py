@@ -1,0 +1,167 @@
+"""Every key of the configuration, told from the model itself: what it takes, what it is without, what it means; and what holds now."""
+
+import json
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from archiver.config.kafka_keys import KAFKA_KEYS, shown
+from archiver.config.model import (
+    ArchiverConfig,
+    Section,
+    parse_duration_ms,
+    parse_size_bytes,
+    parse_start,
+    section_of,
+    spell_duration,
+    spell_size,
+    spell_time,
+)
+
+_SPELLED: Final[Mapping[object, Callable[[int], str]]] = {
+    parse_size_bytes: spell_size,
+    parse_duration_ms: spell_duration,
+    parse_start: spell_time,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """One key as the reference shows it."""
+
+    key: str
+    kind: str
+    default: str  # empty: it is required
+    meaning: str
+
+
+def keys(model: type[Section] = ArchiverConfig, parent: str = "") -> Iterator[KeyRow]:
+    """Tell every key that has a value, in the order of the model."""
+    for name, info in model.model_fields.items():
+        dotted = f"{parent}{info.validation_alias or name}"
+        section = section_of(info)
+        if section is not None:
+            yield from keys(section, f"{dotted}.")
+            continue
+        is_mapping = get_origin(info.annotation) is get_origin(Mapping[str, str])
+        yield KeyRow(
+            key=f"{dotted}.*" if is_mapping else dotted,
+            kind=_kind(info),
+            default="" if info.is_required() else spell(info, info.get_default()) or "none",
+            meaning=info.description or "",
+        )
+
+
+def _parsers(info: FieldInfo) -> set[object]:
+    return {getattr(item, "func", None) for item in info.metadata}
+
+
+def _kind(info: FieldInfo) -> str:
+    parsers = _parsers(info)
+    if parse_size_bytes in parsers:
+        return "size"
+    if parse_duration_ms in parsers:
+        return "duration"
+    if parse_start in parsers:
+        return "earliest, latest, or a time"
+    return _kind_of(info.annotation)
+
+
+def _kind_of(annotation: Any) -> str:  # noqa: ANN401 - a type is any object
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return ", ".join(map(str, get_args(annotation)))
+    if origin in (Union, types.UnionType):
+        return _kind_of(next(one for one in get_args(annotation) if one is not type(None)))
+    if origin is tuple:
+        return "list"
+    if origin is not None and hasattr(annotation, "__metadata__"):
+        return _kind_of(get_args(annotation)[0])
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return ", ".join(annotation)
+    names: dict[object, str] = {int: "number", str: "text", Path: "path", bool: "true or false"}
+    return names.get(annotation, "text")
+
+
+def spell(info: FieldInfo, value: object) -> str:
+    """Write a value as it could stand in the file."""
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        parsers = _parsers(info)
+        return next((write for parse, write in _SPELLED.items() if parse in parsers), str)(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]" if value else ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {text}" for name, text in value.items())
+    return str(value)
+
+
+def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | list[str]]]:
+    """Tell every key with the value that holds, secrets masked; without those that have none."""
+    for name, info in type(config).model_fields.items():
+        dotted = f"{parent}{info.validation_alias or name}"
+        value = getattr(config, name)
+        if isinstance(value, Section):
+            yield from effective(value, f"{dotted}.")
+        elif isinstance(value, Mapping):
+            for key, text in value.items():
+                yield f"{dotted}.{key}", shown(key, text)
+        elif isinstance(value, tuple):
+            yield dotted, list(map(str, value))
+        elif value is not None:
+            yield dotted, spell(info, value)
+
+
+def shown_config(config: ArchiverConfig, group: str) -> dict[str, str | list[str]]:
+    """The same of a whole configuration, with the group that its address names where it does not."""
+    return {"backup.group": group} | dict(effective(config))
+
+
+def yaml_lines(found: Mapping[str, str | list[str]]) -> Iterator[str]:
+    """Write what `effective` tells as a configuration: but for what is masked, it means the same again."""
+    for key, value in found.items():
+        name = key if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
+        yield f"{name}: {json.dumps(value, ensure_ascii=False).replace('${', '$${')}"
+
+
+def reference_page() -> str:
+    """docs/configuration.md, whole."""
+    rows = [f"| `{row.key}` | {row.kind} | {_default(row)} | {row.meaning} |" for row in keys() if row.key != "kafka.*"]
+    kafka = [
+        f"| `kafka.{key.name}` | {key.takes} | {'`' + key.default + '`' if key.default else 'required'} | {key.describe()} |"
+        for key in KAFKA_KEYS
+    ]
+    return "\n".join([
+        "# Configuration",
+        "",
+        "Every key of `archive.yaml`, and of a restore's `target.yaml`, which has the section `kafka` alone. Written by `make docs` from the program itself; `archiver config reference` prints it.",
+        "",
+        "- Dotted and nested spelling of a key are the same. A key that is not known is an error, with the line and a suggestion.",
+        "- A size is like `64MiB` or `1.5GB`, a duration like `5min`, `45s` or `7d`, a time like `2026-11-20T14:00:00Z`.",
+        "- `${NAME}` in a value is the environment variable NAME, `${file:PATH}` the content of a file without the line ends behind it; `$${` is the text `${`, and any other `${` is an error. Aliases (`&`, `*`) are taken, merge keys (`<<`) are not.",
+        "- `archiver config show` prints what holds, with secrets masked.",
+        "",
+        "| key | takes | default | |",
+        "| --- | --- | --- | --- |",
+        *rows,
+        "",
+        "## kafka",
+        "",
+        "The names are librdkafka's. A key that one of the two Kafka clients cannot honour is refused. A secret is never shown.",
+        "",
+        "| key | takes | default | |",
+        "| --- | --- | --- | --- |",
+        *kafka,
+        "",
+    ])  # fmt: skip
+
+
+def _default(row: KeyRow) -> str:
+    return f"`{row.default}`" if row.default else "required"

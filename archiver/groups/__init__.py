@@ -1,0 +1,1 @@
+"""Where consumer groups stand."""

@@ -1,0 +1,258 @@
+"""A partition's committed records out of Kafka, in order, up to an end: to compare with what is known of them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import NamedTuple
+
+import numpy as np
+
+from archiver.codec.batch import (
+    LARGEST_BATCH_BYTES,
+    Scratch,
+    decode_batches,
+    first_step,
+    position_after,
+    refuse_other_formats,
+    whole_batches,
+)
+from archiver.codec.frame import Column, Frame, Longs
+from archiver.codec.kernels import batches as k
+from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.emptiness import prove_empty
+from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
+
+_FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.process.memory maps anew each time
+_ONE_BATCH = 1  # byte: the first batch comes however large it is
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.5
+_WAIT_MS = 500  # for the answer to a fetch; longer each time that nothing comes
+_LONGEST_WAIT_MS = 15_000
+
+
+class LogStartError(KafkaError):
+    """The log begins later than it was to be read from: the broker has deleted what lay before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """Offsets of one partition, the end not included."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+
+
+class BatchHead(NamedTuple):
+    """What the header of a batch tells of it."""
+
+    base_offset: int
+    producer_id: int  # -1: one without an id
+    leader_epoch: int
+
+
+async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame], None]) -> int:
+    """Hand over the records of a range, some at a time, in a thread; they are valid until `take` returns.
+
+    Returns the leader epoch of its last batch; -1: it has none.
+    What comes next is fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
+    after a minute without progress.
+    """
+    return await read_log_and_writers(client, wanted, lambda frame, _: take(frame))
+
+
+class _EnoughError(Exception):
+    """Ends a reading."""
+
+
+async def first_offset(client: KafkaClient, wanted: LogRange) -> int | None:
+    """Return the offset of the first record in a range; None when it has none. Raises what `read_log` raises."""
+    found: list[int] = []
+
+    def take(frame: Frame) -> None:
+        if len(frame):
+            found.append(int(frame.column(Column.OFFSET)[0]))
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        await read_log(client, wanted, take)
+    return found[0] if found else None
+
+
+async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Callable[[Frame, Longs], None]) -> int:
+    """Hand over also who wrote them: (last offset, producer id) of each batch, in order; -1: one without an id."""
+    scratch = Scratch()
+
+    def decode(answer: Fetched, _: Longs, whole_bytes: int, position: int) -> None:
+        _hand_over(answer.records[:whole_bytes], answer.aborted, position, wanted.end, scratch, take)
+
+    return await _walk(client, wanted, decode)
+
+
+async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]:
+    """Return how many records of a range each producer wrote, by its id. Whole batches: by their headers alone."""
+    counts: Counter[int] = Counter()
+
+    def count(_: Fetched, batches: Longs, __: int, ___: int) -> None:
+        refuse_other_formats(batches)
+        offsets = batches[k.BASE_OFFSET]
+        inside = batches[:, (offsets >= wanted.start) & (offsets < wanted.end)]
+        producers, places = np.unique(inside[k.PRODUCER_ID], return_inverse=True)
+        for producer, records in zip(producers.tolist(), np.bincount(places, inside[k.COUNT]).tolist(), strict=True):
+            counts[producer] += int(records)
+
+    await _walk(client, wanted, count)
+    return dict(counts)
+
+
+async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, Longs, int, int], None]) -> int:
+    """Let `work`, in a thread, have each answer: its whole batches, how many bytes those are, and where it was fetched.
+
+    Returns the leader epoch of the last batch in the range; -1: it has none.
+    """
+    position, leader_epoch = wanted.start, -1
+    if position >= wanted.end:
+        return leader_epoch
+    source = _Source(client, wanted)
+    ahead = asyncio.ensure_future(source.fetch_at(position))
+    try:
+        while position < wanted.end:
+            answer = await ahead
+            batches, _ = whole_batches(answer.records, position)
+            after = position_after(batches, position) if batches.shape[1] else answer.last_stable_offset
+            batches = _below(batches, wanted.end)
+            if after <= position:
+                raise KafkaTemporaryError(
+                    f"{wanted.topic}-{wanted.partition} ends at {answer.last_stable_offset}, not at {wanted.end}: did the"
+                    " leader change? Run the same command again"
+                )
+            if after < wanted.end:
+                ahead = asyncio.ensure_future(source.fetch_at(after))
+            try:
+                await asyncio.to_thread(work, answer, batches, _size_of(batches), position)
+            except CorruptBatchError as error:
+                raise CorruptBatchError(f"{wanted.topic}-{wanted.partition}: {error}") from error
+            position, leader_epoch = after, int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else leader_epoch
+        return leader_epoch
+    finally:
+        ahead.cancel()
+        await asyncio.wait([ahead])
+        if not ahead.cancelled():
+            ahead.exception()  # seen; else asyncio complains that nobody did
+
+
+def _below(batches: Longs, end: int) -> Longs:
+    """Leave out the first that begins at the end or behind it, and all after that: nobody asked whether they can be read."""
+    behind = np.flatnonzero(batches[k.BASE_OFFSET] >= end)
+    return batches[:, : behind[0]] if len(behind) else batches
+
+
+def _size_of(batches: Longs) -> int:
+    return int(batches[k.START, -1] + batches[k.SIZE, -1]) if batches.shape[1] else 0
+
+
+async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
+    """Return what stands at the start of a range, or next behind it; None: nothing that can be read."""
+    # By the connection that there is: who asks for one batch has mostly asked for offsets, and for nothing else.
+    answer = await _Source(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
+    batches, _ = whole_batches(answer.records, wanted.start)
+    if not batches.shape[1]:
+        return None
+    return BatchHead(*map(int, batches[[k.BASE_OFFSET, k.PRODUCER_ID, k.LEADER_EPOCH], 0]))
+
+
+async def producer_at(client: KafkaClient, wanted: LogRange) -> int:
+    """Return the id of the producer that wrote what stands at the start of a range; -1: one without an id."""
+    head = await batch_at(client, wanted)
+    return -1 if head is None else head.producer_id
+
+
+def _hand_over(
+    rest: memoryview,
+    aborted: Sequence[tuple[int, int]],
+    position: int,
+    end: int,
+    scratch: Scratch,
+    take: Callable[[Frame, Longs], None],
+) -> None:
+    while len(rest) and position < end:
+        decoded = decode_batches(first_step(rest), position, aborted, LARGEST_BATCH_BYTES, scratch)
+        for frame in decoded.frames():
+            is_beyond = len(frame) > 0 and frame.table[Column.OFFSET, -1] >= end
+            take(
+                frame.rows(0, int(frame.column(Column.OFFSET).searchsorted(end))) if is_beyond else frame,
+                decoded.writers,
+            )
+            if is_beyond:
+                return
+        rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
+
+
+class _Source:
+    """Fetches of one range, one at a time."""
+
+    def __init__(
+        self, client: KafkaClient, wanted: LogRange, most_bytes: int = _FETCH_BYTES, lane: Lane = Lane.FETCH
+    ) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._most_bytes = most_bytes
+        self._lane = lane
+        self._wait_ms = _WAIT_MS
+
+    async def fetch_at(self, position: int) -> Fetched:
+        """Return what comes next. An answer without records: it is proved that none lie below its last stable offset."""
+        wanted, why = self._wanted, "run the same command again"
+        which = f"{wanted.topic}-{wanted.partition}"
+        target = FetchTarget(topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition, offset=position)
+        deadline_s = monotonic() + _PATIENCE_S
+        while monotonic() < deadline_s:
+            try:
+                answer = await self._fetch(target)
+                if answer.error is None:
+                    if len(answer.records) or answer.last_stable_offset <= position:
+                        return answer
+                    emptiness = await prove_empty(self._client, target)
+                    if emptiness.reaches > position:
+                        return replace(answer, last_stable_offset=emptiness.reaches)
+                    self._wait_ms, why = min(2 * self._wait_ms, _LONGEST_WAIT_MS), emptiness.advice(position)
+                else:
+                    _refuse_final(answer, which, position)
+                    self._client.forget_leaders(wanted.topic)
+            except KafkaTemporaryError:
+                self._client.forget_leaders(wanted.topic)
+            await asyncio.sleep(_PAUSE_S)
+        raise KafkaTemporaryError(f"{which} cannot be read at offset {position}; {why}")
+
+    async def _fetch(self, target: FetchTarget) -> Fetched:
+        node = await self._client.leader(target.topic, target.partition)
+        (answer,) = await fetch(
+            self._client,
+            node,
+            [target],
+            max_bytes=self._most_bytes,
+            partition_bytes=self._most_bytes,
+            max_wait_ms=self._wait_ms,
+            min_bytes=1,
+            lane=self._lane,
+        )
+        return answer
+
+
+def _refuse_final(answer: Fetched, which: str, position: int) -> None:
+    """Raise what no later fetch mends."""
+    match answer.error:
+        case FetchProblem.OFFSET_OUT_OF_RANGE:
+            raise LogStartError(f"{which}: offset {position} is not in the log any more")
+        case FetchProblem.UNKNOWN_TOPIC_ID:
+            raise TopicGoneError(f"{which}: the topic was deleted, and perhaps created again")
+        case FetchProblem.DENIED:
+            raise KafkaError(f"{which}: may not be read; grant this user Read on topic {answer.topic}")
+        case _:
+            pass

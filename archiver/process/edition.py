@@ -1,0 +1,18 @@
+"""Which archiver this is: version and sources. A job whose driver and executors run different ones must not begin."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from archiver import __version__
+
+
+@cache
+def edition() -> str:
+    """Return the version, and a digest of all sources: a packed copy of them has the same."""
+    here = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for path in sorted(here.rglob("*.py")):
+        found.update(f"{path.relative_to(here).as_posix()}\n".encode())
+        found.update(path.read_bytes())
+    return f"{__version__}+{found.hexdigest()[:12]}"

@@ -1,0 +1,1 @@
+"""Archive to Kafka, without Spark."""

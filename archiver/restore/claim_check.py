@@ -1,0 +1,93 @@
+"""Whether a claim can be one of this restore: whoever may write below `control/restores/` may write a claim (docs/format.md §8)."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from archiver.archive.parts import ObjectPart
+from archiver.errors import NotWholeError
+from archiver.restore.claims import Claim
+from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim
+from archiver.restore.target_limits import Count
+
+
+class Planned(Protocol):
+    """What of a task a claim must fit."""
+
+    @property
+    def restore_id(self) -> str: ...
+    @property
+    def target_topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def parts(self) -> Sequence[ObjectPart]: ...
+    @property
+    def skips_damage(self) -> bool: ...
+    @property
+    def appends(self) -> bool: ...
+    @property
+    def wanted(self) -> Count: ...
+
+
+def check_claim(claim: Claim, task: Planned) -> None:
+    """Raise NotWholeError for a claim that no run of this restore has noted."""
+    found = [
+        *_starts([claim.start_offset], task),
+        *_skips(claim.skipped, [task]),
+        *([] if claim.verified is None else _counts(claim.verified.records, claim.skipped, task)),
+    ]
+    _refuse(found, str(task.partition), task)
+
+
+def check_joint_claim(claim: JointClaim, tasks: Sequence[Planned], partitions: int) -> None:
+    """Raise NotWholeError for a claim on all partitions of a target that no run of this restore has noted."""
+    identities = {number: one.producer_id for number, one in claim.identities.items()}
+    found = [
+        *_starts(claim.start_offsets, tasks[0]),
+        *_skips(claim.skipped, tasks),
+    ]
+    if len(claim.start_offsets) != partitions:
+        found.append(f"is of {len(claim.start_offsets)} partitions, not of {partitions}")
+    if identities.keys() != {task.partition for task in tasks} or len(set(identities.values())) != len(identities):
+        found.append("does not have one producer id for each partition that is restored")
+    if claim.verified is not None:
+        sources, targets = claim.verified.sources, claim.verified.targets
+        if sources.keys() != identities.keys() or len(targets) != partitions:
+            found.append("tells of other partitions that they were verified")
+        elif sum(one.records for one in sources.values()) != sum(one.records for one in targets):
+            found.append("tells that other records were dealt out than are there")
+        else:
+            found += [told for task in tasks for told in _counts(sources[task.partition].records, claim.skipped, task)]
+    _refuse(found, JOINT_CLAIM, tasks[0])
+
+
+def _starts(offsets: Collection[int], task: Planned) -> list[str]:
+    """A topic that is not appended to was empty when it was claimed."""
+    wrong = [one for one in offsets if one < 0 or (one and not task.appends)]
+    return [f"begins at offset {wrong[0]} of a topic that was empty"] if wrong else []
+
+
+def _skips(skipped: Collection[str], tasks: Sequence[Planned]) -> list[str]:
+    if not skipped:
+        return []
+    if not tasks[0].skips_damage:
+        return [f"leaves out {min(skipped)!r:.300} without --skip-damaged"]
+    others = set(skipped) - {part.object_key for task in tasks for part in task.parts}
+    return [f"leaves out {min(others)!r:.300}, which is not planned"] if others else []
+
+
+def _counts(records: int, skipped: Collection[str], task: Planned) -> list[str]:
+    """What the facts of objects tell of how many records are wanted holds for what was read back."""
+    least = 0 if skipped else task.wanted.at_least
+    if least <= records <= task.wanted.at_most:
+        return []
+    return [f"says that {records:,} records of partition {task.partition} were verified, and {task.wanted} are planned"]
+
+
+def _refuse(found: Sequence[str], stream: str, task: Planned) -> None:
+    if found:
+        place = f"control/restores/{task.restore_id}/{task.target_topic}/{stream}/"
+        raise NotWholeError(
+            f"{place} (the newest): {found[0]}; no run of this restore has noted that. See who wrote it, and take another --id"
+            " and an empty target"
+        )

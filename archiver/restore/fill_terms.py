@@ -1,0 +1,221 @@
+"""With which configs topics can be filled on a cluster: asked for before anything is changed."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from archiver.archive.message_format import has_old_format, without_ignored_format
+from archiver.codec.selection import LAST_LONG
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.admin import KafkaAdmin, ToCreate
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal
+from archiver.kafka.codes import DENIED, Code
+from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.creation import if_created, never_created
+from archiver.kafka.settings import KafkaSettings
+from archiver.restore.bargain import Agreed, Bargain, Configs
+from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS
+from archiver.restore.request import RestoreRequest, Retention
+
+_LARGEST_NAME = 249
+_SHORTEST_MARK = 8  # of a stand-in for a name behind which there is no room
+_POLICY = "cleanup.policy"
+_ANY_CHANGE = {_POLICY: "delete"}
+_TAKEN_BACK = (_POLICY, "message.timestamp.type", "segment.bytes", "segment.ms")
+_LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
+
+
+@dataclass(frozen=True, slots=True)
+class FillTerms:
+    """With what one topic is filled."""
+
+    configs: Configs  # that it is given
+    holding: Configs  # all that it then has
+    replicas: int = 0  # of a topic that is to be created; 0: that is not known
+    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config that is not as it is wanted: why
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether records may be lost in it, or not be taken."""
+        return bool(self.refused) or has_old_format(self.holding)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why the cluster refuses what it refuses."""
+        return {name: getattr(error, "said", "") or str(error) for name, error in self.refused.items()}
+
+    def told(self) -> Iterator[str]:
+        """Tell what is not as it is wanted."""
+        for name, said in self.reasons.items():
+            yield f"the cluster refuses {name}={FILL_CONFIGS[name]} ({said}); it is filled with {name}={self.holding[name]}"
+
+
+class FillTermsOf:
+    """Asks a cluster, with a few requests for all topics together."""
+
+    def __init__(self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str) -> None:
+        self._kafka = kafka
+        self._admin = KafkaAdmin(kafka)
+        self._mark = f"-archiver-{restore_id}"
+        # Who takes a limit in the end can be given the largest one meanwhile.
+        sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
+        self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
+        self._defaults: Configs = {}  # of a new topic, once they are known
+        self._replicas = 0  # by default, as well
+
+    async def of_new(
+        self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str] = ()
+    ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
+        """Return the terms of topics that are to be created, and why others cannot be. Their configs are what they are given.
+
+        The names of `taken` are to be free by then: until they are, others stand in for them that begin like them.
+        """
+        asked_as = {name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(topics)}
+        asked = {asked_as[name]: topic for name, topic in topics.items()}
+
+        async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
+            return _final(
+                await self._admin.refused_topics(
+                    {name: replace(asked[name], configs=configs) for name, configs in wanted.items()}
+                )
+            )
+
+        known = await self._known_of_new(client, asked, taken)
+        agreed, refused = await Bargain(ask, known, self._sought, lambda _: self._defaults).settle(asked)
+        untold = {
+            name: replace(asked[name], configs=one.configs)
+            for name, one in agreed.items()
+            if one.refused and not self._defaults
+        }
+        told = await if_created(self._kafka, untold)
+        refused |= {name: _untold(name) for name in untold.keys() - told}
+        terms = {
+            name: _terms(
+                agreed[other],
+                told[other].configs if other in told else {**self._defaults, **agreed[other].configs},
+                max(topics[name].replication_factor, 0) or self._replicas,
+            )
+            for name, other in asked_as.items()
+            if other not in refused
+        }
+        why = {name: _explained(refused[other], name, other) for name, other in asked_as.items() if other in refused}
+        why |= await self._denied(topics)
+        return terms, why | await self._never_again([name for name in topics if name in taken and name not in why])
+
+    async def _known_of_new(
+        self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str]
+    ) -> Configs:
+        """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of.
+
+        One with as many replicas as the cluster gives is asked about first: that number is known then, too.
+        """
+        of_default = [name for name, topic in topics.items() if topic.replication_factor < 0]
+        if topics and (not self._defaults or (of_default and not self._replicas)):
+            name = min(of_default or topics)
+            tried = (await if_created(self._kafka, {name: topics[name]})).get(name)
+            self._defaults = tried.configs if tried else self._defaults
+            self._replicas = tried.replicas if tried and of_default else self._replicas
+        if self._defaults or not topics:
+            return _known(self._defaults)
+        # Nobody could say: a topic that is there does, be it one that another run has just created.
+        described, _ = await topic_configs_known(client, list(taken or topics)[:1])
+        return _known(next((one.effective for one in described.values()), {}))
+
+    async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
+        """Return of which topics this user may not set the archived configs in the end: also of one that is not there that is told."""
+        refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
+        return {name: error for name, error in refused.items() if _is_denied(error)}
+
+    async def _never_again(self, names: Collection[str]) -> dict[str, Refusal]:
+        """Return which of the taken names this user may not create: the right that the stand-in needs may be another one."""
+        return {
+            name: KafkaError(
+                f"it could not be created again; grant this user Create on topic {name}, or on the cluster",
+                code=Code.TOPIC_AUTHORIZATION_FAILED,
+            )
+            for name in await never_created(self._kafka, names)
+        }
+
+    async def of_standing(
+        self, client: KafkaClient, names: frozenset[str]
+    ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
+        """Return the terms of topics that are there, and why others cannot be changed."""
+        described, unknown = await topic_configs_known(client, names)
+        for error in unknown.values():
+            raise error
+        known = _known(described[min(names)].effective) if names else {}
+
+        async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
+            return _final(await self._admin.alter_configs_of_topics(wanted, validate_only=True))
+
+        bargain = Bargain(ask, known, self._sought, lambda name: described[name].effective)
+        agreed, refused = await bargain.settle(names)
+        terms = {
+            name: _terms(one, await without_ignored_format(client, name, {**described[name].effective, **one.configs}))
+            for name, one in agreed.items()
+        }
+        return terms, refused
+
+    def _stand_in(self, name: str, number: int) -> str:
+        """Return a name that begins with all of this one, as a prefixed right may ask for, unless that is as long as names may be."""
+        end, room = f"{self._mark}-{number}", _LARGEST_NAME - len(name)
+        if len(end) > room:
+            digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
+            end = digest[: room or _SHORTEST_MARK]
+        return name[: _LARGEST_NAME - len(end)] + end
+
+
+def is_of_filling(own: Configs) -> bool:
+    """Tell whether a topic has none of its own, or such as only a restore gives it."""
+    return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
+
+
+def lacking(wanted: Configs, own: Configs) -> dict[str, str]:
+    """Tell what a topic was not given of what only a filling gives it."""
+    return {name: value for name, value in wanted.items() if name not in _LIMITED and own.get(name) != value}
+
+
+def is_as_filled(own: Configs) -> bool:
+    """Tell whether a topic has what is taken back in the end: no other hand sets all of that."""
+    return not lacking({name: FILL_CONFIGS[name] for name in _TAKEN_BACK}, own)
+
+
+def _known(among: Configs) -> Configs:
+    """Leave out what a cluster does not have; where it does not tell, it refuses that."""
+    return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
+
+
+def _terms(agreed: Agreed, holding: Configs, replicas: int = 0) -> FillTerms:
+    refused = {name: why for name, why in agreed.refused.items() if name in holding}
+    return FillTerms(agreed.configs, holding, replicas, refused)
+
+
+def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:
+    if asked_as == name or not isinstance(error, KafkaError):
+        return error
+    if _is_denied(error):
+        prefix = name if asked_as.startswith(name) else asked_as[:-_SHORTEST_MARK]
+        return KafkaError(
+            "whether it could be created again cannot be asked, which takes a free name that begins like it; grant this user"
+            f" Create on topics with the prefix {prefix}, or delete it yourself, and restore again"
+        )
+    return KafkaError(str(error).replace(asked_as, f"{asked_as}, asked for in its place,", 1), code=error.code)
+
+
+def _untold(name: str) -> Refusal:
+    return KafkaError(
+        f"topic {name}: the cluster refuses configs that a restore fills with, and does not tell what would hold instead;"
+        f" grant this user DescribeConfigs on topic {name}"
+    )
+
+
+def _final(refused: dict[str, Refusal]) -> dict[str, Refusal]:
+    for error in refused.values():
+        if isinstance(error, KafkaTemporaryError):
+            raise error
+    return refused
+
+
+def _is_denied(error: Refusal) -> bool:
+    return isinstance(error, KafkaError) and error.code in DENIED

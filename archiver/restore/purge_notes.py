@@ -1,0 +1,62 @@
+"""What goes with topics that are purged, besides what the archive puts in their place: told beforehand."""
+
+from collections.abc import Mapping, Sequence
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.group import hint_of
+from archiver.kafka.group_positions import GroupPosition, positions_known, sees_all_groups
+from archiver.process.spelling import spell_count
+from archiver.restore.purge import Offsets
+
+_NAMED = 3  # groups of a topic; of more, their number is told
+
+
+async def purge_notes(client: KafkaClient, offsets: Offsets, replicas: Mapping[str, int]) -> tuple[str, ...]:
+    """Tell what goes with topics that are purged, and how many replicas are in their place (0: that is not known)."""
+    if not replicas:
+        return ()
+    groups, untold = await _groups_with_positions(client)
+    notes = []
+    for name, count in sorted(replicas.items()):
+        records = sum(one.high_watermark - one.log_start for one in offsets[name].values())
+        had = f"with all its records, at most {records:,}," if records else "without a record,"
+        anew = f", with {spell_count(count, 'replica')}" if count else ""
+        notes.append(
+            f"target topic {name} goes, {had} and is created anew{anew}; {_groups(sorted(groups.get(name, ())), untold)}"
+        )
+    return tuple(notes)
+
+
+def _groups(names: Sequence[str], untold: str) -> str:
+    if not names and untold:
+        return f"whether consumer groups have committed offsets for it, which go with it, is not known: {untold}"
+    if not names:
+        return "no consumer group has committed offsets for it"
+    committed = spell_count(len(names), "consumer group has", "consumer groups have")
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    others = f"; of others that is not known: {untold}" if untold else ""
+    return f"with it go the offsets that {committed} committed for it: {', '.join(names[:_NAMED])}{more}{others}"
+
+
+async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str]], str]:
+    """Return by topic which groups have committed offsets for it, and why others perhaps have, too; empty: none has."""
+    try:
+        found, refused = await positions_known(client)
+        is_whole = await sees_all_groups(client)
+    except (KafkaError, KafkaTemporaryError) as error:  # what is only told stops nothing
+        return {}, str(error)
+    groups: dict[str, set[str]] = {}
+    for group, positions in found.items():
+        for (topic, _), position in positions.items():
+            if not _is_of_backup(position):
+                groups.setdefault(topic, set()).add(group)
+    if refused:
+        return groups, str(next(iter(refused.values())))
+    return groups, "" if is_whole else "this user may not describe all groups; grant Describe on the groups"
+
+
+def _is_of_backup(position: GroupPosition) -> bool:
+    """Tell whether a backup has committed it: its archive has that, too."""
+    hint = hint_of("", 0, position.offset, position.metadata)
+    return hint.base is not None or bool(hint.archive)

@@ -1,0 +1,27 @@
+"""Whether as many brokers are up as topics are to have replicas: KRaft creates them also while some are away."""
+
+from collections.abc import Collection, Mapping
+
+from archiver.kafka.client import KafkaClient
+from archiver.process.spelling import spell_count
+
+
+async def asked_problems(client: KafkaClient, asked: int | None) -> list[str]:
+    """Tell why topics cannot get as many as were asked for; None: nobody has asked."""
+    brokers = len(await client.brokers()) if asked else 0
+    return [f"--replication-factor {asked}: only {_up(brokers)}; give a lower one"] if asked and asked > brokers else []
+
+
+async def kept_problems(client: KafkaClient, kept: Mapping[str, int], purged: Collection[str]) -> dict[str, str]:
+    """Tell which topics cannot get as many as they had: those that are purged, and others that an earlier run has purged."""
+    brokers = len(await client.brokers()) if kept else 0
+    return {
+        name: f"target topic {name} is {'not purged: it has' if name in purged else 'not created again: it had'} {count}"
+        f" replicas, and only {_up(brokers)}; bring the others back, or give --replication-factor {brokers}"
+        for name, count in sorted(kept.items())
+        if count > brokers
+    }
+
+
+def _up(brokers: int) -> str:
+    return spell_count(brokers, "broker of the target cluster is up", "brokers of the target cluster are up")

@@ -1,0 +1,269 @@
+"""What a restore was asked for: which topics and records, into which, and under which id."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Final
+
+from archiver.archive.layout import is_restore_id, is_topic_name
+from archiver.codec.selection import WHOLE, TopicSelection
+from archiver.errors import UsageError
+
+_FIRST_TOPICS: Final = 16  # enough to keep the cores busy while the others are planned
+_MOST_REPLICAS: Final = 2**15 - 1  # that the protocol can ask for
+_MOST_PARTITIONS: Final = 10_000  # of one topic: each takes memory of every task
+_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and whoever consumes a batch may hold all of it
+BATCH_BYTES: Final = 4_000_000  # uncompressed: each batch costs client and broker as much as 200 KB of records do
+SENT_BATCH_BYTES: Final = 1_000_000  # compressed: below Kafka's default max.message.bytes
+
+
+class Retention(StrEnum):
+    """What limits a restored topic in the end."""
+
+    UNLIMITED = "unlimited"  # a broker deletes what is older than its limit within minutes
+    LARGEST = "largest"  # that the cluster takes, where it does not take that
+    ARCHIVED = "archived"
+
+
+class Existing(StrEnum):
+    """What becomes of a target topic that is there already and that this restore did not make."""
+
+    EMPTY = "empty"  # taken if it has no record, and treated as if it had been made for this
+    APPEND = "append"  # records go behind those that it has; its configs are left alone
+    PURGE = "purge"  # deleted and made anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRequest:
+    """The same request is the same restore, whatever it finds."""
+
+    topics: str | None = None  # a regular expression; None: all
+    renames: Mapping[str, str] = field(default_factory=dict)
+    patterns: tuple[tuple[str, str], ...] = ()  # regular expression and replacement, for names not in `renames`
+    life: int | None = None  # None: the newest of each topic
+    wanted: TopicSelection = WHOLE
+    where: str = ""  # a predicate of Spark SQL over the columns of a record
+    is_latest_per_key: bool = (
+        False  # of each partition's wanted records, the last with each key; those without one, too
+    )
+    existing: Existing = Existing.EMPTY
+    retention: Retention = Retention.UNLIMITED
+    replication_factor: int | None = None  # None: the cluster's default
+    repartition: int | None = None  # into so many partitions, by key; None: as they were
+    skips_damage: bool = False
+    # How it is done; it makes no other restore of it.
+    first: str | None = None  # a regular expression: these topics before all others
+    batch_bytes: int = BATCH_BYTES
+    purges_unread: bool = False  # what is to be in the place of a purged topic need not be read whole before
+    reads_again: bool = False  # compare with the target also what an earlier run has compared
+    rate_bytes: int = 0  # a second, of all tasks together; 0: no limit
+
+    def __post_init__(self) -> None:
+        for option, pattern in (("--topics", self.topics), ("--first", self.first)):
+            _check_pattern(option, pattern)
+        if self.replication_factor is not None and not 1 <= self.replication_factor <= _MOST_REPLICAS:
+            raise UsageError(f"--replication-factor {self.replication_factor}: must be 1 to {_MOST_REPLICAS:,}")
+        if self.repartition is not None and not 1 <= self.repartition <= _MOST_PARTITIONS:
+            raise UsageError(f"--repartition {self.repartition}: must be 1 to {_MOST_PARTITIONS:,}")
+        if self.purges_unread and self.existing is not Existing.PURGE:
+            raise UsageError("--purge-unread: goes with --purge-target")
+        if not 1 <= self.batch_bytes <= _MOST_BATCH_BYTES:
+            raise UsageError(f"--batch-bytes {self.batch_bytes}: must be 1 to {_MOST_BATCH_BYTES:,}")
+        for pattern, _ in self.patterns:
+            _check_pattern("--rename-regex", pattern)
+        partitions, offsets = self.wanted.partitions, self.wanted.offsets
+        if partitions is not None and offsets is not None and partitions.isdisjoint(offsets):
+            raise UsageError("--partitions and --offsets name no partition in common; nothing would be restored")
+
+    def targets(self, names: Iterable[str]) -> dict[str, str]:
+        """Choose among the topics of an archive; returns into which topic each is restored. Raises UsageError."""
+        targets = {name: self._target_of(name) for name in sorted(names) if is_wanted(name, self.topics)}
+        if not targets:
+            raise UsageError(
+                f"no archived topic matches {self.topics or 'anything'}; `archiver ls` shows what there is"
+            )
+        absent = self.renames.keys() - targets
+        if absent:
+            raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
+        for pattern, _ in self.patterns:  # a topic that was to have another name may be purged, or appended to
+            if not any(re.fullmatch(pattern, name) for name in targets):
+                raise UsageError(f"--rename-regex {pattern}: matches none of the topics that are restored")
+        doubled = sorted(name for name, count in Counter(targets.values()).items() if count > 1)
+        if doubled:
+            raise UsageError(f"two topics would be restored into {', '.join(doubled)}; rename one of them")
+        _check_collisions(targets)
+        return targets
+
+    def _target_of(self, name: str) -> str:
+        if name in self.renames:
+            return self.renames[name]
+        for pattern, replacement in self.patterns:
+            match = re.fullmatch(pattern, name)
+            if match is None:
+                continue
+            try:
+                made = match.expand(replacement)
+            except (re.error, IndexError) as error:
+                raise UsageError(f"--rename-regex {pattern}={replacement}: {error}") from error
+            if not is_topic_name(made):
+                raise UsageError(f"--rename-regex {pattern}={replacement}: {made!r} cannot be a topic's name")
+            return made
+        return name
+
+    @property
+    def terms(self) -> dict[str, object]:
+        """What decides which records of a topic come back, and for how long: under one id, that must stay the same."""
+        return {
+            "life": self.life,
+            "wanted": _plain(self.wanted),
+            "where": self.where,
+            "latest_per_key": self.is_latest_per_key,
+            "skips_damage": self.skips_damage,
+            **({} if self.repartition is None else {"repartition": self.repartition}),
+            **({} if self.retention is Retention.UNLIMITED else {"retention": self.retention}),
+        }
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether records have to be looked at before it is known which are wanted."""
+        return bool(self.where) or self.is_latest_per_key
+
+    @property
+    def keeps_replicas(self) -> bool:
+        """Whether what takes the place of a topic has as many replicas."""
+        return self.existing is Existing.PURGE and self.replication_factor is None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only some of a topic's records are wanted."""
+        return self.is_chosen or self.wanted != WHOLE
+
+    def is_first(self, source: str) -> bool:
+        """Tell whether a topic goes before those that are only larger."""
+        return self.first is not None and re.fullmatch(self.first, source) is not None
+
+    def notes(self, sources: Iterable[str]) -> list[str]:
+        """Tell what the request says in vain, though nothing that comes back hangs on it: else it is refused."""
+        if self.first is None or any(map(self.is_first, sources)):
+            return []
+        return [f"--first {self.first}: matches none of the topics that are restored; the largest go first"]
+
+    def waves(
+        self, targets: Mapping[str, str], existing: Container[str], sizes: Callable[[], Mapping[str, int]]
+    ) -> list[dict[str, str]]:
+        """Share targets out: the first wave is small, and is filled while the others are planned and created.
+
+        What may be refused is in the first one, before anything is changed: targets that exist already, and all of
+        them when a life or partitions were asked for that they may not have, or when any target is purged: a topic must
+        not be gone before all is known that may end the restore. Records are chosen in one go. Of the others go those of
+        `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
+        """
+        new = [source for source, target in targets.items() if target not in existing]
+        later: Sequence[str] = ()
+        may_be_absent = self.life is not None or self.wanted.names_partitions
+        purges = self.existing is Existing.PURGE and len(new) < len(targets)
+        if len(new) > _FIRST_TOPICS and not may_be_absent and not purges and not self.is_chosen:
+            known = sizes()
+            later = sorted(new, key=lambda name: (self.is_first(name), known.get(name, 0)), reverse=True)[
+                _FIRST_TOPICS:
+            ]
+        first = targets.keys() - later
+        waves = ({name: targets[name] for name in sorted(names)} for names in (first, later))
+        return [wave for wave in waves if wave]
+
+    def default_id(self, archive_url: str, target_cluster_id: str) -> str:
+        """Return the same id for the same command, so that running it again resumes."""
+        renames = [f"{old}={new}" for old, new in sorted(self.renames.items())]
+        request = [archive_url, target_cluster_id, self.topics, renames, self.life]
+        further = {name: _plain(getattr(self, name)) for name in _FURTHER if getattr(self, name) != _DEFAULTS[name]}
+        text = json.dumps([*request, further] if further else request, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_DEFAULTS: Final = {one.name: one.default for one in fields(RestoreRequest)}
+# What makes another restore of it besides topics, renames and life, which were there first.
+_FURTHER: Final = (
+    "patterns",
+    "wanted",
+    "where",
+    "is_latest_per_key",
+    "existing",
+    "retention",
+    "replication_factor",
+    "repartition",
+    "skips_damage",
+)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, TopicSelection):
+        partitions = None if value.partitions is None else sorted(value.partitions)
+        offsets = None if value.offsets is None else sorted([nr, *ends] for nr, ends in value.offsets.items())
+        return [partitions, offsets, value.from_ms, value.until_ms]
+    return value
+
+
+def _check_collisions(targets: Mapping[str, str]) -> None:
+    """Refuse targets that a cluster does not have side by side: in names of its metrics a dot becomes an underscore."""
+    taken: dict[str, str] = {}
+    for source, target in targets.items():
+        other = taken.setdefault(target.replace(".", "_"), target)
+        if other != target:
+            raise UsageError(
+                f"targets {other} and {target} are one name to Kafka, for which . and _ are the same in the names of metrics:"
+                f" it does not create both; restore one under another name, such as with --rename {source}=NEW"
+            )
+
+
+def _check_pattern(option: str, pattern: str | None) -> None:
+    if pattern == "":  # as a script writes it whose variable is not set
+        raise UsageError(f"{option}: is empty; give a regular expression, or leave it out")
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise UsageError(f"{option} {pattern}: not a regular expression: {error}") from error
+
+
+def parse_renames(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `OLD=NEW` pairs of --rename. Raises UsageError."""
+    renames: dict[str, str] = {}
+    for text in texts:
+        old, equals, new = text.partition("=")
+        if not (equals and old and new) or old in renames:
+            raise UsageError(f"--rename {text}: must be OLD=NEW, each OLD once")
+        if not is_topic_name(new):
+            raise UsageError(f"--rename {text}: {new} cannot be a topic's name (1 to 249 of a-z A-Z 0-9 . _ -)")
+        renames[old] = new
+    return renames
+
+
+def parse_patterns(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Parse `REGEX=NEW` pairs of --rename-regex; NEW may name groups of it. Raises UsageError."""
+    patterns: list[tuple[str, str]] = []
+    for text in texts:
+        pattern, equals, replacement = text.rpartition("=")
+        if not (equals and pattern and replacement):
+            raise UsageError(f"--rename-regex {text}: must be REGEX=NEW, such as '(.*)=copy.\\1'")
+        patterns.append((pattern, replacement))
+    return tuple(patterns)
+
+
+def is_wanted(topic: str, topics_regex: str | None) -> bool:
+    """Tell whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
+    if topic.startswith("__"):
+        return topics_regex is not None and topic in topics_regex.split("|")
+    try:
+        return topics_regex is None or re.fullmatch(topics_regex, topic) is not None
+    except re.error as error:
+        raise UsageError(f"--topics {topics_regex}: not a regular expression: {error}") from error
+
+
+def check_restore_id(restore_id: str) -> str:
+    """Return an id that can stand in a key."""
+    if not is_restore_id(restore_id):
+        raise UsageError(f"--id {restore_id}: must be 1 to 64 of a-z A-Z 0-9 . _ -, and begin with a letter or a digit")
+    return restore_id

@@ -1,0 +1,193 @@
+"""The configs of target topics: while they are filled, and in the end those that were archived."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicDescription
+from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
+from archiver.process.failpoints import reach
+from archiver.restore.fill_terms import is_as_filled
+from archiver.restore.in_sync import KEY, unmet_in_the_end, wanted_in_the_end
+from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
+from archiver.restore.request import Retention
+from archiver.restore.target_limits import Count, expiring_records, oversized_partitions
+
+Configs = Mapping[str, str]
+Changes = Mapping[str, str | None]  # None: back to the cluster's own
+
+_LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
+_TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What became of a topic's configs in the end."""
+
+    changes: Changes = field(default_factory=dict)  # that were made
+    is_done: bool = True  # all is set that will ever be; False: those of the filling still hold
+    left_out: tuple[str, ...] = ()  # that the brokers do not have
+    refusal: ArchiverError | None = None  # of some of its configs, or, when it is not done, of all
+    retention: str = ""  # that holds again, if it was to be set
+    inherits_retention: bool = False  # it is the cluster's own: the topic had none
+    expiring: Count | None = None  # records that the brokers delete for it
+    oversized: int = 0  # partitions of which they may delete the oldest records
+
+
+class TargetConfigs:
+    """Sets them, with a few requests for all topics together."""
+
+    def __init__(self, admin: KafkaAdmin, clock_ms: Callable[[], int]) -> None:
+        self._admin = admin
+        self._clock_ms = clock_ms
+
+    async def set_for_filling(
+        self, client: KafkaClient, found: Mapping[str, TopicDescription], wanted: Mapping[str, Configs]
+    ) -> None:
+        """Return when the leaders' logs of topics that were there have them; those that are created have them at once.
+
+        A broker tells of a change a moment before its logs follow it, and takes one change after the other: when it
+        tells of the last one, which was asked for when it had told of the others, the logs follow those.
+        """
+        changes: dict[str, dict[str, str | None]] = {name: dict(configs) for name, configs in wanted.items() if configs}
+        if not changes:
+            return
+        last = max(changes)
+        its_last = _LAST_CONFIG if _LAST_CONFIG in changes[last] else max(changes[last])
+        one_more = {last: {its_last: changes[last].pop(its_last)}}
+        leaders = _leaders(found)
+        everywhere = {last: {node for nodes in leaders.values() for node in nodes}}
+        for some, nodes in ((changes, leaders), (one_more, everywhere)):
+            for error in (await self._admin.alter_configs_of_topics(some)).values():
+                raise error
+            reach("fill.configured")
+            await until_told(client, some, nodes)
+
+    async def set_archived(
+        self, client: KafkaClient, topics: Mapping[str, TopicPlan], retention: Retention
+    ) -> dict[str, Finish]:
+        """Set what was archived, and take back what only the filling needed."""
+        known = await _known_configs(client, topics)
+        changes = {name: final_changes(topic, known, retention) for name, topic in topics.items()}
+        wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
+        found = await client.describe_topics(wanted) if wanted else {}
+        unmet = await unmet_in_the_end(client, changes, {name: min(one.replicas) for name, one in found.items()})
+        refused = await self._set(
+            {name: without_unmet(some) if name in unmet else some for name, some in changes.items()}
+        )
+        for name, told in unmet.items():
+            refused.setdefault(name, {})[KEY] = KafkaError(f"topic {name}: {told}")
+        return {name: _finish(topic, changes[name], refused.get(name, {}), known) for name, topic in topics.items()}
+
+    @staticmethod
+    async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
+        """Tell which topics have the configs of a filling, whatever was noted of them: then nobody has finished them."""
+        found, _ = await topic_configs_known(client, names)
+        return {name for name, configs in found.items() if is_as_filled(configs.own)}
+
+    async def with_retention(
+        self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]]
+    ) -> dict[str, Finish]:
+        """Tell what the archived retention, which holds again, lets the brokers delete."""
+        changes = {name: finish.changes for name, (_, finish) in finished.items()}
+        holding = await self._configs_that_hold(client, changes)
+        now_ms = self._clock_ms()
+        return {
+            name: replace(
+                finish,
+                retention=",".join(f"{key}={holding[name][key]}" for key in RETENTION_KEYS if key in holding[name]),
+                inherits_retention=not topic.archived_retention,
+                expiring=expiring_records(topic, holding[name], now_ms),
+                oversized=oversized_partitions(topic, holding[name]),
+            )
+            for name, (topic, finish) in finished.items()
+        }
+
+    @staticmethod
+    async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
+        """Spell what limits topics whose retention was to be unlimited: nothing, where the cluster has taken that."""
+        found, _ = await topic_configs_known(client, names)
+        return {
+            name: ",".join(
+                f"{key}={configs.effective[key]}"
+                for key in RETENTION_KEYS
+                if configs.effective.get(key, UNLIMITED) != UNLIMITED
+            )
+            for name, configs in found.items()
+        }
+
+    async def _set(self, changes: Mapping[str, Changes]) -> dict[str, dict[str, ArchiverError]]:
+        """Set configs, and tell which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
+        refused: dict[str, dict[str, ArchiverError]] = {}
+        one_by_one: dict[str, Changes] = {}
+        for name, error in (await self._admin.alter_configs_of_topics(changes)).items():
+            refused[name] = {} if isinstance(error, KafkaError) else dict.fromkeys(changes[name], error)
+            if isinstance(error, KafkaError):
+                one_by_one[name] = changes[name]
+        for config in sorted({config for wanted in one_by_one.values() for config in wanted}):
+            some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
+            for name, error in (await self._admin.alter_configs_of_topics(some)).items():
+                refused[name][config] = error
+        for config in sorted(_TAKEN_BACK):  # of those, too, nothing may stay as it was for the filling
+            left: dict[str, Changes] = {name: {config: None} for name in one_by_one if config in refused[name]}
+            for name, error in (await self._admin.alter_configs_of_topics(left)).items():
+                refused[name][config] = KafkaError(f"{config} is still as it was for the filling: {error}")
+        return refused
+
+    @staticmethod
+    async def _configs_that_hold(client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
+        if not changes:
+            return {}
+        await until_told(client, changes, _leaders(await client.describe_topics(changes)))
+        found, refused = await topic_configs_known(client, changes)
+        for error in refused.values():
+            raise error
+        return {name: configs.effective for name, configs in found.items()}
+
+
+def _finish(topic: TopicPlan, changes: Changes, refused: Mapping[str, ArchiverError], known: Collection[str]) -> Finish:
+    later = any(isinstance(error, KafkaTemporaryError) for error in refused.values())
+    # A value that was refused for good is refused again: nothing waits for it.
+    is_done = not refused or (len(refused) < len(changes) and not later)
+    return Finish(
+        changes={name: value for name, value in changes.items() if name not in refused},
+        is_done=is_done,
+        left_out=tuple(sorted(topic.final_configs.keys() - known)) if is_done else (),
+        refusal=_one_of(refused),
+    )
+
+
+def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
+    """Tell of all that was refused in one error."""
+    errors = {str(error): error for error in refused.values()}
+    if len(errors) < 2 or any(error.retriable for error in errors.values()):
+        return max(errors.values(), key=lambda error: error.retriable, default=None)
+    return KafkaError("; ".join(errors))
+
+
+async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
+    """Ask which configs the brokers have; one topic tells for all."""
+    return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
+
+
+def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
+    return {name: set(described.leaders.values()) for name, described in found.items()}
+
+
+def without_unmet(changes: Changes) -> Changes:
+    """Leave out how many replicas are to be in sync: they are more than there are."""
+    return {name: value for name, value in changes.items() if name != KEY}
+
+
+def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in configs.items() if name in known}
+
+
+def final_changes(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
+    """Spell the changes; retention stays unlimited, unless it is to be set, too."""
+    kept = () if retention is Retention.ARCHIVED else RETENTION_KEYS
+    taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
+    retained = topic.archived_retention if retention is Retention.ARCHIVED else {}
+    return {**taken_back, **_known_of(topic.final_configs, known), **_known_of(retained, known)}

@@ -1,0 +1,327 @@
+"""What an existing topic would eat, change or refuse of the records that are to go behind its own: by its configs, without effects."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from archiver.archive.message_format import FORMAT_KEY, has_old_format
+from archiver.archive.parts import FactsOfParts
+from archiver.codec.selection import FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
+from archiver.kafka.log_dirs import LogSizes
+from archiver.process.columns import Numbers, total
+from archiver.process.shell import spell_command, spell_configs
+from archiver.process.spelling import spell_count
+from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, PartitionPlan, TopicPlan
+from archiver.restore.request import SENT_BATCH_BYTES
+
+# The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record
+# of a batch, without headers. A block that does not compress is sent as it is.
+_BATCH_OVERHEAD_BYTES = 72
+_RECORD_OVERHEAD_BYTES = 20
+_LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
+# What does not compress grows, where brokers pack it anew: by the codec's frame, and by a 255th at most.
+_REPACKED_OVERHEAD_BYTES = 256
+_WORST_CODEC = 254 / 256
+_SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
+_REQUEST_OVERHEAD_BYTES = 1024  # what stands around a batch in a request: the topic's name, the client's, and numbers
+NOTHING_HELD = LogSizes({})
+_LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
+_ALLOW = "have that allowed for as long as the restore takes"
+_KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
+
+
+class Count(NamedTuple):
+    """How many records, as far as facts of objects tell."""
+
+    at_least: int
+    at_most: int
+
+    def __str__(self) -> str:
+        exact = self.at_least == self.at_most
+        return f"{self.at_most:,}" if exact else f"{self.at_least:,} to {self.at_most:,}"
+
+    def __bool__(self) -> bool:
+        return self.at_most > 0
+
+
+def records_before(topic: TopicPlan, moment_ms: int) -> Count:
+    """Count the records that are older than a moment; one without a timestamp is not."""
+    return _records_within(topic, 0, moment_ms - 1)
+
+
+def wanted_records(partition: PartitionPlan) -> Count:
+    """Count the records of a partition that are restored."""
+    if not partition.facts:
+        return Count(0, 0)
+    return _records_of(FactsOfParts.of(partition.facts), partition.selection, FIRST_LONG, LAST_LONG)
+
+
+def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Count:
+    """Count the records that brokers will delete, for their age, from a topic with these configs."""
+    retention_ms = int(configs.get("retention.ms", -1))
+    if retention_ms < 0 or "delete" not in configs.get("cleanup.policy", "delete"):
+        return Count(0, 0)
+    return records_before(topic, now_ms - retention_ms)
+
+
+def is_limited(configs: Mapping[str, str]) -> bool:
+    """Tell whether brokers delete the oldest records of a topic with these configs once it has so many bytes."""
+    return int(configs.get("retention.bytes", -1)) >= 0 and "delete" in configs.get("cleanup.policy", "delete")
+
+
+def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes = NOTHING_HELD) -> int:
+    """Count the partitions of which brokers may delete the oldest records, for their size, from a topic with these configs.
+
+    `held` is what they have already.
+    """
+    if not is_limited(configs):
+        return 0
+    limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
+    if topic.repartition is not None:  # keys decide, which facts do not tell
+        total = sum(sizes.values())
+        return topic.repartition if total and total + max(held.bytes.values(), default=0) > limit else 0
+    return sum(size > 0 and size + held.bytes.get(number, 0) > limit for number, size in sizes.items())
+
+
+def _sizes(topic: TopicPlan) -> dict[int, int]:
+    """Return what each partition may take: what compression saves, nobody knows before."""
+    return {
+        one.partition: max(total(FactsOfParts.of(one.facts).numbers(name)) for name in ("bytes", "source_bytes"))
+        for one in topic.partitions
+    }
+
+
+def batch_limits(configs: Mapping[str, str], asked_bytes: int, request_bytes: int | None = None) -> BatchLimits:
+    """Return how large a batch may be in a topic with these configs, where so many bytes of records were asked for.
+
+    `request_bytes`: what brokers take at once.
+    """
+    unpacked = most_unpacked_bytes(configs)
+    sent = min(SENT_BATCH_BYTES, most_batch_bytes(configs), (request_bytes or LAST_LONG) - _REQUEST_OVERHEAD_BYTES)
+    return BatchLimits(
+        records=asked_bytes if unpacked is None else min(asked_bytes, unpacked),
+        sent=max(1, sent),  # a topic may have 0, and take nothing
+    )
+
+
+def is_small(request_bytes: int | None) -> bool:
+    """Tell whether brokers do not take a batch as large as we send them."""
+    return request_bytes is not None and request_bytes - _REQUEST_OVERHEAD_BYTES < SENT_BATCH_BYTES
+
+
+def largest_request(topic: TopicPlan) -> tuple[int, int]:
+    """Return how many bytes the largest record has, and a request with it alone that does not compress."""
+    largest = _largest_record(topic)
+    needed = largest + _RECORD_OVERHEAD_BYTES
+    return largest, needed + _around_batch(needed) + _REQUEST_OVERHEAD_BYTES
+
+
+def most_batch_bytes(configs: Mapping[str, str]) -> int:
+    """Return how many bytes a batch may have."""
+    return min((int(configs[name]) for name in _SIZE_LIMITS if name in configs), default=LAST_LONG)
+
+
+def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
+    """Return how many bytes of records a batch may have; None: only how many are sent counts.
+
+    Brokers hold what they make of a batch against the same limits.
+    """
+    if configs.get("compression.type", "producer") in _KEPT_AS_SENT:
+        return None
+    return max(1, int((most_batch_bytes(configs) - _REPACKED_OVERHEAD_BYTES) * _WORST_CODEC))
+
+
+def alter_command(
+    cluster: Sequence[str], topic: str, added: Mapping[str, str], taken_back: Collection[str] = ()
+) -> str:
+    """Spell the command with which an operator changes a topic's configs; `cluster` is its options for that.
+
+    Raises ValueError for configs that cannot be set like that.
+    """
+    words = ["kafka-configs.sh", *cluster, "--entity-type", "topics", "--entity-name", topic, "--alter"]
+    words += ["--add-config", spell_configs(added)] if added else []
+    return spell_command([*words, *(["--delete-config", ",".join(taken_back)] if taken_back else [])])
+
+
+def limit_problems(
+    topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: Sequence[str], held: LogSizes = NOTHING_HELD
+) -> list[str]:
+    """Tell what the topic would not leave as it was, a line for each config that does it. `held`: the bytes that it has."""
+    return [
+        f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
+        f" `{alter_command(cluster, topic.target, {found.name: found.harmless})}`, or restore into another topic with"
+        f" --rename {topic.source}=NEW"
+        for found in _harms(topic, configs, now_ms, held)
+    ]
+
+
+def fill_problems(
+    topic: TopicPlan, configs: Mapping[str, str], refused: Mapping[str, str], now_ms: int, *, has_largest: bool
+) -> list[str]:
+    """Tell the same of a topic that is filled with these configs, because its cluster has refused others, and why each.
+
+    `has_largest`: its retention is as large as the cluster takes.
+    """
+    problems = []
+    for found in _harms(topic, configs, now_ms, NOTHING_HELD):
+        told = f"{found.name}={found.value} {found.harm}"
+        if found.name in refused:
+            way = _ALLOW if has_largest or found.name not in RETENTION_KEYS else f"{_LARGEST}, or {_ALLOW}"
+            told = f"the cluster refuses {found.name}={FILL_CONFIGS[found.name]} ({refused[found.name]}), and {told}; {way}"
+        else:
+            told += f"; create the topic first, with {found.name}={found.harmless}, and restore into it"
+        problems.append(f"{topic.target}: {told}")
+    return problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Harm:
+    name: str
+    value: object
+    harm: str
+    harmless: str  # a value of the config that does no harm
+
+
+def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, held: LogSizes) -> Iterator[_Harm]:
+    if not topic.records:
+        return
+    total = _records(topic)
+    policy = configs.get("cleanup.policy", "delete")
+    if "compact" in policy:
+        harm = f"would drop those of the {total} that have a later one of their key"
+        yield _Harm("cleanup.policy", policy, harm, "delete")
+    if has_old_format(configs):
+        harm = "is a message format without headers, into which nobody can write exactly once"
+        yield _Harm(FORMAT_KEY, configs[FORMAT_KEY], harm, "0.11.0")
+    yield from _size_harms(topic, configs)
+    yield from _retention_bytes_harms(topic, configs, held)
+    if configs.get("message.timestamp.type") == "LogAppendTime":
+        harm = f"would replace the timestamps of all {total} with the time of now"
+        yield _Harm("message.timestamp.type", "LogAppendTime", harm, "CreateTime")
+        return  # and no timestamp is too old or too new then
+    expiring = expiring_records(topic, configs, now_ms)
+    if expiring:
+        harm = f"would have the brokers delete {expiring} of the {total}, which are older"
+        yield _Harm("retention.ms", configs["retention.ms"], harm, "-1")
+    yield from _time_harms(topic, configs, now_ms)
+
+
+def _record(topic: TopicPlan) -> str:
+    return "chosen record" if topic.is_chosen else "record"
+
+
+def _records(topic: TopicPlan) -> str:
+    return spell_count(topic.records, _record(topic))
+
+
+def _largest_record(topic: TopicPlan) -> int:
+    facts = (FactsOfParts.of(one.facts) for one in topic.partitions if one.facts)
+    return max((int(some.numbers("largest_record").max()) for some in facts), default=0)
+
+
+def _around_batch(records_bytes: int) -> int:
+    return _BATCH_OVERHEAD_BYTES + _LENGTH_BYTES * (1 + records_bytes // _BLOCK_BYTES)
+
+
+def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]:
+    largest = _largest_record(topic)
+    needed = largest + _RECORD_OVERHEAD_BYTES
+    if most_unpacked_bytes(configs) is None:
+        needed += _around_batch(needed)
+    else:
+        needed = math.ceil(needed / _WORST_CODEC) + _REPACKED_OVERHEAD_BYTES
+    for name in _SIZE_LIMITS:
+        if name in configs and int(configs[name]) < needed:
+            wanted = str(needed + needed // 64)  # for its headers, of which no fact tells
+            harm = f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
+            yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
+
+
+def _retention_bytes_harms(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes) -> Iterator[_Harm]:
+    """Look whether a partition keeps all that it has, and ours, once all are there."""
+    if not is_limited(configs):
+        return
+    limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
+    too_large = oversized_partitions(topic, configs, held)
+    oldest = "records there" if held.unknown or any(held.bytes.values()) else f"of the {_record(topic)}s"
+    if too_large and topic.repartition is not None:  # at worst all of them go to one
+        gets = f"a partition gets up to {sum(sizes.values()):,} bytes{_behind(max(held.bytes.values(), default=0))}"
+        yield _Harm("retention.bytes", limit, f"may have the brokers delete the oldest {oldest}: {gets}", "-1")
+    elif too_large:
+        largest = max(
+            (number for number in sizes if sizes[number]), key=lambda one: sizes[one] + held.bytes.get(one, 0)
+        )
+        gets = (
+            f"{too_large} of {spell_count(len(sizes), 'partition')} {'gets' if too_large == 1 else 'get'} more,"
+            f" partition {largest} up to {sizes[largest]:,} bytes{_behind(held.bytes.get(largest, 0))}"
+        )
+        yield _Harm("retention.bytes", limit, f"would have the brokers delete the oldest {oldest}: {gets}", "-1")
+    elif held.unknown and any(sizes.values()):
+        harm = (
+            f"may have the brokers delete the oldest {oldest}: how many bytes it has now is not known ({held.unknown})"
+        )
+        yield _Harm("retention.bytes", limit, harm, "-1")
+
+
+def _behind(held_bytes: int) -> str:
+    return f" behind the {held_bytes:,} that it has" if held_bytes else ""
+
+
+def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:
+    """Brokers before 4.0 have one limit for both sides, too, which holds where its newer name has not been set."""
+    for side in ("before", "after"):
+        name = f"message.timestamp.{side}.max.ms"
+        if int(configs.get(name, LAST_LONG)) == LAST_LONG:
+            name = "message.timestamp.difference.max.ms"
+        limit = int(configs.get(name, LAST_LONG))
+        if side == "before":
+            refused = records_before(topic, now_ms - limit)
+        else:
+            refused = _records_within(topic, now_ms + limit + 1, LAST_LONG)
+        if refused:
+            which = "older" if side == "before" else "further in the future"
+            harm = f"would have the brokers refuse {refused} of the {_records(topic)}, which are {which}"
+            yield _Harm(name, limit, harm, str(LAST_LONG))
+
+
+def _records_within(topic: TopicPlan, first_ms: int, last_ms: int) -> Count:
+    counts = [
+        _records_of(FactsOfParts.of(partition.facts), partition.selection, first_ms, last_ms)
+        for partition in topic.partitions
+        if partition.facts
+    ]
+    return Count(sum(one.at_least for one in counts), sum(one.at_most for one in counts))
+
+
+def _records_of(facts: FactsOfParts, selection: Selection, first_ms: int, last_ms: int) -> Count:
+    """Its first and last timestamp are those of records; of the others it is known that they lie between."""
+    earliest, latest, records = (
+        facts.numbers(name).astype(np.int64) for name in ("min_timestamp", "max_timestamp", "records")
+    )
+    lowest, highest = max(selection.from_ms, first_ms), min(selection.until_ms, last_ms)
+    if lowest > highest:
+        return Count(0, 0)
+    may_hold = (earliest <= highest) & (latest >= lowest) & (earliest <= latest)
+    is_exact = facts.numbers("is_exact") & _are_selected(selection, earliest) & _are_selected(selection, latest)
+    ends = 1 + (earliest != latest)
+    inside = _are_within(earliest, first_ms, last_ms).astype(np.int64)
+    inside += _are_within(latest, first_ms, last_ms) & (earliest != latest)
+    at_least = np.where(is_exact, np.where(inside == ends, records, inside), 0)
+    at_most = np.where(is_exact, records - (ends - inside), records)
+    return Count(total(at_least[may_hold]), total(at_most[may_hold]))
+
+
+def _are_within(times: Numbers, first_ms: int, last_ms: int) -> Numbers:
+    found: Numbers = (times >= first_ms) & (times <= last_ms)
+    return found
+
+
+def _are_selected(selection: Selection, times: Numbers) -> Numbers:
+    """Do as Selection.has."""
+    if not selection.has_times:
+        return np.ones(len(times), bool)
+    found: Numbers = (times != NO_TIMESTAMP) & _are_within(times, selection.from_ms, selection.until_ms)
+    return found

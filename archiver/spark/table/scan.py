@@ -1,0 +1,224 @@
+"""One scan of a topic: what its tasks read, planned from facts alone; and the work of a task. Needs no Spark."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
+from archiver.archive.catalog import find_topic
+from archiver.archive.copies import find_copy
+from archiver.archive.inventory import EMPTY
+from archiver.archive.layout import Layout
+from archiver.archive.parts import ObjectPart, check_planned, parts_within
+from archiver.archive.reader import FoundObject, fetch_parts, found_or_gone
+from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.segments import Reading, blocks_of
+from archiver.codec.selection import EVERYTHING, Selection, Wanted
+from archiver.config.model import StorageConfig
+from archiver.errors import NotWholeError
+from archiver.process.columns import Chain, Numbers
+from archiver.spark.table.options import OnDamage, ScanOptions
+from archiver.store.s3 import ObjectStore
+from archiver.store.shared import patient_store_of, store_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from archiver.codec.arrow_scan import Scanner
+
+log = logging.getLogger(__name__)
+
+# What is wanted of a partition besides what the options say; None: nothing.
+Narrow = Callable[[int], Selection | None]
+
+HOW_TO_GO_ON = "; to read the rest, set option onDamage to skip"
+TASK_BYTES = 64 * 1024 * 1024  # stored; two objects of the usual size, whose fetch and decoding overlap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanTask:
+    """Objects of one partition that one task reads, in order."""
+
+    storage: StorageConfig
+    topic: str
+    partition: int
+    columns: tuple[str, ...]
+    selection: Selection
+    parts: Sequence[ObjectPart]
+    is_hashed: bool  # its bytes are compared with its SHA-256 before its first record
+    tries_first: bool  # one of v1.0, which has no SHA-256, is read to its end before its first record
+    skips_damage: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """What tasks read, and what is missing of what is wanted."""
+
+    tasks: tuple[ScanTask, ...]
+    missing: tuple[str, ...]
+
+
+def plan_scan(
+    options: ScanOptions,
+    narrow: Narrow,
+    parallelism: int,
+    task_bytes: int = TASK_BYTES,
+    given_up: Collection[str] = (),
+) -> ScanPlan:
+    """Look up what the topic has, and share what is wanted of it among tasks.
+
+    `given_up` are objects that are not read, and what is told to be missing that need not be told again.
+    """
+    store, prefix = store_of(options.storage)
+    told: list[str] = []
+
+    def selection_of(number: int) -> Selection | None:
+        asked, left = options.wanted.of(number), narrow(number)
+        selection = None if asked is None or left is None else asked.within(left)
+        return None if selection is None or selection.is_empty else selection
+
+    topic = _find(store, Layout(prefix), options, selection_of, told.append)
+    readings: dict[int, Sequence[Reading]] = {}
+    selections: dict[int, Selection] = {}
+    for number in sorted({*topic.partitions, *topic.damaged}):
+        selection = selection_of(number)
+        if selection is None:
+            continue
+        told += problems_within(topic, number, selection)
+        wanted = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        readings[number] = _without(wanted, given_up)
+        selections[number] = selection
+    return ScanPlan(
+        tasks=tuple(_share(options, readings, selections, max(parallelism, options.min_tasks or 1), task_bytes)),
+        missing=tuple(problem for problem in told if problem not in given_up),
+    )
+
+
+def _find(
+    store: ObjectStore, layout: Layout, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]
+) -> ArchivedTopic:
+    if options.instance is None:
+        use = options.storage.index
+        return find_topic(store, layout, options.topic, options.life, use=use, reads=reads, tell=tell)
+    return find_copy(store, layout, options.instance, options.topic, options.life, tell=tell)
+
+
+def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
+    """Raise for what is missing, or log it, as it was asked for."""
+    if plan.missing and on_damage is OnDamage.FAIL:
+        raise NotWholeError("; ".join(plan.missing) + HOW_TO_GO_ON)
+    for problem in plan.missing:
+        log.warning("skipped: %s", problem)
+
+
+def _share(
+    options: ScanOptions,
+    readings: Mapping[int, Sequence[Reading]],
+    selections: Mapping[int, Selection],
+    parallelism: int,
+    task_bytes: int,
+) -> list[ScanTask]:
+    stored = sum(int(sizes_of(found).sum()) for found in readings.values())
+    limit = min(task_bytes, max(1, stored // parallelism))
+    return [
+        ScanTask(
+            storage=options.storage,
+            topic=options.topic,
+            partition=number,
+            columns=options.columns,
+            selection=selections[number],
+            parts=parts_within(group, EVERYTHING),
+            is_hashed=options.is_hashed,
+            tries_first=options.on_damage is OnDamage.SKIP,
+            skips_damage=options.on_damage is OnDamage.SKIP,
+        )
+        for number, found in readings.items()
+        for group in grouped(found, limit)
+    ]
+
+
+def _without(readings: Sequence[Reading], given_up: Collection[str]) -> Sequence[Reading]:
+    if not given_up:
+        return readings
+    kept = ((block, [key not in given_up for key in block.segments.object_keys()]) for block in blocks_of(readings))
+    return Chain(block.only(np.flatnonzero(chosen)) for block, chosen in kept)
+
+
+def sizes_of(readings: Sequence[Reading]) -> Numbers:
+    """Return how large each object is."""
+    sizes = [block.segments.numbers("size").astype(np.int64) for block in blocks_of(readings)]
+    return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
+
+
+def grouped(readings: Sequence[Reading], limit_bytes: int) -> list[Sequence[Reading]]:
+    """Cut a partition's objects into runs of about the limit, all of about one size; an object is never cut."""
+    sizes = sizes_of(readings)
+    stored = int(sizes.sum())
+    count = max(1, -(-stored // limit_bytes))
+    middles = np.cumsum(sizes) - sizes / 2
+    groups = np.minimum(count - 1, (middles * count / max(1, stored)).astype(np.int64))
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(readings)]
+    return [readings[start:stop] for start, stop in pairwise(bounds) if start < stop]
+
+
+def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
+    """Read a task's objects; the next one is fetched while one is decoded. Batches without a row are left out."""
+    from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - kernels, which planning does not need
+
+    store = patient_store_of(task.storage)
+    scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
+    for part, found in fetch_parts(store, task.parts):
+        try:
+            yield from _read_part(task, scanner, part, found_or_gone(part, found), tries_first=task.tries_first)
+        except NotWholeError as error:
+            if not task.skips_damage:
+                raise
+            log.warning("skipped: %s", error)
+
+
+def look_through(task: ScanTask) -> list[tuple[str, str]]:
+    """Read a task's objects as it would, and give their records away; tell (key, what is wrong) of those that are damaged."""
+    from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - as above
+
+    store = patient_store_of(task.storage)
+    scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
+    damaged: list[tuple[str, str]] = []
+    for part, found in fetch_parts(store, task.parts):
+        try:
+            for _ in _read_part(task, scanner, part, found_or_gone(part, found)):
+                pass
+        except NotWholeError as error:
+            damaged.append((part.object_key, f"{task.topic}-{task.partition}: {part}: {error}"))
+    return damaged
+
+
+def _read_part(
+    task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject, *, tries_first: bool = False
+) -> Iterator["pa.RecordBatch"]:
+    """Read what is wanted of an object. `tries_first`: nothing comes of one that turns out to be damaged."""
+    from archiver.archive.segment import check_bytes, check_count, check_header  # noqa: PLC0415 - kernels, as above
+
+    content, metadata = found
+    view = memoryview(content)
+    header, facts = check_header(view, facts_from_metadata(metadata, part.object_key), part.object_key)
+    check_planned(part, facts)
+    if facts is not None and task.is_hashed:
+        check_bytes(view, header, facts, part.object_key)
+    bounds = Selection(first_offset=part.from_offset)
+    if part.until_offset is not None:
+        bounds = Selection(first_offset=part.from_offset, last_offset=part.until_offset - 1)
+    wanted = task.selection.within(bounds)
+    if facts is None and tries_first:  # v1.0 has no digest: its last block may tell of damage, and that is too late
+        for _ in scanner.scan(view, header, part.object_key, wanted):
+            pass
+    counted, last_offset = 0, -1
+    for scanned in scanner.scan(view, header, part.object_key, wanted):
+        counted, last_offset = scanned.counted, scanned.last_offset
+        if scanned.batch.num_rows:
+            yield scanned.batch
+    if facts is not None:
+        check_count(counted, last_offset, facts, part.object_key)

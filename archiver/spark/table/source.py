@@ -1,0 +1,164 @@
+"""The data source `kafka-archive`, as PySpark's Python Data Source API wants it."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from archiver.config.model import StorageConfig
+from archiver.errors import UsageError
+from archiver.spark.table.filters import Narrowing
+from archiver.spark.table.options import ScanOptions, parse_options
+from archiver.spark.table.scan import TASK_BYTES, ScanTask, plan_scan, read_task, tell_missing
+
+NAME = "kafka-archive"
+
+# A reader that takes filters is an error to Spark while spark.sql.python.filterPushdown.enabled is off, and nothing tells
+# a source whether it is. What tells is where it is asked for a reader: only this worker of PySpark's pushes filters.
+_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+_HEADER = StructType(
+    [
+        StructField("key", StringType(), nullable=False),
+        StructField("value", BinaryType()),
+        StructField("rawKey", BinaryType()),
+    ]
+)
+FIELDS = {
+    "topic": StructField("topic", StringType(), nullable=False),
+    "partition": StructField("partition", IntegerType(), nullable=False),
+    "offset": StructField("offset", LongType(), nullable=False),
+    "timestamp": StructField("timestamp", TimestampType()),
+    "timestampType": StructField("timestampType", IntegerType(), nullable=False),
+    "key": StructField("key", BinaryType()),
+    "value": StructField("value", BinaryType()),
+    "headers": StructField("headers", ArrayType(_HEADER, containsNull=False), nullable=False),
+    "timestampMs": StructField("timestampMs", LongType(), nullable=False),
+}
+
+
+class KafkaArchive(DataSource):
+    """One topic of an archive."""
+
+    label = NAME
+    parallelism = 1  # of the session that it is registered in
+    storage: StorageConfig | None = None  # of a session for one archive: then no option names it
+    task_bytes = TASK_BYTES
+    is_survey = False  # planned for what it would read, and never read
+    given_up: AbstractSet[str] = frozenset()  # objects, and what is told to be missing: known to whoever asks
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.label
+
+    def schema(self) -> StructType:
+        return StructType([FIELDS[name] for name in parse_options(self.options, self.storage).columns])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = replace(parse_options(self.options, self.storage), columns=_columns_of(schema))
+        kind = PushingReader if options.pushes_filters and _filters_are_pushed() else Reader
+        return kind(self, options)
+
+
+def source_for(
+    parallelism: int,
+    *,
+    label: str = NAME,
+    storage: StorageConfig | None = None,
+    task_bytes: int = TASK_BYTES,
+    is_survey: bool = False,
+    given_up: AbstractSet[str] = frozenset(),
+) -> type[KafkaArchive]:
+    """Return the source for a session that runs so many tasks at once; each reads about so many bytes as they are stored."""
+    made_for = {
+        "label": label,
+        "parallelism": parallelism,
+        "storage": storage,
+        "task_bytes": task_bytes,
+        "is_survey": is_survey,
+        "given_up": given_up,
+    }
+    return type(KafkaArchive.__name__, (KafkaArchive,), made_for)
+
+
+def _filters_are_pushed() -> bool:
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHING_WORKER in sys.modules or (main is not None and main.name == _PUSHING_WORKER)
+
+
+def _columns_of(schema: StructType) -> tuple[str, ...]:
+    """Take the columns of a schema that a user gave, too; they must be ours."""
+    for field in schema:
+        known = FIELDS.get(field.name)
+        if known is None or known.dataType != field.dataType:
+            raise UsageError(
+                f"the schema's column {field.name} {field.dataType.simpleString()} is not one of"
+                f" {', '.join(f'{one.name} {one.dataType.simpleString()}' for one in FIELDS.values())}"
+            )
+    return tuple(schema.names)
+
+
+class ScanPartition(InputPartition):
+    """What one task gets."""
+
+    def __init__(self, task: ScanTask) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class MissingPartition(InputPartition):
+    """What a survey found to be missing: nothing to read."""
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__(missing)
+        self.missing = missing
+
+
+class Reader(DataSourceReader):
+    """Plans on the driver, and reads on the executors."""
+
+    def __init__(self, source: KafkaArchive, options: ScanOptions) -> None:
+        self._options = options
+        self._parallelism = source.parallelism
+        self._task_bytes = source.task_bytes
+        self._is_survey = source.is_survey
+        self._given_up = source.given_up
+        self._narrowing = Narrowing()
+
+    def partitions(self) -> list[InputPartition]:
+        narrow = self._narrowing.selection_of
+        plan = plan_scan(self._options, narrow, self._parallelism, self._task_bytes, self._given_up)
+        tasks: list[InputPartition] = [ScanPartition(task) for task in plan.tasks]
+        if self._is_survey:
+            return [*tasks, MissingPartition(plan.missing)]
+        tell_missing(plan, self._options.on_damage)
+        return tasks
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read one task's objects. None is how Spark says that there is no partition at all."""
+        return read_task(partition.task) if isinstance(partition, ScanPartition) else iter(())
+
+
+class PushingReader(Reader):
+    """Takes filters; Spark applies all of them once more, so that one which was taken too lightly does no harm.
+
+    Only where it is asked for: Spark 4.1 keeps what was planned with the filters of one query for every other query of the
+    same DataFrame, which then misses records without a word (docs/spark.md, "Filters").
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._narrowing = Narrowing.of(filters)
+        return filters

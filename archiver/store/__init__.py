@@ -1,0 +1,1 @@
+"""Objects, in S3 or what speaks like it."""

@@ -1,0 +1,87 @@
+"""A store whose requests are repeated where they are made: a reader of ten thousand objects must not begin again for one of them."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
+
+from archiver.errors import StoreTemporaryError
+from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectStore, Room
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+PATIENCE_S: Final = 120.0  # from the first failure of a request on
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
+
+
+class PatientStore:
+    """Does what another store does. What a retry may heal is repeated for a while; the error that lasts is raised."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._store = store
+        self._patience_s = patience_s
+        self._clock = clock
+        self._wait = wait or threading.Event().wait
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+        return self._persist(lambda: self._store.put_if_absent(key, body, metadata))
+
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        return self._persist(lambda: self._store.get(key, most_bytes))
+
+    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+        return self._persist(lambda: self._store.get_into(room, key))
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes | None:
+        return self._persist(lambda: self._store.get_range(key, start, stop))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return self._persist(lambda: self._store.head(key))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        seen = start_after
+        rows = self._store.list(prefix, seen)
+
+        def next_row() -> ListedObject | None:
+            nonlocal rows
+            try:
+                return next(rows, None)
+            except StoreTemporaryError:
+                rows = self._store.list(prefix, seen)
+                raise
+
+        while (row := self._persist(next_row)) is not None:
+            seen = row.key
+            yield row
+
+    def list_directories(self, prefix: str) -> Iterator[str]:
+        return iter(self._persist(lambda: list(self._store.list_directories(prefix))))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        waiting = list(keys)
+        self._persist(lambda: self._store.delete(waiting))
+
+    def _persist(self, ask: Callable[[], Value]) -> Value:
+        pause_s, failed_since_s = _FIRST_PAUSE_S, None
+        while True:
+            try:
+                return ask()
+            except StoreTemporaryError as error:
+                now_s = self._clock()
+                failed_since_s = now_s if failed_since_s is None else failed_since_s
+                if now_s + pause_s - failed_since_s > self._patience_s:
+                    raise
+                log.warning("%s; trying again in %.1f s", error, pause_s)
+            self._wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

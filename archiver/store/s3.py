@@ -1,0 +1,478 @@
+"""The object store: a small port, and S3 behind it."""
+
+import contextlib
+import io
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from urllib.parse import urlencode
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    ConnectionError,  # noqa: A004 - botocore's own
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSLError,
+)
+from urllib3.exceptions import HTTPError
+
+from archiver.archive.layout import Layout
+from archiver.config.model import Sse, StorageConfig
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    StoreError,
+    StoreLacksError,
+    StoreNameError,
+    StoreTemporaryError,
+    UsageError,
+)
+from archiver.process.logs import warn_once
+from archiver.process.loopback import leaves_in_clear
+from archiver.process.mask import without_users
+from archiver.store.client import S3Clients
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import DeleteTypeDef, ListObjectsV2RequestTypeDef
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+Body = bytes | io.RawIOBase
+
+_READ_TIMEOUT_S = 60
+_ATTEMPTS = 4  # botocore's own retries; what is left after them is for the caller
+_DELETE_PAGE = 1000  # S3's limit
+_CONFLICT_ATTEMPTS = 10
+
+_TEMPORARY_CODES = frozenset(
+    {
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "SlowDownRead",
+        "SlowDownWrite",
+        "Throttling",
+        "ThrottlingException",
+        "XMinioServerNotInitialized",
+    }
+)
+# What botocore raises when the bytes did not get through. The rest of BotoCoreError is a mistake that stays one.
+_BROKEN_WIRE = (ConnectionError, HTTPClientError, IncompleteReadError, CredentialRetrievalError, HTTPError, OSError)
+_PIECE_BYTES = 256 * 1024  # of a body that is read into room
+# What S3 takes in one put, and every object of an archive is put by one.
+MOST_PUT_BYTES: Final = 5 << 30
+_ANY_ERROR = (ClientError, BotoCoreError, HTTPError, OSError)
+_REFUSED_NAMES = frozenset({"KeyTooLongError", "XMinioInvalidObjectName"})
+_REFUSED_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"})
+_REFUSALS = frozenset({400, 401, 403})  # what credentials may be the reason of; a HEAD is told no more
+# The permission that an operation needs, for the message when it is denied.
+_PERMISSIONS = {
+    "PutObject": "s3:PutObject",
+    "GetObject": "s3:GetObject",
+    "HeadObject": "s3:GetObject",
+    "DeleteObjects": "s3:DeleteObject",
+}
+# And on the key of what is encrypted with one of KMS.
+_KEY_PERMISSIONS = {"PutObject": "kms:GenerateDataKey", "GetObject": "kms:Decrypt"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedObject:
+    """One row of a listing."""
+
+    key: str
+    size: int
+    etag: str  # without quotes; see ObjectStore.put_if_absent
+    last_modified: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """What is known of an object without its body."""
+
+    size: int
+    etag: str
+    metadata: Mapping[str, str]
+    last_modified: datetime
+
+
+class Room:
+    """Memory that one object after the other is read into: that of new ones would be new pages, which are dear (decision 12)."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(b"")
+
+    def of(self, size: int) -> memoryview:
+        """Return so many bytes of it. What was read into it before is written over."""
+        if size > len(self._memory):
+            self._memory = memoryview(b"")  # the old one first
+            # More than is asked for: it costs nothing before it is used, and a new one is beside the old one for a while.
+            # This process's own: Python's default would share it with those that are forked.
+            self._memory = memoryview(mmap(-1, size + size // 2, flags=MAP_PRIVATE | MAP_ANONYMOUS))
+        return self._memory[:size]
+
+
+class ObjectStore(Protocol):
+    """What the archiver needs of a store. Safe for many threads.
+
+    Every method raises StoreTemporaryError when a retry may help, StoreError when it will not. Keys are whole keys.
+    """
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+        """Create an object whole, or not at all. Returns its ETag; None: something is there, and was left as it is.
+
+        The ETag is the one that `head` and `list` tell for as long as the object is this one. A stream must be
+        seekable; it is read from its start and not closed. After StoreTemporaryError the outcome is unknown: the same
+        call again tells (None, if it had worked). None may therefore mean our own object, also at the first call, when
+        the client itself repeated a put whose answer was lost.
+        """
+
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        """Return body and metadata; None when there is no such object.
+
+        Of an object with more bytes none is read. Raises CorruptSegmentError.
+        """
+
+    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+        """Do as `get`; the body lies in the room until it is used again."""
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes | None:
+        """Return the bytes from `start` on and before `stop`, which lie in the object; None when there is no such object."""
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return what is known of an object; None when there is no such object (or bucket: S3 does not tell)."""
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        """List keys that begin with the prefix and sort after `start_after`, in order."""
+
+    def list_directories(self, prefix: str) -> Iterator[str]:
+        """List the names directly below a prefix that ends with a slash and that have keys below them."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; those that are not there are no error."""
+
+
+class S3Store:
+    """One bucket of S3, or of what speaks its protocol."""
+
+    def __init__(
+        self, config: StorageConfig, *, attempts: int = _ATTEMPTS, read_timeout_s: float = _READ_TIMEOUT_S
+    ) -> None:
+        self._bucket = config.bucket
+        self._layout = Layout(config.prefix)
+        self._encryption = _encryption_options(config)
+        self._segment_options = _segment_options(config)
+        self._renewing = threading.Lock()
+        try:
+            self._clients = S3Clients(config, attempts, read_timeout_s)
+        except (BotoCoreError, ValueError) as error:
+            raise UsageError(f"storage: {without_users(str(error))}") from error
+        # Of the configuration, or $AWS_ENDPOINT_URL, or AWS.
+        self._place = without_users(self._clients.patient.meta.endpoint_url)
+
+    def warn_of_clear_text(self) -> None:
+        if leaves_in_clear(self._clients.patient.meta.endpoint_url):
+            token = " and the session token" if self._clients.has_session_token else ""
+            warn_once(f"storage.endpoint: to {self._place} records{token} go in clear; take https")
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+        is_segment = self._layout.parse_segment(key) is not None
+        options = self._encryption | (self._segment_options if is_segment else {})
+
+        def put(clients: S3Clients) -> str:
+            if not isinstance(body, bytes):
+                body.seek(0)
+            client, content = clients.once if is_segment else clients.patient, cast("IO[bytes]", body)
+            answer = client.put_object(
+                Bucket=self._bucket, Key=key, Body=content, Metadata=dict(metadata), IfNoneMatch="*", **options
+            )
+            return _etag(answer)
+
+        for _ in range(1 if is_segment else _CONFLICT_ATTEMPTS):
+            try:
+                return self._ask(put)
+            except ClientError as error:
+                if _status(error) == 412:
+                    return None
+                if _status(error) != 409:  # 409: another put of this key is under way
+                    raise self._error("PutObject", key, error) from error
+            except _ANY_ERROR as error:
+                raise self._error("PutObject", key, error) from error
+        raise StoreTemporaryError(f"s3://{self._bucket}/{key}: other writers of this key keep being under way (409)")
+
+    def _ask(self, ask: Callable[[S3Clients], Value]) -> Value:
+        """Ask once; and once more where we are refused, and credentials have been replaced since they were read."""
+        clients = self._clients
+        try:
+            return ask(clients)
+        except ClientError as error:
+            others = self._renewed(clients) if _status(error) in _REFUSALS else None
+            if others is None:
+                raise
+        return ask(others)
+
+    def _renewed(self, used: S3Clients) -> S3Clients | None:
+        with self._renewing:
+            if self._clients is used:
+                others = used.renewed()
+                if others is None:
+                    return None
+                log.info("s3://%s: credentials were replaced; going on with the new ones", self._bucket)
+                self._clients = others
+            return self._clients
+
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        def read(clients: S3Clients) -> tuple[bytes, Mapping[str, str]]:
+            answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
+            with contextlib.closing(answer["Body"]) as body:
+                refuse_larger(key, answer.get("ContentLength", 0), most_bytes)
+                content = body.read(most_bytes + 1)  # a stream in chunks tells no length
+                refuse_larger(key, len(content), most_bytes)
+                return content + body.read(), answer["Metadata"]  # at the end it sees that all has come
+
+        return self._or_none("GetObject", key, read)
+
+    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+        def read(clients: S3Clients) -> tuple[memoryview, Mapping[str, str]]:
+            answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
+            with contextlib.closing(answer["Body"]) as body:
+                refuse_larger(key, answer["ContentLength"], MOST_PUT_BYTES)
+                target, filled = room.of(answer["ContentLength"]), 0
+                while piece := body.read(_PIECE_BYTES):  # at the end it sees that all has come
+                    target[filled : filled + len(piece)] = piece
+                    filled += len(piece)
+            return target.toreadonly(), answer["Metadata"]
+
+        return self._or_none("GetObject", key, read)
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes | None:
+        def read(clients: S3Clients) -> bytes:
+            answer = clients.patient.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{stop - 1}")
+            with contextlib.closing(answer["Body"]) as body:
+                return body.read()
+
+        return self._or_none("GetObject", key, read)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        def read(clients: S3Clients) -> ObjectInfo:
+            answer = clients.patient.head_object(Bucket=self._bucket, Key=key)
+            return ObjectInfo(
+                size=answer["ContentLength"],
+                etag=_etag(answer),
+                metadata=answer["Metadata"],
+                last_modified=answer["LastModified"],
+            )
+
+        return self._or_none("HeadObject", key, read)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        for page in self._pages(prefix, start_after, ""):
+            for item in page.get("Contents", []):
+                yield ListedObject(
+                    key=item["Key"], size=item["Size"], etag=_etag(item), last_modified=item["LastModified"]
+                )
+
+    def list_directories(self, prefix: str) -> Iterator[str]:
+        for page in self._pages(prefix, "", "/"):
+            for item in page.get("CommonPrefixes", []):
+                yield item["Prefix"][len(prefix) : -1]
+
+    def _pages(self, prefix: str, start_after: str, delimiter: str) -> Iterator[Any]:
+        options: ListObjectsV2RequestTypeDef = {
+            "Bucket": self._bucket,
+            "Prefix": prefix,
+            "StartAfter": start_after,
+            "Delimiter": delimiter,
+        }
+        while True:
+            try:
+                page = self._ask(lambda clients: clients.patient.list_objects_v2(**options))
+            except _ANY_ERROR as error:
+                raise self._error("ListObjectsV2", prefix, error) from error
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            options["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        waiting = list(keys)
+        for start in range(0, len(waiting), _DELETE_PAGE):
+            self._delete_page(waiting[start : start + _DELETE_PAGE])
+
+    def _delete_page(self, keys: Sequence[str]) -> None:
+        page: DeleteTypeDef = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        try:
+            answer = self._ask(lambda clients: clients.patient.delete_objects(Bucket=self._bucket, Delete=page))
+        except _ANY_ERROR as error:
+            raise self._error("DeleteObjects", keys[0], error) from error
+        for failed in answer.get("Errors", []):
+            raise self._failure("DeleteObjects", failed.get("Key", ""), 0, failed)
+
+    def _or_none(self, operation: str, key: str, read: Callable[[S3Clients], Value]) -> Value | None:
+        try:
+            return self._ask(read)
+        except ClientError as error:
+            if _status(error) == 404 and _code(error) != "NoSuchBucket":
+                return None
+            raise self._error(operation, key, error) from error
+        except _ANY_ERROR as error:
+            raise self._error(operation, key, error) from error
+
+    def _error(self, operation: str, key: str, error: Exception) -> ArchiverError:
+        if isinstance(error, ClientError):
+            return self._failure(operation, key, _status(error), error.response.get("Error", {}))
+        where = f"s3://{self._bucket}/{key}"
+        if isinstance(error, NoCredentialsError | PartialCredentialsError):
+            return StoreError(
+                f"{where}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile or role"
+            )
+        if isinstance(error, _BROKEN_WIRE):
+            return self._broken(f"{where}: {operation}", error)
+        return StoreError(f"{where}: {operation}: {without_users(str(error))}")
+
+    def _broken(self, doing: str, error: Exception) -> ArchiverError:
+        """Tell what is between us and the store."""
+        cause = type(error).__name__
+        match error:
+            case SSLError():
+                return StoreError(
+                    f"{doing}: no TLS with the store at {self._place}: {_tls_reason(error)}; check storage.endpoint, and"
+                    " storage.ca-file where its certificate is of a private authority"
+                )
+            case EndpointConnectionError():
+                why = f"nobody listens at {self._place}; check storage.endpoint (or AWS_ENDPOINT_URL), and that the store runs"
+            case ConnectionClosedError():
+                why = (
+                    f"{self._place} closed the connection without an answer; if it always does, is it http or https in"
+                    " storage.endpoint?"
+                )
+            case HTTPClientError() if isinstance(error.kwargs.get("error"), ValueError):
+                # Its text has the header in it, which may be a token.
+                return StoreError(
+                    f"{doing}: a header of the request cannot be spelled; is there a line break, or a letter beyond ASCII, in"
+                    " AWS_ACCESS_KEY_ID or AWS_SESSION_TOKEN?"
+                )
+            case _:
+                why = without_users(str(error))  # an address of the environment is in it
+        return StoreTemporaryError(f"{doing}: {why}", cause=cause)
+
+    def _failure(self, operation: str, key: str, status: int, answer: Mapping[str, Any]) -> ArchiverError:
+        """Turn a refusal into an error. `status` is 0 for one key of a delete."""
+        where = f"s3://{self._bucket}/{key}"
+        code = answer.get("Code", "")
+        said = f"the store answered {code}{f' ({status})' if status else ''}: {answer.get('Message', '')}"
+        if code == "RequestTimeTooSkewed":
+            return StoreTemporaryError(
+                f"{where}: {operation}: the clocks of this machine and of the store differ by more than 15 minutes; set this one"
+                f" right ({said})",
+                cause=code,
+            )
+        if code == "NotImplemented" or status == 501:
+            return StoreLacksError(f"{where}: {operation}: {said}")
+        if code in _REFUSED_NAMES:
+            return StoreNameError(f"{where}: {operation}: {said}")
+        if code in _TEMPORARY_CODES or status >= 500 or status == 429:
+            return StoreTemporaryError(f"{where}: {operation}: {said}", cause=code or str(status))
+        return StoreError(self._refusal(operation, key, code, said))
+
+    def _refusal(self, operation: str, key: str, code: str, said: str) -> str:
+        where = f"s3://{self._bucket}/{key}: {operation}"
+        if code == "NoSuchBucket":
+            return f"bucket {self._bucket} does not exist; create it, or correct storage.url"
+        if code in _REFUSED_CREDENTIALS:
+            return f"{where}: the credentials were refused; correct them ({said})"
+        if code in {"AccessDenied", "403"}:
+            return f"{where} was denied; grant {_named_in(said) or self._rights_for(operation, key)} ({said})"
+        return f"{where}: {said}"
+
+    def _rights_for(self, operation: str, key: str) -> str:
+        """Name all that may be missing: S3 does not always tell, and of what a put brings with it each takes a right."""
+        below = f" for {self._layout.root}*" if self._layout.root else ""
+        listing = f"s3:ListBucket on bucket {self._bucket}{below}"
+        if operation == "ListObjectsV2":
+            return listing
+        needed = _PERMISSIONS[operation]
+        if (
+            operation == "PutObject"
+            and "Tagging" in self._segment_options
+            and self._layout.parse_segment(key) is not None
+        ):
+            needed += ", s3:PutObjectTagging (storage.tags)"
+        needed += " on it"
+        if operation == "HeadObject":  # without it S3 denies what is merely not there
+            return f"{needed}, and {listing}"
+        has_key = operation in _KEY_PERMISSIONS and self._encryption.get("ServerSideEncryption") == "aws:kms"
+        return f"{needed}, and {_KEY_PERMISSIONS[operation]} on its key (storage.sse)" if has_key else needed
+
+
+def _named_in(said: str) -> str:
+    """Return the right that the store itself names as missing, and on what: AWS knows better, such as of a key."""
+    named = re.search(r"is not authorized to perform: (\w+:\w+)(?: on resource: \"?([^\s\"]+))?", said)
+    return "" if named is None else f"{named[1]} on {named[2]}" if named[2] else named[1]
+
+
+def refuse_larger(key: str, size: int, most_bytes: int) -> None:
+    """Raise CorruptSegmentError for an object, listed or answered with this size, that nobody of ours can have written."""
+    if size > most_bytes:
+        raise CorruptSegmentError(
+            f"{key}: has {size:,} bytes, and what is written there never has more than {most_bytes:,}; it was not read. Find"
+            " out who put it, and bring its older version back"
+        )
+
+
+def _tls_reason(error: Exception) -> str:
+    """OpenSSL's own words, out of those that botocore and urllib3 put around them."""
+    found = re.search(r"\[SSL: \w+\] ([^(]+?)(?: \(_ssl|\)|$)", str(error))
+    return found[1] if found else str(error)
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _etag(answer: Mapping[str, Any]) -> str:
+    return str(answer.get("ETag", "")).strip('"')
+
+
+def _code(error: ClientError) -> str:
+    return error.response.get("Error", {}).get("Code", "")
+
+
+def _encryption_options(config: StorageConfig) -> dict[str, Any]:
+    if config.sse is Sse.S3:
+        return {"ServerSideEncryption": "AES256"}
+    if config.sse is not Sse.KMS:
+        return {}
+    key_id = {"SSEKMSKeyId": config.kms_key_id} if config.kms_key_id else {}
+    return {"ServerSideEncryption": "aws:kms", **key_id}
+
+
+def _segment_options(config: StorageConfig) -> dict[str, Any]:
+    """Class and tags are for segments: a cheaper class bills a fact of 300 bytes as 128 KB, a lifecycle rule could delete it."""
+    options: dict[str, Any] = {}
+    if config.storage_class:
+        options["StorageClass"] = config.storage_class
+    if config.tags:
+        options["Tagging"] = urlencode(dict(config.tags))
+    return options
+
+
+def open_store(config: StorageConfig) -> tuple[ObjectStore, str]:
+    """Open the store of a configuration, and warn where others on the way can read. Returns it and the prefix."""
+    store = S3Store(config)
+    store.warn_of_clear_text()
+    return store, config.prefix

@@ -1,0 +1,1 @@
+"""Looks after an archive that stands: verify, compare, inspect."""

@@ -1,0 +1,56 @@
+"""Objects read and checked, some of them a task."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from archiver.archive.parts import ObjectPart
+from archiver.archive.reader import fetch_parts, found_or_gone
+from archiver.archive.segments import Segment
+from archiver.config.model import StorageConfig
+from archiver.errors import ArchiverError, NotWholeError
+from archiver.store.shared import patient_store_of
+from archiver.upkeep.findings import Findings
+from archiver.upkeep.verify import Level, check_object
+
+_TASK_BYTES: Final = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTask:
+    """Objects that one task reads."""
+
+    storage: StorageConfig
+    level: Level
+    segments: tuple[Segment, ...]
+
+
+def check_tasks(storage: StorageConfig, segments: Sequence[Segment], level: Level) -> Iterator[CheckTask]:
+    chosen: list[Segment] = []
+    size = 0
+    for segment in segments:
+        chosen.append(segment)
+        size += segment.size
+        if size >= _TASK_BYTES:
+            yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
+            chosen, size = [], 0
+    if chosen:
+        yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
+
+
+def run_check(task: CheckTask) -> Findings:
+    """Check some objects. Errors come back as a report, so that the other tasks go on."""
+    problems: list[str] = []
+    checked = 0
+    try:
+        store = patient_store_of(task.storage)
+        parts = [ObjectPart(object_key=segment.object_key, from_offset=0) for segment in task.segments]
+        for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
+            try:
+                check_object(*found_or_gone(part, found), segment.key, segment.object_key, task.level)
+            except NotWholeError as error:
+                problems.append(str(error))
+            checked += 1
+    except ArchiverError as error:
+        return Findings(looked_at=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
+    return Findings(looked_at=checked, problems=tuple(problems))

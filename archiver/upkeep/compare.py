@@ -1,0 +1,242 @@
+"""Archive and cluster compared, a partition a task."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
+from archiver.archive.control import read_cluster, read_topic
+from archiver.archive.inventory import EMPTY
+from archiver.archive.layout import Layout, is_topic_name
+from archiver.archive.segment_facts import Bounds
+from archiver.archive.segments import Reading, unreadable_within
+from archiver.config.model import ArchiverConfig, StorageConfig
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.groups.own_group import FORMER_GROUP, count_commits
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
+from archiver.kafka.group import Hint, hint_of
+from archiver.kafka.group_positions import Positions, positions_of
+from archiver.kafka.log_reader import LogRange, LogStartError, read_log
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.spelling import spell_count
+from archiver.store.address import archive_mark, group_of
+from archiver.store.shared import patient_store_of, store_of
+from archiver.upkeep.comparison import Comparison
+from archiver.upkeep.findings import Findings
+
+_ATTEMPTS = 5  # when the brokers delete while we read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareTask:
+    """One partition: what Kafka still has of it, and what the archive holds there."""
+
+    storage: StorageConfig
+    kafka: KafkaSettings
+    log: LogRange
+    readings: Sequence[Reading]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparePlan:
+    """Which partitions are compared; `problems` and `notes` tell of the others, and of what is not archived yet."""
+
+    tasks: Sequence[CompareTask]
+    problems: Sequence[str]
+    notes: Sequence[str]
+    errors: Sequence[Findings]  # of partitions that brokers did not tell of
+
+
+async def plan_compare(
+    config: ArchiverConfig,
+    kafka: KafkaSettings,
+    archive: Iterable[ArchivedTopic],
+    asked_for: Callable[[str], bool] | None,
+) -> ComparePlan:
+    """Look at the topics of the cluster that are included or archived, and where they begin and end now.
+
+    What the backup's group has committed must be archived. `asked_for` None: all topics are.
+    """
+    storage, topics = config.storage, config.topics
+    wanted = asked_for or (lambda _: True)
+    store, prefix = store_of(storage)
+    archived = {topic.topic: topic for topic in archive}
+    owner = read_cluster(store, Layout(prefix))
+    async with KafkaClient(kafka) as client:
+        cluster_id = await client.cluster_id()
+        if owner not in {None, cluster_id}:
+            other = f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {owner}; nothing was compared"
+            return ComparePlan(tasks=(), problems=[other], notes=(), errors=())
+        seen = await look_at_topics(client, topics, archived.keys())
+        cluster = seen.found
+        concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
+        denied = {name: error for name, error in seen.refused.items() if name in concerned}
+        there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
+        partitions = [(name, number) for name, one in there.items() for number in one.partitions]
+        offsets, refused = await client.offsets_known(partitions)
+        group, committed, untold = await _committed(client, config)
+    problems = [
+        f"{name}: is included, and nobody archives it"
+        for name in topics.select(filter(wanted, cluster))
+        if name not in archived
+    ]
+    unmatched = topics.unmatched([*cluster, *seen.refused, *archived])
+    if asked_for is not None:  # a pattern may match what nobody asked for
+        unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
+        unmatched = [number for number in unmatched if asked_for(topics.include[number])]
+    problems += tell_unmatched(topics, unmatched, config.place_of_include)
+    errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
+    gone = sorted(archived.keys() - cluster.keys() - denied.keys())
+    notes = [*untold, *(f"{name}: is not in the cluster any more" for name in gone)]
+    tasks: list[CompareTask] = []
+    for name, described in there.items():
+        topic = archived[name]
+        if not _is_same(topic, described):
+            newest = read_topic(store, Layout(prefix), name)
+            if newest is None or newest.current.topic_id != described.topic_id:
+                problems.append(f"{name}: was created again, and nobody archives the new one")
+            else:
+                notes.append(f"{name}: was created again, and nothing of the new one is archived yet")
+            continue
+        for number in described.partitions:
+            if (name, number) in offsets:
+                at = offsets[name, number]
+                hint = committed.get((name, number))
+                lost = "" if hint is None else _lost_end(topic, hint, group)
+                problems += [lost] if lost else []
+                task = _plan_partition(storage, kafka, topic, described, number, at)
+                tasks += [task] if task is not None else []
+                known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
+                if at.last_stable > known_end:
+                    notes.append(
+                        f"{name}-{number}: {spell_count(at.last_stable - known_end, 'offset is', 'offsets are')} not archived yet"
+                    )
+    return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
+
+
+async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
+    """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
+    mark = archive_mark(config.storage)
+    group = group_of(config)
+    try:
+        positions = await positions_of(client, group)
+        if not positions and config.backup.group is None:
+            group, positions = await _of_former_group(client, config.storage, group, mark)
+    except (KafkaError, KafkaTemporaryError) as error:
+        return group, {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
+    hints = {
+        (topic, number): hint_of(topic, number, found.offset, found.metadata)
+        for (topic, number), found in positions.items()
+    }
+    return (
+        group,
+        {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}},
+        [],
+    )
+
+
+async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str, mark: str) -> tuple[str, Positions]:
+    """Return the group that all archives had once, and its commits, if some of them name objects of this archive."""
+    try:
+        positions = await positions_of(client, FORMER_GROUP)
+    except KafkaError:
+        return group, {}
+    store, prefix = store_of(storage)
+    ours, _ = count_commits(store, Layout(prefix), mark, positions)
+    return (FORMER_GROUP, positions) if ours else (group, {})
+
+
+def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
+    """Tell when the newest object that the group has committed is gone, and all behind it: then no listing shows that."""
+    end = _end_of(topic, hint.partition)
+    if hint.base is None or end > hint.base or _is_cut_below(topic, hint):
+        return ""
+    return (
+        f"{topic.topic}-{hint.partition}: group {group} has committed that an object from offset {hint.base} on was put,"
+        f" and the archive ends at {end}: its last objects are gone; bring them back from the bucket's versions"
+        " (or the group backs up to another storage.url)"
+    )
+
+
+def _is_cut_below(topic: ArchivedTopic, hint: Hint) -> bool:
+    """Tell whether the log was cut back below what was committed: that object is the parent life's then."""
+    if topic.fact is None or hint.base is None:
+        return False
+    branch = topic.fact.life_of_partition(topic.fact.current.topic_id, hint.partition).branches.get(hint.partition)
+    return branch is not None and branch.offset <= hint.base
+
+
+def _end_of(topic: ArchivedTopic, number: int) -> int:
+    readings = topic.partitions.get(number, EMPTY).readable
+    return readings[-1].next if readings else 0
+
+
+def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
+    """Tell whether what is archived is of the topic that the cluster has. Old brokers have no ids."""
+    known = "" if topic.fact is None else topic.fact.current.topic_id
+    return not known or not described.topic_id or known == described.topic_id
+
+
+def _plan_partition(
+    storage: StorageConfig,
+    kafka: KafkaSettings,
+    topic: ArchivedTopic,
+    described: TopicDescription,
+    number: int,
+    offsets: PartitionOffsets,
+) -> CompareTask | None:
+    readings = topic.partitions.get(number, EMPTY).readable
+    start, end = max(offsets.log_start, _first_of(readings)), min(_end_of(topic, number), offsets.last_stable)
+    if start >= end:
+        return None
+    log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)
+    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings)
+
+
+def _first_of(readings: Sequence[Reading]) -> int:
+    """Return where the comparison begins: a hole that was recorded in front of the first record is explained."""
+    if not readings:
+        return 0
+    facts = readings[0].segment.facts
+    if isinstance(facts, Bounds):
+        return facts.base  # nothing tells what was below
+    return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
+
+
+def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
+    """Leave out what the backup could not read either, and has told."""
+    position = log.start
+    for first, after in unreadable_within(readings, log.start, log.end):
+        yield replace(log, start=position, end=first)
+        position = after
+    yield replace(log, start=position)
+
+
+def run_compare(task: CompareTask) -> Findings:
+    """Compare one partition. Errors come back as a report, so that the other partitions go on."""
+    try:
+        return asyncio.run(_compare(task))
+    except ArchiverError as error:
+        return Findings(error=str(error), exit_code=error.exit_code)
+
+
+async def _compare(task: CompareTask) -> Findings:
+    store = patient_store_of(task.storage)
+    log = task.log
+    async with KafkaClient(task.kafka) as client:
+        for _ in range(_ATTEMPTS):
+            comparison = Comparison(store, log.topic, log.partition, task.readings, end=log.end)
+            try:
+                for stretch in _readable(log, task.readings):
+                    await read_log(client, stretch, comparison.take)
+            except LogStartError:  # retention has deleted under us: what it deleted need not be there
+                offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
+                log = replace(log, start=max(log.start, offsets.log_start))
+                continue
+            await asyncio.to_thread(comparison.finish)
+            return Findings(looked_at=comparison.records, problems=tuple(comparison.problems))
+    raise KafkaTemporaryError(
+        f"{log.topic}-{log.partition}: the brokers delete faster than it can be read; run the same command again"
+    )

@@ -1,0 +1,184 @@
+"""One object, taken apart (`inspect`): header, facts, blocks, and whether they agree."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from archiver.archive.control import decode_fact
+from archiver.archive.layout import SegmentKey
+from archiver.archive.segment import check_header
+from archiver.archive.segment_facts import (
+    FACTS_SHA256,
+    PREFIX_IN_HEADER,
+    PREFIX_IN_METADATA,
+    SegmentFacts,
+    facts_from_metadata,
+)
+from archiver.codec.avro import RECORD_SCHEMAS, ContainerHeader, decode_header, split_blocks
+from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.process.spelling import spell_count
+from archiver.upkeep.verify import Level, check_content
+
+MOST_BLOCKS: Final = 1000  # that are told one by one; an object of ours has a few hundred, a hostile one millions
+_MOST_DIFFERING: Final = 5  # facts that a message tells one by one
+_MOST_CHARACTERS: Final = 60  # of a fact in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRow:
+    """One block as it lies in the file: where it ends, how many records, how many bytes compressed."""
+
+    end: int
+    records: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One comparison; `problem` is empty when it went well. One that would tell the same fault again was not made."""
+
+    what: str
+    problem: str = ""
+    was_made: bool = True
+
+    @property
+    def outcome(self) -> str:
+        """In a word."""
+        if not self.was_made:
+            return "not looked at"
+        return "DAMAGED" if self.problem else "ok"
+
+
+@dataclass(slots=True, kw_only=True)
+class Inspection:
+    """What an object is made of, as far as it can be told; `blocks` are the first MOST_BLOCKS of them.
+
+    A control fact has neither header nor blocks: `text` is what it says.
+    """
+
+    size: int
+    schema: str = ""
+    codec: str = ""
+    header: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    block_count: int = 0
+    records: int = 0
+    blocks: list[BlockRow] = field(default_factory=list)
+    text: str = ""
+    checks: Sequence[Check] = ()
+
+
+def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentKey | None, name: str) -> Inspection:
+    """Look at all of an object. `key`: what its name says, None for a name that is not one of ours.
+
+    `metadata`: None of a file, which cannot have any.
+    """
+    found = Inspection(size=len(content))
+    found.metadata = {key: text for key, text in (metadata or {}).items() if key.startswith(PREFIX_IN_METADATA)}
+    if key is None and content.lstrip()[:1] == b"{":  # JSON; a container file begins with its magic
+        found.text = content.decode(errors="replace")
+        found.checks = _made([("fact", lambda: decode_fact(content, name))])
+        return found
+    view = memoryview(content)
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("structure", lambda: _take_blocks(found, view, decode_header(view, name), name)),
+        ("facts", lambda: _compare_facts(found, view, metadata, key, name)),
+    ]
+    if key is not None:
+        steps.append(("records", lambda: check_content(content, metadata or {}, key, name, Level.RECORDS)))
+    found.checks = _made(steps)
+    return found
+
+
+def take_control_apart(content: bytes, metadata: Mapping[str, str], problem: str) -> Inspection:
+    """Look at an object beside the records; whether it is as it was written, archiver.upkeep.verify tells."""
+    found = Inspection(size=len(content), metadata=metadata, checks=[Check(what="control", problem=problem)])
+    if content.lstrip()[:1] == b"{":
+        found.text = content.decode(errors="replace")
+    return found
+
+
+class _NoFactsError(CorruptSegmentError):
+    """What there is to read can be read all the same."""
+
+
+def _made(steps: Sequence[tuple[str, Callable[[], object]]]) -> list[Check]:
+    checks: list[Check] = []
+    goes_on = True
+    for what, step in steps:
+        if not goes_on:
+            checks.append(Check(what=what, was_made=False))
+            continue
+        try:
+            step()
+        except NotWholeError as error:
+            checks.append(Check(what=what, problem=str(error)))
+            goes_on = isinstance(error, _NoFactsError)
+        else:
+            checks.append(Check(what=what))
+    return checks
+
+
+def _take_blocks(found: Inspection, view: memoryview, header: ContainerHeader, name: str) -> None:
+    found.schema, found.codec = header.schema, header.codec.value
+    found.header = {key: text for key, text in header.metadata.items() if key.startswith(PREFIX_IN_HEADER)}
+    for block in split_blocks(view, header, name):
+        found.block_count += 1
+        found.records += block.count
+        if len(found.blocks) < MOST_BLOCKS:
+            found.blocks.append(BlockRow(end=block.end, records=block.count, stored_bytes=len(block.payload)))
+
+
+def _compare_facts(
+    found: Inspection, view: memoryview, metadata: Mapping[str, str] | None, key: SegmentKey | None, name: str
+) -> None:
+    differing = _differing(found) if found.metadata else []
+    if differing:
+        raise CorruptSegmentError(
+            f"{name}: object metadata and Avro header differ ({_whose(metadata or {}, name)} changed): {'; '.join(differing)};"
+            " bring its older version back"
+        )
+    header, facts = check_header(view, facts_from_metadata(metadata or {}, name), name)
+    if facts is None and not RECORD_SCHEMAS[header.schema].second_version:
+        return  # v1.0 has none
+    if facts is None:
+        raise _NoFactsError(f"{name}: has no facts, neither in its metadata nor in its header")
+    if found.records != facts.records:
+        raise CorruptSegmentError(
+            f"{name}: {spell_count(found.records, 'record')} in its blocks, {facts.records} in its facts"
+        )
+    if key is not None and (key.base, key.next or facts.next) != (facts.base, facts.next):
+        raise CorruptSegmentError(f"{name}: its facts cover {facts.base}..{facts.next}, its name says otherwise")
+    if metadata is not None and not found.metadata:
+        raise _NoFactsError(
+            f"{name}: has no archiver-* metadata, without which nobody reads it; copy it again, with its metadata (its Avro"
+            " header has the same)"
+        )
+
+
+def _differing(found: Inspection) -> list[str]:
+    """Tell each fact that metadata and header do not have alike, with both."""
+    inside = {name.removeprefix(PREFIX_IN_HEADER): text for name, text in found.header.items()}
+    beside = {name.removeprefix(PREFIX_IN_METADATA): text for name, text in found.metadata.items()}
+    ours = {
+        item.name.replace("_", "-") for item in fields(SegmentFacts)
+    }  # a later program may add to the metadata alone
+    names = [name for name in sorted(inside.keys() | ours) if inside.get(name) != beside.get(name)]
+    told = [f"{name} {_quoted(beside.get(name))}, in the header {_quoted(inside.get(name))}" for name in names]
+    more = len(told) - _MOST_DIFFERING
+    return [*told[:_MOST_DIFFERING], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _quoted(text: str | None) -> str:
+    if text is None:
+        return "is missing"
+    return repr(text) if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]!r}..."
+
+
+def _whose(metadata: Mapping[str, str], name: str) -> str:
+    """Tell which of the two it was, by the metadata's own checksum where there is one."""
+    try:
+        facts_from_metadata(metadata, name)
+    except NotWholeError:
+        return "the metadata was"
+    return "the header was" if FACTS_SHA256 in metadata else "one of them was"

@@ -1,0 +1,409 @@
+"""Is the archive whole? What is looked at, level by level, and what is found."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
+from archiver.archive.control import (
+    CLUSTER,
+    TopicFact,
+    decode_fact,
+    encode_fact,
+    has_digest,
+    most_fact_bytes,
+    read_cluster,
+    topic_stream,
+)
+from archiver.archive.control_census import gone_facts, lost_beside
+from archiver.archive.entries import Entry
+from archiver.archive.holdings import look, problems_in
+from archiver.archive.index import SHA256, Index, check_index_file, read_index
+from archiver.archive.index_file import MOST_FILE_BYTES
+from archiver.archive.inventory import Inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.listing import Partition, list_beside
+from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
+from archiver.archive.probe import probe_problem
+from archiver.archive.segment import check_header, read_segment
+from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.archive.segments import Segment, segment_blocks
+from archiver.codec.avro import (
+    RECORD_SCHEMAS,
+    ContainerHeader,
+    decode_header,
+    encode_header,
+    says_the_same,
+    split_blocks,
+)
+from archiver.codec.tally import Tally
+from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.process.columns import Chain, total
+from archiver.process.spelling import spell_count
+from archiver.store.s3 import ListedObject, ObjectStore, refuse_larger
+
+log = logging.getLogger(__name__)
+
+_READS_AT_ONCE = 16
+_NOT_HELD = dict.fromkeys(HoleCause, "were not there to be read") | {
+    HoleCause.UNREADABLE: "are lost to this archive: Kafka had a batch there that nobody can read"
+}
+_MEND_INDEX = (
+    "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
+)
+
+
+class Level(StrEnum):
+    """How much of the archive is read; each level does what those before it do."""
+
+    LISTING = "listing"  # names and facts: every offset is covered, or its absence explained
+    COUNTS = "counts"  # the objects, but no record: as many in the blocks as the facts say
+    RECORDS = "records"  # every record: decoded, in order, and adding up to the facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What names and facts tell. `problems` make an archive not whole; `notes` explain what may surprise."""
+
+    topics: int
+    partitions: int
+    segments: Sequence[Segment]
+    problems: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that could be whole, and nothing tells that there ever was."""
+        return not self.topics and not self.problems
+
+    @property
+    def records(self) -> int:
+        """As many as are counted: those of v1.0 objects are not."""
+        return sum(total(some.known.numbers("records")) for some in segment_blocks(self.segments))
+
+
+def check_listing(
+    store: ObjectStore,
+    layout: Layout,
+    wanted: Callable[[str], bool] | None = None,
+    tell: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Listing:
+    """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there.
+
+    `tell` is told now and then how many objects were asked for their facts, and of how many.
+    """
+    index = read_index(store, layout)  # before the listing: what is put meanwhile is no loss
+    inventory, known, facts, unreadable = look(store, layout, wanted, asks_all=index, tell=tell)
+    partitions = {
+        (topic, life, number): found
+        for (topic, life), numbered in inventory.partitions.items()
+        for number, found in numbered.items()
+    }
+    segments = Chain(some for found in partitions.values() for some in (found.segments, found.shadowed))
+    others, unknown = _other_facts(inventory.learned, index)
+    newest_facts = index.beside.newest_facts
+    remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
+    others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
+    others += _contradictions(store, layout, segments, facts)
+    gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
+    beside, notes_beside = lost_beside(store, layout, index) if wanted is None else ((), ())
+    return Listing(
+        topics=len({*known, *(topic for topic, _, _ in partitions)}),
+        partitions=len(partitions),
+        segments=segments,
+        problems=[*unreadable, *problems_in(inventory), *others, *gone, *beside],
+        notes=[
+            *_notes(inventory),
+            *(f"{key}: is not one of ours" for key in (list_beside(store, layout) if wanted is None else ())),
+            *_copies(store, layout),
+            *_unremembered(layout, index, segments, unknown),
+            *notes_beside,
+        ],
+    )
+
+
+def _copies(store: ObjectStore, layout: Layout) -> Iterator[str]:
+    if any(True for _ in store.list_directories(layout.copies_root)):
+        yield f"{layout.copies_root}: copies of compacted topics, which are not verified"
+
+
+def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:
+    """Tell where the index remembers other facts under a key than the object has: nobody changes an object, and no ETag is
+    of the metadata; and count the objects that it does not remember.
+    """
+    problems: list[str] = []
+    unknown = 0
+    for some in (block.known for block in segment_blocks(learned)):
+        known = index.of(some.partition[:2])
+        rows = known.of_names(some.partition[-1], some.numbers("base"), some.named_next)
+        for place, row in enumerate(rows.tolist()):
+            remembered = known.entries.known_facts(row) if row >= 0 else None
+            if remembered is None:
+                unknown += 1
+            elif problem := _other(some[place], remembered, known.entries.entry(row)):
+                problems.append(problem)
+    return problems, unknown
+
+
+def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
+    if remembered == segment.facts or not isinstance(segment.facts, SegmentFacts):
+        return ""
+    differing = ", ".join(remembered.differing(segment.facts))
+    is_same = bool(entry.etag) and (entry.size, entry.etag) == (segment.size, segment.etag)
+    what = "its metadata is not as it was written" if is_same else "is not the object that was put there"
+    return f"{segment.object_key}: {what}: the index has other {differing}; bring its older version back"
+
+
+def _contradictions(
+    store: ObjectStore, layout: Layout, segments: Sequence[Segment], facts: Mapping[str, TopicFact]
+) -> Iterator[str]:
+    """Tell where objects, topics' control facts and the cluster's are not of one topic id, or of one cluster."""
+    where = layout.fact_key(CLUSTER, 0)
+    try:
+        owner = read_cluster(store, layout)
+    except NotWholeError as error:
+        yield str(error)
+        owner = None
+    for topic, fact in sorted(facts.items()):
+        if owner not in {None, fact.cluster_id}:
+            yield f"{_newest(layout, topic)}: is of cluster {fact.cluster_id}, and {where} of {owner}; bring back what was changed"
+    alike: Counter[tuple[str, int, str, str]] = Counter()
+    for some in segment_blocks(segments):
+        alike.update({(*some.partition[:2], *origin): count for origin, count in some.origins().items()})
+    for (topic, life, topic_id, cluster_id), count in sorted(alike.items()):
+        name, objects = f"{topic}@{life}" if life else topic, spell_count(count, "object is", "objects are")
+        known = facts.get(topic)
+        lives = () if known is None else known.lives
+        if owner not in {None, cluster_id}:
+            yield f"{name}: {objects} of cluster {cluster_id}, and {where} of {owner}; bring back what was changed"
+        if known is not None and life >= len(lives):
+            yield f"{name}: {objects} of a life that {_newest(layout, topic)} does not have; bring it back"
+        elif lives and len({topic_id, lives[life].topic_id} - {""}) > 1:  # brokers before 2.8 have none
+            yield (
+                f"{name}: {objects} of topic id {topic_id}, and {_newest(layout, topic)} has"
+                f" {lives[life].topic_id} there; bring back what was changed"
+            )
+
+
+def _newest(layout: Layout, topic: str) -> str:
+    return f"the newest fact in {layout.control_prefix(topic_stream(topic))}"
+
+
+def _lost_facts(
+    store: ObjectStore,
+    layout: Layout,
+    inventory: Inventory,
+    known: Mapping[str, Sequence[int]],
+    remembered: Mapping[str, int],
+) -> Iterator[str]:
+    """Tell of control facts that must be there: the cluster's, each topic's, and those before one that is there.
+
+    That a topic's newest fact is gone only the index remembers.
+    """
+    topics = {
+        topic
+        for (topic, _), numbered in inventory.partitions.items()
+        for found in numbered.values()
+        if any(len(some.known) for some in segment_blocks(Chain([found.segments, found.shadowed])))
+    }  # writers of v1.0 keep nothing beside the objects
+    if topics and store.head(layout.fact_key(CLUSTER, 0)) is None:
+        yield f"{layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
+    with_facts = {topic for topic, found in known.items() if found}
+    for topic in sorted(topics | with_facts | remembered.keys()):
+        found = known.get(topic, ())
+        newest = max(*found, remembered.get(topic, 0), 0)
+        yield from (one.text for one in gone_facts(layout, topic_stream(topic), found, newest + 1))
+
+
+def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool] | None) -> Iterator[str]:
+    """Tell of partitions whose last objects are gone: no gap shows that, but the index remembers what was put."""
+    damaged = {(damage.key.topic, damage.key.life, damage.key.partition) for damage in inventory.damaged}
+
+    def there(place: Partition) -> int:
+        found = inventory.partitions.get(place[:2], {}).get(place[2])
+        blocks = () if found is None else segment_blocks(found.segments)
+        return max((int(some.numbers("next").max()) for some in blocks), default=0)
+
+    for place, reach in sorted(index.reach_beyond(there).items()):
+        topic, life, number = place
+        if place not in damaged and (wanted is None or wanted(topic)):
+            name = f"{topic}@{life}" if life else topic
+            yield (
+                f"{name}-{number}: offsets {there(place)}-{reach - 1} were archived once, and their objects are gone; bring"
+                " them back from the bucket's versions"
+            )
+
+
+def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment], unknown: int) -> Iterator[str]:
+    has_facts = any(len(some.known) for some in segment_blocks(segments))  # objects of v1.0 are in no index
+    if has_facts and not index.files and not index.unreadable:
+        yield (
+            f"{layout.index_prefix}: there is no index, which remembers where partitions ended: whether their last objects"
+            " are gone, only --against-kafka can tell"
+        )
+    if unknown and index.files and not index.lost_files and not index.unreadable:
+        log.info(  # nobody needs to do anything: the next backup brings them in
+            "%s: %s in no file of the index: put just now, or by a backup that was killed, or its newest file is gone",
+            layout.index_prefix,
+            spell_count(unknown, "object is", "objects are"),
+        )
+    if index.lost_files:
+        yield (
+            f"{layout.index_prefix}: {spell_count(index.lost_files, 'file of the index is', 'files of the index are')} gone,"
+            " and with that what was remembered of where partitions ended"
+        )
+
+
+def _notes(inventory: Inventory) -> Iterator[str]:
+    for (topic, life), numbered in inventory.partitions.items():
+        name = f"{topic}@{life}" if life else topic
+        for number, found in numbered.items():
+            blocks = segment_blocks(found.segments)
+            for hole in (hole for some in blocks for facts in some.facts_with_holes() for hole in facts.holes):
+                yield f"{name}-{number}: offsets {hole.first_offset}-{hole.last_offset} {_NOT_HELD[hole.cause]} ({hole.cause})"
+            bare = [one.numbers("base") for some in blocks if len(one := some.of_v1)]
+            if bare:
+                yield (
+                    f"{name}-{number}: {spell_count(sum(map(len, bare)), 'object is', 'objects are')} of v1.0, from offset {bare[0][0]} on,"
+                    " which tells neither how many records there were, nor what they were; what was below the first object"
+                    " nothing tells"
+                )
+            for segment in found.shadowed:
+                yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
+    for key in inventory.strangers:
+        yield f"{key}: is not one of ours"
+
+
+def check_control(store: ObjectStore, layout: Layout) -> list[str]:
+    """Read all that is beside the records: facts, offset maps, the index, the probe. Returns what is not as it was written."""
+    listed = list(store.list(layout.control_root))
+
+    def problem_of(item: ListedObject) -> str:
+        try:
+            refuse_larger(item.key, item.size, _most_bytes(layout, item.key))
+            found = store.get(item.key, item.size)
+        except CorruptSegmentError as error:
+            return str(error)
+        return "" if found is None else control_problem(layout, item.key, *found)
+
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="control") as pool:
+        return [problem for problem in pool.map(problem_of, listed) if problem]
+
+
+def _most_bytes(layout: Layout, key: str) -> int:
+    """Return how many bytes an object beside the records can have."""
+    if key.startswith(layout.index_prefix):
+        return MOST_FILE_BYTES
+    if layout.parse_offset_map(key) is not None:
+        return MOST_MAP_BYTES
+    if layout.is_chosen(key):
+        return MOST_CHOSEN_BYTES
+    fact = layout.split_fact(key)
+    return most_fact_bytes(fact[0] if fact is not None else "")
+
+
+def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
+    """Tell what is wrong with an object beside the records, or nothing."""
+    try:
+        return _control_problem(layout, key, content, metadata)
+    except NotWholeError as error:
+        return str(error)
+    except RecursionError:
+        return f"{key}: is not as it was written: nested too deep"
+
+
+def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
+    offset_map = layout.parse_offset_map(key)
+    if key.startswith(layout.index_prefix):
+        return _problem_in(lambda: check_index_file(content, metadata, key), _MEND_INDEX) or _without_digest(
+            metadata, key
+        )
+    if offset_map is not None:
+        return _problem_in(
+            lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
+        ) or _without_digest(metadata, key)
+    problem = probe_problem(layout, key, content, metadata)
+    if problem is not None:
+        return problem
+    if layout.is_chosen(key):
+        check_chosen(content, metadata.get(CHOSEN_DIGEST), key)
+    elif layout.is_fact(key):
+        return _problem_of_fact(content, key)
+    else:
+        return f"{key}: is not one of ours"
+    return ""
+
+
+def _problem_of_fact(content: bytes, key: str) -> str:
+    if encode_fact(decode_fact(content, key)) == content:
+        return ""
+    if not has_digest(content):
+        return f"{key}: has no sha256, and nothing tells whether it is as it was written; bring its older version back"
+    return f"{key}: is not as it was written; bring its older version back"
+
+
+def _without_digest(metadata: Mapping[str, str], key: str) -> str:
+    """Readers do without; but then some bits of its container could be others, and nobody would see it."""
+    return "" if SHA256 in metadata else f"{key}: has no {SHA256} metadata; copy it again, with its metadata"
+
+
+def _problem_in(check: Callable[[], None], mend: str) -> str:
+    try:
+        check()
+    except NotWholeError as error:
+        return f"{error}; {mend}"
+    return ""
+
+
+def put_since(segments: Sequence[Segment], since_ms: int) -> Sequence[Segment]:
+    """Leave out what an earlier run may have read. A store tells no more than the second of a put."""
+    return Chain(some.put_since(since_ms // 1000) for some in segment_blocks(segments))
+
+
+def check_object(
+    content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
+) -> None:
+    """Look at an object as it lies in the archive: unlike a copy of its bytes, it must have its facts as metadata."""
+    header = decode_header(memoryview(content), name)
+    is_of_ours = RECORD_SCHEMAS[header.schema].second_version or facts_from_header(header.metadata, name) is not None
+    if is_of_ours and facts_from_metadata(metadata, name) is None:
+        raise CorruptSegmentError(f"{name}: has no archiver-* metadata; copy it again, with its metadata")
+    check_content(content, metadata, key, name, level)
+
+
+def check_content(
+    content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
+) -> None:
+    """Compare an object with its facts: those of its metadata and of its header, of the header alone where there is no other.
+
+    An object of v1.0 has none: then it must be readable. Raises NotWholeError, which names the object.
+    """
+    view = memoryview(content)
+    header, facts = check_header(view, facts_from_metadata(metadata, name), name)
+    if level is Level.COUNTS:
+        counted = sum(block.count for block in split_blocks(view, header, name))
+        if facts is not None and counted != facts.records:
+            raise CorruptSegmentError(
+                f"{name}: {spell_count(counted, 'record')} in its blocks, {facts.records} in its facts"
+            )
+    else:
+        _check_records(content, header, facts, key, name)
+
+
+def _check_records(
+    content: bytes | memoryview, header: ContainerHeader, facts: SegmentFacts | None, key: SegmentKey, name: str
+) -> None:
+    # The SHA-256 begins behind the header, and a reader overlooks what nothing depends on.
+    if facts is not None and not says_the_same(
+        bytes(content[: header.size]), encode_header(header.codec, header.sync, facts.to_header())
+    ):
+        raise CorruptSegmentError(f"{name}: its header is not as it was written")
+    tally = Tally()
+    for frame in read_segment(content, facts, topic=key.topic, partition=key.partition, key=name):
+        tally.add(frame)
+    differing = [] if facts is None else [fact for fact, one in tally.facts().items() if getattr(facts, fact) != one]
+    if differing:
+        raise CorruptSegmentError(f"{name}: its records do not add up to its facts: {', '.join(differing)}")
