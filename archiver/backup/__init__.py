@@ -1,1 +1,26 @@
-"""Kafka to archive."""
+"""Kafka -> archive.
+
+- arrival: what a backup that runs for ever tells until it has work
+- backlog: what waits in partitions that nobody can open for now: how much, and how old its oldest record is
+- commits: which positions are committed to the group, and when
+- cut_back: where the archive of a partition and the broker's log part, after the log was cut back
+- diagnosis: what is wrong with a partition whose records do not come, and what follows from it
+- feed: one partition between fetch and writer: where it is, what waits, and what became of it
+- fetching: fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
+- identity: whether a name still stands for the topic that was archived, where no topic id tells: its records do
+- indexer: what a backup does for the index of facts, beside its work
+- metrics: what a running backup shows of itself
+- metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
+- open_transactions: transactions that stay open and hold the last stable offset back
+- opener: A partition's way into a backup: settle its topic, read where its archive ends, make a feed of it
+- partition_writer: one partition on its way into the archive
+- pump: the work of a backup: one task at a time per partition, which archives what was fetched of it
+- put_turns: whose put is next: topics take turns, and one whose puts hang or fail has few at a time, so that others always find a thread
+- retry: try again for ever what a retry may heal
+- run_endpoint: the HTTP endpoint of a backup up to the end of now: for as long as it runs
+- service: A backup for ever: the partitions that the group gives this instance, through everything that may happen to them
+- start_offsets: where partitions begin that have no archive yet, when a backup was told not to begin at their beginning
+- unreadable: A batch that cannot be read: whether that is so for good, how far it reaches, and what follows
+- until_end: A backup up to the end of now
+- vitals: the state of a running backup as its metrics and its health show it
+"""

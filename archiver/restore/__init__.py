@@ -1,1 +1,32 @@
-"""Archive to Kafka, without Spark."""
+"""Archive -> Kafka, without Spark: what is asked for, planned, claimed, sent and checked.
+
+- agreement: what a restore and a cluster have agreed on
+- bargain: which of the wanted configs a cluster takes for topics: found out by questions that change nothing
+- belief: what of a restore's noted plan is believed
+- broker_terms: what brokers themselves allow, whatever a topic's configs are
+- claim_check: whether a claim can be one of this restore
+- claims: the control facts of a restore's targets
+- dealing: one source partition of a restore into another number of partitions
+- dealt_log: one target partition that several sources were dealt into
+- fill_terms: with which configs topics can be filled on a cluster: asked for before anything is changed
+- final_terms: which of the archived configs a cluster will refuse targets in the end
+- fitness: whether a topic that is there can take what is planned for it, by its shape and its records
+- held: how many bytes a topic has already that is appended to, where it may only have so many
+- in_sync: whether partitions have as many replicas in sync as brokers want before they take a record
+- joint_claims: the control fact of a topic that is restored into another number of partitions
+- noted_plan: the plan of a topic's restore as control facts
+- noted_target: whether what a run of a restore has noted is of the topic that has the target's name now
+- plan: what a restore will do: a plan is a value, made without effects
+- plan_comparison: whether what a plan has noted of a partition is what the archive gives now
+- purge: what stands in the way of a purge
+- purge_notes: what goes with topics that are purged, besides what the archive puts in their place: told beforehand
+- replicas: whether as many brokers are up as topics are to have replicas
+- request: what a restore was asked for: which topics and records, into which, and under which id
+- standing: whether what earlier runs have noted of a target still stands there
+- target_configs: the configs of target topics: while they are filled, and in the end those that were archived
+- target_limits: what an existing topic would eat, change or refuse of the records that are to go behind its own
+- target_rights: whether this user may purge, fill and read back the targets of a restore
+- targets: the target topics of a restore
+- task: one partition's restore, as one Spark task runs it
+- unarchived: what of a live topic the archive does not have
+"""

@@ -1,4 +1,24 @@
-"""The archive in Spark: `register(spark)` makes the data source `kafka-archive` known (docs/spark.md)."""
+"""Runs the plans of the rooms below on Spark. Only this room knows PySpark.
+
+`register(spark)` makes the data source `kafka-archive` known (docs/spark.md).
+
+- choose: which records a predicate, or the last of each key, chooses
+- classes: which file of classes Spark's JVM is started with
+- daemon: Spark's Python daemon, with what a restore's tasks need imported already
+- executors: whether the executors of a cluster reach what their tasks need
+- failure: what it means when a job of Spark's fails
+- packing: the packed environment: what tasks of ours need, as one file for `spark-submit --archives`
+- proof: what a restore will read, read whole before anything is deleted for it, as a Spark job
+- repartition: A restore into another number of partitions, by key: the steps for some topics together
+- restore: the restore as a Spark job: create, fill one partition a task, verify, finish
+- seclusion: what keeps other users of this machine out of a Spark that runs on it
+- session: Spark for a job of ours: without SQL, which takes seconds more to start, but for queries
+- submitted: Spark as spark-submit has started it, on whatever cluster: what it was told holds, the rest is ours
+- tasks: how plain tasks run on Spark: dealt out, the largest first, each giving back a report
+- user: the user that a JVM of Spark runs as, also one that the machine has no name for, as in a container that is given a number alone
+- verify: the tasks of `verify` as Spark jobs: objects that are read and checked, partitions that are compared
+- warm: have Spark's JVM start in half the time from now on
+"""
 
 from typing import TYPE_CHECKING
 

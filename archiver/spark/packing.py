@@ -205,7 +205,7 @@ def _own_package() -> Iterator[_Entry]:
 def _kernels() -> Iterator[_Entry]:
     kept = kernel_cache()
     for path in compiled_kernels(kept) if kept is not None else ():
-        yield _Entry(name=f"{_LIBRARY}/archiver/codec/__pycache__/{path.parent.name}/{path.name}", source=path)
+        yield _Entry(name=f"{_LIBRARY}/archiver/codec/kernels/__pycache__/{path.parent.name}/{path.name}", source=path)
 
 
 def _installed_files(distribution: Distribution) -> Iterator[_Entry]:

@@ -122,7 +122,7 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
     answer = MACHINE["no writable place for compiled kernels"]
     package = tmp_path / "archiver"
     shutil.copytree(REPOSITORY / "archiver", package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "codec" / "__pycache__").write_text("")
+    (package / "codec" / "kernels" / "__pycache__").write_text("")
     (tmp_path / ".cache").write_text("")
     done = subprocess.run(
         [sys.executable, "-c", "import archiver.codec.kernels.jit as jit; print(jit.__file__, jit.kernel_cache())"],
@@ -132,7 +132,10 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
         cwd=tmp_path,
         check=False,
     )
-    assert (done.returncode, done.stdout.split()) == (answer.exit_code, [str(package / "codec" / "jit.py"), "None"])
+    assert (done.returncode, done.stdout.split()) == (
+        answer.exit_code,
+        [str(package / "codec" / "kernels" / "jit.py"), "None"],
+    )
     assert answer.says in done.stderr
 
 

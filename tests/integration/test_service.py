@@ -100,7 +100,7 @@ def test_a_topic_deleted_between_two_looks_ends_quietly(
     broker_41: Broker, site: ArchiveSite, topic: str, tmp_path: Path
 ) -> None:
     """The group has not heard of it yet: the fetches do. One that comes back is found again without a word of the group."""
-    quick = Change("feed.py", "TROUBLE_S: Final = 15.0", "TROUBLE_S: Final = 4.0")
+    quick = Change("backup/feed.py", "TROUBLE_S: Final = 15.0", "TROUBLE_S: Final = 4.0")
     overlay = make_overlay(tmp_path / "overlay", [quick])
     create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
     produce_values(broker_41.bootstrap, topic, values(10))
@@ -455,8 +455,8 @@ def test_a_hanging_transaction_is_named(
 ) -> None:
     create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
     quick = (
-        Change("hanging.py", "HELD_BACK_S: Final = 60.0", "HELD_BACK_S: Final = 2.0"),
-        Change("hanging.py", "_EVERY_S = 10.0", "_EVERY_S = 0.5"),
+        Change("backup/open_transactions.py", "HELD_BACK_S: Final = 60.0", "HELD_BACK_S: Final = 2.0"),
+        Change("backup/open_transactions.py", "_EVERY_S = 10.0", "_EVERY_S = 0.5"),
     )
     overlay = make_overlay(tmp_path / "overlay", quick)
     producer = producer_of(broker_41.bootstrap, transactional_id=topic, transaction_timeout_ms=600_000)

@@ -1,7 +1,9 @@
 """What README.md and docs/operations.md tell a user to type exists, and parses."""
 
+import ast
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -146,13 +148,20 @@ def test_alarms_name_metrics_that_exist() -> None:
     assert named == {metric.name for metric in METRICS}
 
 
-def test_the_architecture_names_every_module_and_no_other() -> None:
-    package = REPOSITORY / "archiver"
-    there = {path.stem for path in (*package.glob("*.py"), *package.glob("spark/*.py"))} - {"__init__", "__main__"}
-    there.add("demo")  # a package, as are codec/, kafka/ and spark/, which are named with what is in them
-    table = text_of("docs/architecture.md").partition("| module | owns |")[2].partition("\n\n")[0]
-    first, of_spark = zip(*(row.split(" | ", 1) for row in table.splitlines() if row.startswith("| `")), strict=True)
-    named = set(re.findall(r"`([a-z_0-9]+)`", "".join(first)))
-    named |= set(re.findall(r"`([a-z_0-9]+)`", next(text for text in of_spark if "the restore as a job" in text)))
-    assert sorted(there - named) == []
-    assert sorted(named - there) == []
+@pytest.mark.parametrize(
+    "init", sorted((REPOSITORY / "archiver").glob("*/**/__init__.py")), ids=lambda path: path.parent.name
+)
+def test_a_room_says_what_each_of_its_modules_owns(init: Path) -> None:
+    told = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+    named = re.findall(r"^- (\w+): \S", told, re.MULTILINE)
+    assert named == sorted(path.stem for path in init.parent.glob("[!_]*.py"))
+
+
+def test_the_drawing_of_the_rooms_is_the_contract() -> None:
+    drawing = text_of("docs/architecture.md").partition("## The rooms")[2].split("```")[1]
+    drawn = [set(line.split()) for line in drawing.splitlines() if line]
+    contract = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]["contracts"][0]["layers"]
+    layers = [{name.removeprefix("archiver.") for name in row.split(" | ")} for row in contract]
+    rooms = {path.parent.name for path in (REPOSITORY / "archiver").glob("*/__init__.py")} | {"job"}
+    assert drawn == [row for row in layers if row <= rooms]
+    assert set().union(*drawn) == rooms

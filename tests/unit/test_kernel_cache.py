@@ -56,7 +56,7 @@ def copy(tmp_path: Path) -> Path:
     assert kept is not None
     skipped = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "archiver", tmp_path / "archiver", ignore=skipped, copy_function=shutil.copyfile)
-    there = tmp_path / "archiver" / "codec" / "__pycache__" / kept.name
+    there = tmp_path / "archiver" / "codec" / "kernels" / "__pycache__" / kept.name
     shutil.copytree(kept, there, copy_function=shutil.copyfile)
     return tmp_path
 
@@ -68,7 +68,7 @@ def test_a_copy_of_the_package_compiles_nothing(copy: Path) -> None:
 
 
 def test_changed_sources_are_compiled_anew(copy: Path) -> None:
-    with (copy / "archiver" / "codec" / "row_kernels.py").open("a") as changed:
+    with (copy / "archiver" / "codec" / "kernels" / "rows.py").open("a") as changed:
         changed.write("# changed\n")
     done = run(copy, _COUNT)
     assert done.stdout.startswith("compiled "), done.stderr
@@ -88,7 +88,7 @@ def test_kernels_that_somebody_else_made_need_not_be_writable(copy: Path, monkey
 
 def test_kernels_for_another_processor_are_compiled_where_they_cannot_be_kept(copy: Path) -> None:
     """As if for another one: the index knows none of this machine's."""
-    for path in copy.glob("archiver/codec/__pycache__/kernels-*/row_kernels*.nbi"):
+    for path in copy.glob("archiver/codec/kernels/__pycache__/kernels-*/rows*.nbi"):
         path.write_bytes(b"\x80\x04\x8c\x010\x94.")  # of another version of numba
     done = run(copy, _NOBODY_WRITES + _COUNT)
     assert done.returncode == 0, done.stderr
@@ -109,8 +109,8 @@ class _Stolen:
 def test_kernels_that_somebody_else_could_have_changed_are_not_loaded(copy: Path) -> None:
     """Theirs are pickles, and machine code."""
     answer = MACHINE["compiled kernels that somebody else could have changed"]
-    folder = copy / "archiver" / "codec" / "__pycache__"
-    for index in folder.glob("kernels-*/row_kernels*.nbi"):
+    folder = copy / "archiver" / "codec" / "kernels" / "__pycache__"
+    for index in folder.glob("kernels-*/rows*.nbi"):
         index.write_bytes(pickle.dumps(_Stolen(copy / "stolen")))
         if os.geteuid() == 0:
             os.chown(index, NOBODY, NOBODY)
@@ -121,7 +121,7 @@ def test_kernels_that_somebody_else_could_have_changed_are_not_loaded(copy: Path
     assert done.returncode == answer.exit_code, done.stderr
     assert done.stdout != "compiled 0\n"
     (line,) = (line for line in done.stderr.splitlines() if answer.says in line)
-    assert "row_kernels" in line
+    assert "rows" in line
     assert "let nobody else write there" in line
     kept = list((copy / ".cache").rglob("*"))  # the user's
     assert {oct(one.stat().st_mode & 0o777) for one in kept if one.is_dir()} == {"0o700"}

@@ -25,12 +25,12 @@ class Change:
 # The position goes through `newest_base`, as a negative number: the way is there already.
 _POSITION_FROM_THE_COMMIT = (
     Change(
-        "service.py",
+        "backup/service.py",
         "base = None if hint is None else hint.base\n",
         "base = None if hint is None else -1 - hint.offset\n",
     ),
     Change(
-        "opening.py",
+        "backup/opener.py",
         "        if listed is None:\n",
         "        if newest_base is not None:\n"
         "            return ArchivedEnd(next=-1 - newest_base)\n"
@@ -41,11 +41,15 @@ BROKEN: Mapping[str, Sequence[Change]] = {
     # What was fetched counts as durable: it is committed while it waits for its put.
     "commit before put": (
         *_POSITION_FROM_THE_COMMIT,
-        Change("writer.py", "return self._base if self.holds_records else self.position\n", "return self.position\n"),
+        Change(
+            "backup/partition_writer.py",
+            "return self._base if self.holds_records else self.position\n",
+            "return self.position\n",
+        ),
     ),
     "overwrite instead of put-if-absent": (
-        Change("store.py", ', IfNoneMatch="*"', ""),
-        Change("probe.py", "    if overwrites:\n", "    if False:\n"),  # the probe would refuse to run
+        Change("store/s3.py", ', IfNoneMatch="*"', ""),
+        Change("archive/probe.py", "    if overwrites:\n", "    if False:\n"),  # the probe would refuse to run
     ),
     "position from the commit alone": _POSITION_FROM_THE_COMMIT,
 }
