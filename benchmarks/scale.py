@@ -38,7 +38,8 @@ from archiver.process.children import start_child
 from archiver.process.memory import settle_memory
 from archiver.restore.plan import plan_restore
 from archiver.restore.request import RestoreRequest
-from archiver.store.s3 import ObjectStore, open_store
+from archiver.store.port import ObjectStore
+from archiver.store.s3 import open_store
 from benchmarks.growth import table, write_page
 from benchmarks.landing import Landing
 from benchmarks.report import machine_facts

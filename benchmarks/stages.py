@@ -29,6 +29,7 @@ from archiver.config.model import StorageConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.kafka.settings import KafkaSettings
+from archiver.store.port import ObjectKind
 from archiver.store.s3 import open_store
 
 # As archiver/backup/until_end.py asks.
@@ -189,7 +190,7 @@ def measure_stages(bootstrap: str, topic: str, storage: StorageConfig, level: in
             path.write_bytes(blocks)
             header = encode_header(_ZSTANDARD, bytes(16), {})
             with watch.on("put"), SegmentBody(header, path) as body:
-                store.put_if_absent(f"{prefix}/{number:06}", body, {})
+                store.put_if_absent(f"{prefix}/{number:06}", body, {}, kind=ObjectKind.FACT)
     seconds = _split_decode(watch.seconds)
     total = sum(seconds.values())
     return {

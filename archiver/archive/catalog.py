@@ -21,7 +21,7 @@ from archiver.archive.segments import blocks_of
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 Tell = Callable[[str], None]
 

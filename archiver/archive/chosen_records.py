@@ -10,7 +10,7 @@ import zstandard
 from archiver.archive.layout import chosen_name
 from archiver.codec.frame import Longs
 from archiver.errors import CorruptSegmentError
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectKind, ObjectStore
 
 CHOSEN_DIGEST = "archiver-sha256"
 # Records of an object: 4 GiB of Avro, of which one takes 16 bytes.
@@ -80,7 +80,7 @@ def _steps(content: bytes) -> Iterator[Longs]:
 
 def put_chosen(store: ObjectStore, key: str, content: bytes) -> None:
     """Write down what was chosen, unless that was done before; the key names the content."""
-    store.put_if_absent(key, content, {CHOSEN_DIGEST: hashlib.sha256(content).hexdigest()})
+    store.put_if_absent(key, content, {CHOSEN_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
 
 
 def read_chosen(store: ObjectStore, key: str, most: int) -> Longs:

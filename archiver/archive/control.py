@@ -18,7 +18,7 @@ from archiver.errors import (
 )
 from archiver.process.json_values import as_list, as_number, as_object, as_text, parse_json, spelled_number
 from archiver.process.workers import workers
-from archiver.store.s3 import ObjectStore, refuse_larger
+from archiver.store.port import ObjectKind, ObjectStore, refuse_larger
 
 FORMAT = 1
 CLUSTER, TOPICS, RESTORES = "cluster", "topics", "restores"
@@ -77,7 +77,7 @@ def append_fact(
         if wanted is None:
             return latest
         key = _key_behind(layout, stream, newest)
-        if store.put_if_absent(key, _bounded(encode_fact(wanted), stream, key), {}) is not None:
+        if store.put_if_absent(key, _bounded(encode_fact(wanted), stream, key), {}, kind=ObjectKind.FACT) is not None:
             return wanted
     raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 

@@ -15,7 +15,7 @@ from archiver.archive.layout import Layout, chosen_name
 from archiver.archive.parts import ObjectPart
 from archiver.errors import NotWholeError
 from archiver.process.spelling import spell_count
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 

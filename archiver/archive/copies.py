@@ -15,7 +15,7 @@ from archiver.archive.listing import ListedPartition, Listing, Partition
 from archiver.archive.lookup import look_up
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.json_values import as_number
-from archiver.store.s3 import ListedObject, ObjectStore
+from archiver.store.port import ListedObject, ObjectStore
 
 COPIES = "copies"
 _LISTINGS_AT_ONCE = 8

@@ -16,7 +16,7 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.columns import Chain, Lazy, Places, total
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

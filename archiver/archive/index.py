@@ -34,7 +34,7 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.process.ahead import run_ahead
 from archiver.process.columns import Numbers, Places, as_slice, total
-from archiver.store.s3 import ListedObject, ObjectStore, refuse_larger
+from archiver.store.port import ListedObject, ObjectKind, ObjectStore, refuse_larger
 
 log = logging.getLogger(__name__)
 
@@ -406,7 +406,12 @@ def _append(store: ObjectStore, layout: Layout, content: bytes, most_files: int 
     for lost in range(_ATTEMPTS):
         if most_files is not None and len(files) + lost >= most_files:
             return len(files) + lost
-        if store.put_if_absent(layout.index_key(generation, number + lost), content, _metadata(content)) is not None:
+        if (
+            store.put_if_absent(
+                layout.index_key(generation, number + lost), content, _metadata(content), kind=ObjectKind.FACT
+            )
+            is not None
+        ):
             return len(files) + lost + 1
     raise TemporaryError(f"{layout.index_prefix}: {_ATTEMPTS} other writers were faster")
 
@@ -473,7 +478,9 @@ def merge_index(store: ObjectStore, layout: Layout) -> None:
         raise _nothing_follows(layout, layout.index_generation_prefix(_LAST_NUMBER))
     if members:
         content = join_members(members, packed.beside)
-        store.put_if_absent(layout.index_key(packed.generation + 1, 0), content, _metadata(content))
+        store.put_if_absent(
+            layout.index_key(packed.generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
+        )
 
 
 class PackedIndex:

@@ -18,7 +18,7 @@ from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Chain, as_slice
-from archiver.store.s3 import ListedObject, ObjectInfo, ObjectStore
+from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 
 _TOLD_EACH = 100  # entries of the index
 _BRING_BACK = "bring their objects back from the bucket's versions"

@@ -13,7 +13,7 @@ import numpy as np
 
 from archiver.archive.layout import Layout, SegmentKey, offsets_name, stem_of
 from archiver.process.columns import CHUNK, Chain, Lazy, Numbers, Places, Texts, narrow
-from archiver.store.s3 import ListedObject, ObjectStore
+from archiver.store.port import ListedObject, ObjectStore
 
 LISTINGS_AT_ONCE = 8
 # What is listed before the rest is shared out: each further listing reads up to a page of 1,000 keys too many.

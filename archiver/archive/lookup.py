@@ -22,7 +22,7 @@ from archiver.errors import NotWholeError
 from archiver.process.ahead import run_ahead
 from archiver.process.columns import CHUNK, Numbers, as_slice
 from archiver.process.spelling import spell_count
-from archiver.store.s3 import ListedObject, ObjectStore
+from archiver.store.port import ListedObject, ObjectStore
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from archiver.codec.kernels.varint import BROKEN
 from archiver.codec.schemas import OFFSET_RUN
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError
 from archiver.process.json_values import as_text, spelled_number
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectKind, ObjectStore
 
 FORMAT: Final = 1
 HOW_TO_MEND: Final = "delete it, and run that restore again: it is made anew"
@@ -176,7 +176,10 @@ class OffsetMapWriter:
 def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts: OffsetMapFacts) -> None:
     """Put a map, unless an earlier attempt did. Raises NotWholeError when what is there is of something else."""
     content = writer.finish(facts)
-    if store.put_if_absent(key, content, {SHA256: hashlib.sha256(content).hexdigest()}) is not None:
+    if (
+        store.put_if_absent(key, content, {SHA256: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
+        is not None
+    ):
         return
     try:
         found = store.get(key, MOST_MAP_BYTES)

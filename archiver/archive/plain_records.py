@@ -19,7 +19,7 @@ from archiver.codec.rows import frame_rows, long_row
 from archiver.codec.selection import EVERYTHING, Selection, Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 _LARGE_BYTES: Final = 64 * 1024  # of keys, values and headers that become values of Python together
 _HEADERS_AT_ONCE: Final = 200  # of such a record, where they are small

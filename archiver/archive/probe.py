@@ -8,7 +8,7 @@ from archiver.archive.layout import Layout
 from archiver.archive.segment import MOST_HOLES
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectKind, ObjectStore
 
 _STREAM: Final = "probe"
 _FIRST_CONTENT: Final = b"probe"  # of the probe that earlier writers put
@@ -55,7 +55,9 @@ def probe_store(store: ObjectStore, layout: Layout) -> None:
     key = probe_key(layout)
     try:
         # The second put is needed only where the first one found nothing.
-        overwrites = all(store.put_if_absent(key, CONTENT, METADATA) is not None for _ in range(2))
+        overwrites = all(
+            store.put_if_absent(key, CONTENT, METADATA, kind=ObjectKind.FACT) is not None for _ in range(2)
+        )
     except StoreLacksError as error:
         raise StoreError(_unsafe(key, str(error))) from error
     if overwrites:

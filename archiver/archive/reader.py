@@ -15,10 +15,10 @@ from archiver.archive.segment_facts import facts_from_metadata
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import EVERYTHING, NO_TIMESTAMP, Selection
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.store.s3 import ObjectStore, Room
+from archiver.store.port import ObjectStore, ReadBuffer
 
 FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
-Rooms = tuple[Room, Room]  # of the object that is being worked on, and of the next
+Rooms = tuple[ReadBuffer, ReadBuffer]  # of the object that is being worked on, and of the next
 Skip = Callable[[ObjectPart, NotWholeError], None]
 
 
@@ -31,7 +31,7 @@ def spare_rooms() -> Iterator[Rooms]:
     try:
         rooms = _spare.pop()
     except IndexError:
-        rooms = Room(), Room()
+        rooms = ReadBuffer(), ReadBuffer()
     try:
         yield rooms
     finally:

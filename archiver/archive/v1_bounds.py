@@ -7,7 +7,7 @@ from archiver.archive.segment_facts import Bounds, facts_from_header
 from archiver.codec.avro import RECORD_SCHEMAS, Block, block_at, block_size, decode_block, decode_header, last_block
 from archiver.codec.frame import Column, Frame
 from archiver.errors import CorruptSegmentError
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
 _BEGINNING_BYTES = 20  # of a block: its count and its size

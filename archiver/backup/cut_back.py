@@ -13,7 +13,7 @@ from archiver.errors import NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.epochs import end_of_epoch
 from archiver.process.workers import Workers
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.log_reader import LogRange, LogStartError, first_offset, read_log
 from archiver.process.workers import Workers
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 

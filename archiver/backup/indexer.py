@@ -17,7 +17,7 @@ from archiver.archive.layout import Layout
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import workers
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 

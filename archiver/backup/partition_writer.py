@@ -31,7 +31,7 @@ from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchEr
 from archiver.process.failpoints import reach
 from archiver.process.logs import Ledger
 from archiver.process.silence import Vigil
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectKind, ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -438,7 +438,7 @@ class PartitionWriter:
         """Put; the end of the archive then, which is another writer's when that one was first."""
         archive, key = self._archive, self._key(closed.facts.base)
         with closed.open_body() as body:
-            etag = archive.store.put_if_absent(key, body, closed.facts.to_metadata())
+            etag = archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
         if etag is not None:
             archive.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
         facts = closed.facts if etag is not None else self._winner(closed)

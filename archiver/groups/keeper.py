@@ -21,7 +21,7 @@ from archiver.process.defects import as_ours
 from archiver.process.json_values import as_number
 from archiver.process.spelling import spell_count
 from archiver.process.workers import Workers
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 

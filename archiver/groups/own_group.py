@@ -14,7 +14,7 @@ from archiver.kafka.group import Hint, hint_of
 from archiver.kafka.group_positions import GroupPosition, positions_of
 from archiver.process.workers import Workers
 from archiver.store.address import group_of
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 

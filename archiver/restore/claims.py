@@ -14,7 +14,7 @@ from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, identity_from
 from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.restore.noted_target import is_here, is_of
 from archiver.restore.plan import TopicPlan
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 FORMAT = 1
 _FINISHED = "finished"  # the streams beside those of a topic's partitions

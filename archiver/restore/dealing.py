@@ -37,7 +37,7 @@ from archiver.restore.task import (
     read_wanted,
     send,
 )
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 from archiver.store.shared import patient_store_of
 
 _SENDS_AT_ONCE = 4

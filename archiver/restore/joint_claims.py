@@ -18,7 +18,7 @@ from archiver.process.json_values import (
     spelled_number,
 )
 from archiver.restore.noted_target import is_of
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 FORMAT = 1
 _MOST_PRODUCER_EPOCH = 2**15 - 1

@@ -20,7 +20,7 @@ from archiver.process.columns import Chain, Numbers, Texts, narrow, same
 from archiver.process.failpoints import reach
 from archiver.process.json_values import as_list, as_number, as_object, as_text, as_texts, as_truth
 from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectKind, ObjectStore
 
 _MOST_WHOLE: Final = 5_000  # parts of a topic that its fact has itself: two megabytes
 _PIECE: Final = 20_000  # parts of one fact: two megabytes, too, as columns
@@ -114,7 +114,7 @@ def _spelled(column: Numbers) -> str:
 def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, piece: Fact) -> str:
     content = encode_fact({"format": FORMAT, **piece})
     name = f"{partition}-{_digest_of(content)}"
-    store.put_if_absent(layout.fact_key(f"{stream}/{name}", 0), content, {})
+    store.put_if_absent(layout.fact_key(f"{stream}/{name}", 0), content, {}, kind=ObjectKind.FACT)
     reach("piece.noted")
     return name
 

@@ -39,7 +39,7 @@ from archiver.restore.claim_check import check_claim
 from archiver.restore.claims import Claim, ClaimStream, Verified
 from archiver.restore.standing import still_stands
 from archiver.restore.target_limits import Count
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 from archiver.store.shared import patient_store_of
 
 log = logging.getLogger(__name__)

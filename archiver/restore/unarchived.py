@@ -16,7 +16,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.epochs import end_of_epoch
 from archiver.kafka.log_reader import LogRange, first_offset
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 _QUESTIONS_AT_ONCE = 16
 _MOST_READ = 64  # ranges of a partition that are looked into: of a log that lacks more, the offsets are told

@@ -42,7 +42,8 @@ from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
 from archiver.spark.tasks import run_on_spark
 from archiver.store.patient import PatientStore
-from archiver.store.s3 import ObjectStore, open_store
+from archiver.store.port import ObjectStore
+from archiver.store.s3 import open_store
 
 Value = TypeVar("Value")
 Wave = Mapping[str, str]  # source -> target

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from archiver.errors import StoreTemporaryError
-from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectStore, Room
+from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ObjectStore, ReadBuffer
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +34,13 @@ class PatientStore:
         self._clock = clock
         self._wait = wait or threading.Event().wait
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
-        return self._persist(lambda: self._store.put_if_absent(key, body, metadata))
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        return self._persist(lambda: self._store.put_if_absent(key, body, metadata, kind=kind))
 
     def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         return self._persist(lambda: self._store.get(key, most_bytes))
 
-    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         return self._persist(lambda: self._store.get_into(room, key))
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:

@@ -1,15 +1,11 @@
 """The object store: a small port, and S3 behind it."""
 
 import contextlib
-import io
 import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from botocore.exceptions import (
@@ -27,11 +23,9 @@ from botocore.exceptions import (
 )
 from urllib3.exceptions import HTTPError
 
-from archiver.archive.layout import Layout
 from archiver.config.model import Sse, StorageConfig
 from archiver.errors import (
     ArchiverError,
-    CorruptSegmentError,
     StoreError,
     StoreLacksError,
     StoreNameError,
@@ -42,6 +36,16 @@ from archiver.process.logs import warn_once
 from archiver.process.loopback import leaves_in_clear
 from archiver.process.mask import without_users
 from archiver.store.client import S3Clients
+from archiver.store.port import (
+    MOST_PUT_BYTES,
+    Body,
+    ListedObject,
+    ObjectInfo,
+    ObjectKind,
+    ObjectStore,
+    ReadBuffer,
+    refuse_larger,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import DeleteTypeDef, ListObjectsV2RequestTypeDef
@@ -49,7 +53,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
-Body = bytes | io.RawIOBase
 
 _READ_TIMEOUT_S = 60
 _ATTEMPTS = 4  # botocore's own retries; what is left after them is for the caller
@@ -73,8 +76,6 @@ _TEMPORARY_CODES = frozenset(
 # What botocore raises when the bytes did not get through. The rest of BotoCoreError is a mistake that stays one.
 _BROKEN_WIRE = (ConnectionError, HTTPClientError, IncompleteReadError, CredentialRetrievalError, HTTPError, OSError)
 _PIECE_BYTES = 256 * 1024  # of a body that is read into room
-# What S3 takes in one put, and every object of an archive is put by one.
-MOST_PUT_BYTES: Final = 5 << 30
 _ANY_ERROR = (ClientError, BotoCoreError, HTTPError, OSError)
 _REFUSED_NAMES = frozenset({"KeyTooLongError", "XMinioInvalidObjectName"})
 _REFUSED_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"})
@@ -90,82 +91,6 @@ _PERMISSIONS = {
 _KEY_PERMISSIONS = {"PutObject": "kms:GenerateDataKey", "GetObject": "kms:Decrypt"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedObject:
-    """One row of a listing."""
-
-    key: str
-    size: int
-    etag: str  # without quotes; see ObjectStore.put_if_absent
-    last_modified: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectInfo:
-    """What is known of an object without its body."""
-
-    size: int
-    etag: str
-    metadata: Mapping[str, str]
-    last_modified: datetime
-
-
-class Room:
-    """Memory that one object after the other is read into: that of new ones would be new pages, which are dear (decision 12)."""
-
-    def __init__(self) -> None:
-        self._memory = memoryview(b"")
-
-    def of(self, size: int) -> memoryview:
-        """Return so many bytes of it. What was read into it before is written over."""
-        if size > len(self._memory):
-            self._memory = memoryview(b"")  # the old one first
-            # More than is asked for: it costs nothing before it is used, and a new one is beside the old one for a while.
-            # This process's own: Python's default would share it with those that are forked.
-            self._memory = memoryview(mmap(-1, size + size // 2, flags=MAP_PRIVATE | MAP_ANONYMOUS))
-        return self._memory[:size]
-
-
-class ObjectStore(Protocol):
-    """What the archiver needs of a store. Safe for many threads.
-
-    Every method raises StoreTemporaryError when a retry may help, StoreError when it will not. Keys are whole keys.
-    """
-
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
-        """Create an object whole, or not at all. Returns its ETag; None: something is there, and was left as it is.
-
-        The ETag is the one that `head` and `list` tell for as long as the object is this one. A stream must be
-        seekable; it is read from its start and not closed. After StoreTemporaryError the outcome is unknown: the same
-        call again tells (None, if it had worked). None may therefore mean our own object, also at the first call, when
-        the client itself repeated a put whose answer was lost.
-        """
-
-    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
-        """Return body and metadata; None when there is no such object.
-
-        Of an object with more bytes none is read. Raises CorruptSegmentError.
-        """
-
-    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
-        """Do as `get`; the body lies in the room until it is used again."""
-
-    def get_range(self, key: str, start: int, stop: int) -> bytes | None:
-        """Return the bytes from `start` on and before `stop`, which lie in the object; None when there is no such object."""
-
-    def head(self, key: str) -> ObjectInfo | None:
-        """Return what is known of an object; None when there is no such object (or bucket: S3 does not tell)."""
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
-        """List keys that begin with the prefix and sort after `start_after`, in order."""
-
-    def list_directories(self, prefix: str) -> Iterator[str]:
-        """List the names directly below a prefix that ends with a slash and that have keys below them."""
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; those that are not there are no error."""
-
-
 class S3Store:
     """One bucket of S3, or of what speaks its protocol."""
 
@@ -173,7 +98,7 @@ class S3Store:
         self, config: StorageConfig, *, attempts: int = _ATTEMPTS, read_timeout_s: float = _READ_TIMEOUT_S
     ) -> None:
         self._bucket = config.bucket
-        self._layout = Layout(config.prefix)
+        self._prefix = config.prefix
         self._encryption = _encryption_options(config)
         self._segment_options = _segment_options(config)
         self._renewing = threading.Lock()
@@ -189,8 +114,8 @@ class S3Store:
             token = " and the session token" if self._clients.has_session_token else ""
             warn_once(f"storage.endpoint: to {self._place} records{token} go in clear; take https")
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
-        is_segment = self._layout.parse_segment(key) is not None
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        is_segment = kind is ObjectKind.SEGMENT
         options = self._encryption | (self._segment_options if is_segment else {})
 
         def put(clients: S3Clients) -> str:
@@ -209,9 +134,9 @@ class S3Store:
                 if _status(error) == 412:
                     return None
                 if _status(error) != 409:  # 409: another put of this key is under way
-                    raise self._error("PutObject", key, error) from error
+                    raise self._error("PutObject", key, error, kind) from error
             except _ANY_ERROR as error:
-                raise self._error("PutObject", key, error) from error
+                raise self._error("PutObject", key, error, kind) from error
         raise StoreTemporaryError(f"s3://{self._bucket}/{key}: other writers of this key keep being under way (409)")
 
     def _ask(self, ask: Callable[[S3Clients], Value]) -> Value:
@@ -246,7 +171,7 @@ class S3Store:
 
         return self._or_none("GetObject", key, read)
 
-    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[memoryview, Mapping[str, str]]:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
@@ -332,9 +257,9 @@ class S3Store:
         except _ANY_ERROR as error:
             raise self._error(operation, key, error) from error
 
-    def _error(self, operation: str, key: str, error: Exception) -> ArchiverError:
+    def _error(self, operation: str, key: str, error: Exception, kind: ObjectKind = ObjectKind.FACT) -> ArchiverError:
         if isinstance(error, ClientError):
-            return self._failure(operation, key, _status(error), error.response.get("Error", {}))
+            return self._failure(operation, key, _status(error), error.response.get("Error", {}), kind)
         where = f"s3://{self._bucket}/{key}"
         if isinstance(error, NoCredentialsError | PartialCredentialsError):
             return StoreError(
@@ -370,7 +295,9 @@ class S3Store:
                 why = without_users(str(error))  # an address of the environment is in it
         return StoreTemporaryError(f"{doing}: {why}", cause=cause)
 
-    def _failure(self, operation: str, key: str, status: int, answer: Mapping[str, Any]) -> ArchiverError:
+    def _failure(
+        self, operation: str, key: str, status: int, answer: Mapping[str, Any], kind: ObjectKind = ObjectKind.FACT
+    ) -> ArchiverError:
         """Turn a refusal into an error. `status` is 0 for one key of a delete."""
         where = f"s3://{self._bucket}/{key}"
         code = answer.get("Code", "")
@@ -387,30 +314,26 @@ class S3Store:
             return StoreNameError(f"{where}: {operation}: {said}")
         if code in _TEMPORARY_CODES or status >= 500 or status == 429:
             return StoreTemporaryError(f"{where}: {operation}: {said}", cause=code or str(status))
-        return StoreError(self._refusal(operation, key, code, said))
+        return StoreError(self._refusal(operation, key, code, said, kind))
 
-    def _refusal(self, operation: str, key: str, code: str, said: str) -> str:
+    def _refusal(self, operation: str, key: str, code: str, said: str, kind: ObjectKind) -> str:
         where = f"s3://{self._bucket}/{key}: {operation}"
         if code == "NoSuchBucket":
             return f"bucket {self._bucket} does not exist; create it, or correct storage.url"
         if code in _REFUSED_CREDENTIALS:
             return f"{where}: the credentials were refused; correct them ({said})"
         if code in {"AccessDenied", "403"}:
-            return f"{where} was denied; grant {_named_in(said) or self._rights_for(operation, key)} ({said})"
+            return f"{where} was denied; grant {_named_in(said) or self._rights_for(operation, kind)} ({said})"
         return f"{where}: {said}"
 
-    def _rights_for(self, operation: str, key: str) -> str:
+    def _rights_for(self, operation: str, kind: ObjectKind) -> str:
         """Name all that may be missing: S3 does not always tell, and of what a put brings with it each takes a right."""
-        below = f" for {self._layout.root}*" if self._layout.root else ""
+        below = f" for {self._prefix}/*" if self._prefix else ""
         listing = f"s3:ListBucket on bucket {self._bucket}{below}"
         if operation == "ListObjectsV2":
             return listing
         needed = _PERMISSIONS[operation]
-        if (
-            operation == "PutObject"
-            and "Tagging" in self._segment_options
-            and self._layout.parse_segment(key) is not None
-        ):
+        if operation == "PutObject" and kind is ObjectKind.SEGMENT and "Tagging" in self._segment_options:
             needed += ", s3:PutObjectTagging (storage.tags)"
         needed += " on it"
         if operation == "HeadObject":  # without it S3 denies what is merely not there
@@ -423,15 +346,6 @@ def _named_in(said: str) -> str:
     """Return the right that the store itself names as missing, and on what: AWS knows better, such as of a key."""
     named = re.search(r"is not authorized to perform: (\w+:\w+)(?: on resource: \"?([^\s\"]+))?", said)
     return "" if named is None else f"{named[1]} on {named[2]}" if named[2] else named[1]
-
-
-def refuse_larger(key: str, size: int, most_bytes: int) -> None:
-    """Raise CorruptSegmentError for an object, listed or answered with this size, that nobody of ours can have written."""
-    if size > most_bytes:
-        raise CorruptSegmentError(
-            f"{key}: has {size:,} bytes, and what is written there never has more than {most_bytes:,}; it was not read. Find"
-            " out who put it, and bring its older version back"
-        )
 
 
 def _tls_reason(error: Exception) -> str:

@@ -4,7 +4,8 @@ from functools import lru_cache
 
 from archiver.config.model import StorageConfig
 from archiver.store.patient import PatientStore
-from archiver.store.s3 import ObjectStore, S3Store
+from archiver.store.port import ObjectStore
+from archiver.store.s3 import S3Store
 
 
 def store_of(storage: StorageConfig) -> tuple[ObjectStore, str]:

@@ -12,7 +12,7 @@ from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.tally import Tally
 from archiver.errors import NotWholeError
 from archiver.process.spelling import spell_count
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 
 
 class Comparison:

@@ -43,7 +43,7 @@ from archiver.codec.tally import Tally
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.columns import Chain, total
 from archiver.process.spelling import spell_count
-from archiver.store.s3 import ListedObject, ObjectStore, refuse_larger
+from archiver.store.port import ListedObject, ObjectStore, refuse_larger
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ import pytest
 
 from archiver.config.model import StorageConfig
 from archiver.demo.sandbox import EmbeddedS3
-from archiver.store.s3 import ObjectStore, S3Store
+from archiver.store.port import ObjectStore
+from archiver.store.s3 import S3Store
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import open_client

@@ -9,7 +9,7 @@ import pytest
 from archiver.archive.layout import Layout
 from archiver.archive.probe import METADATA, probe_key, probe_problem, probe_store
 from archiver.errors import StoreError, StoreTemporaryError
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectKind, ObjectStore
 from tests.contract.conftest import open_bucket, use_credentials
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import FaultyS3, Quirk
@@ -52,7 +52,7 @@ def test_it_costs_two_requests_where_it_was_before(bucket: Bucket, monkeypatch: 
 
 def test_it_lives_beside_the_one_of_earlier_programs(store: ObjectStore) -> None:
     """Which left an object of another name, that cannot be changed, and in a bucket with Object Lock not be deleted."""
-    store.put_if_absent(LAYOUT.first_probe_key, b"probe", {})
+    store.put_if_absent(LAYOUT.first_probe_key, b"probe", {}, kind=ObjectKind.FACT)
     for _ in range(2):
         probe_store(store, LAYOUT)
     found = store.get(LAYOUT.first_probe_key)
@@ -64,7 +64,7 @@ def test_it_lives_beside_the_one_of_earlier_programs(store: ObjectStore) -> None
 def test_it_refuses_a_store_that_overwrites(earlier_probes: int) -> None:
     store = MemoryStore(overwrites=True)
     for _ in range(earlier_probes):
-        store.put_if_absent(KEY, b"earlier", {})
+        store.put_if_absent(KEY, b"earlier", {}, kind=ObjectKind.FACT)
     with pytest.raises(StoreError, match="If-None-Match"):
         probe_store(store, LAYOUT)
 

@@ -9,7 +9,8 @@ import pytest
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.config.model import StorageConfig
 from archiver.errors import StoreError
-from archiver.store.s3 import ObjectStore, Room, S3Store
+from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer
+from archiver.store.s3 import S3Store
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3, Refusal
 from tests.support.rotated import Rotated
@@ -18,10 +19,10 @@ pytestmark = pytest.mark.s3
 
 SEGMENT = Layout().segment_key(SegmentKey(topic="t", partition=0, base=0))
 OPERATIONS: dict[str, Callable[[ObjectStore], object]] = {
-    "put of a segment": lambda store: store.put_if_absent(SEGMENT, b"body", {}),
-    "put": lambda store: store.put_if_absent("new", b"body", {}),
+    "put of a segment": lambda store: store.put_if_absent(SEGMENT, b"body", {}, kind=ObjectKind.SEGMENT),
+    "put": lambda store: store.put_if_absent("new", b"body", {}, kind=ObjectKind.FACT),
     "get": lambda store: store.get("k"),
-    "get_into": lambda store: store.get_into(Room(), "k"),
+    "get_into": lambda store: store.get_into(ReadBuffer(), "k"),
     "get_range": lambda store: store.get_range("k", 0, 1),
     "head": lambda store: store.head("k"),  # of which a refusal tells no code
     "list": lambda store: list(store.list("")),
@@ -48,7 +49,7 @@ def rotated(minio: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rotat
 def store(bucket: Bucket, proxy: FaultyS3, rotated: Rotated) -> S3Store:  # noqa: ARG001 - by the environment
     """Opened, and used, with the first credentials."""
     store = S3Store(StorageConfig(url=bucket.url, endpoint=proxy.endpoint), attempts=1)
-    assert store.put_if_absent("k", b"body", {})
+    assert store.put_if_absent("k", b"body", {}, kind=ObjectKind.FACT)
     return store
 
 

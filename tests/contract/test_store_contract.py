@@ -17,7 +17,8 @@ from archiver.archive.segment import MOST_HOLES
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.config.model import Sse, StorageConfig
 from archiver.errors import CorruptSegmentError, StoreTemporaryError
-from archiver.store.s3 import ObjectStore, Room, S3Store, open_store
+from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer
+from archiver.store.s3 import S3Store, open_store
 from tests.contract.conftest import new_bucket, open_bucket, use_credentials
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
@@ -61,8 +62,8 @@ def largest_facts() -> SegmentFacts:
 
 
 def test_creates_once_and_then_leaves_what_is_there(store: ObjectStore) -> None:
-    assert store.put_if_absent(KEY, b"first", {"archiver-a": "1"})
-    assert not store.put_if_absent(KEY, b"second, longer", {"archiver-a": "2"})
+    assert store.put_if_absent(KEY, b"first", {"archiver-a": "1"}, kind=ObjectKind.SEGMENT)
+    assert not store.put_if_absent(KEY, b"second, longer", {"archiver-a": "2"}, kind=ObjectKind.SEGMENT)
     assert store.get(KEY) == (b"first", {"archiver-a": "1"})
     info = store.head(KEY)
     assert info is not None
@@ -77,28 +78,28 @@ def test_an_etag_stays_for_as_long_as_the_object_does(store: ObjectStore) -> Non
         info = store.head(KEY)
         return {None if info is None else info.etag, *(item.etag for item in store.list(KEY))}
 
-    created = store.put_if_absent(KEY, b"first", {})
+    created = store.put_if_absent(KEY, b"first", {}, kind=ObjectKind.SEGMENT)
     assert created
     assert '"' not in created
-    assert store.put_if_absent(KEY, b"other", {}) is None
+    assert store.put_if_absent(KEY, b"other", {}, kind=ObjectKind.SEGMENT) is None
     assert told() == {created}
     store.delete([KEY])
-    again = store.put_if_absent(KEY, b"other", {})
+    again = store.put_if_absent(KEY, b"other", {}, kind=ObjectKind.SEGMENT)
     assert again != created
     assert told() == {again}
 
 
 def test_an_empty_body_is_a_body(store: ObjectStore) -> None:
-    assert store.put_if_absent(KEY, b"", {})
+    assert store.put_if_absent(KEY, b"", {}, kind=ObjectKind.SEGMENT)
     assert store.get(KEY) == (b"", {})
 
 
 def test_objects_are_read_into_the_same_room(store: ObjectStore) -> None:
     """More than one piece, less, none, and more again; and what nobody has."""
-    room = Room()
+    room = ReadBuffer()
     bodies = [os.urandom(size) for size in (700_000, 3, 0, 700_000)]
     for number, body in enumerate(bodies):
-        store.put_if_absent(f"{KEY}-{number}", body, {"archiver-n": str(number)})
+        store.put_if_absent(f"{KEY}-{number}", body, {"archiver-n": str(number)}, kind=ObjectKind.FACT)
     for number, body in enumerate(bodies):
         found = store.get_into(room, f"{KEY}-{number}")
         assert found is not None
@@ -108,7 +109,7 @@ def test_objects_are_read_into_the_same_room(store: ObjectStore) -> None:
 
 
 def test_no_more_is_read_than_whoever_asks_takes(store: ObjectStore) -> None:
-    store.put_if_absent("k", CONTENT, {})
+    store.put_if_absent("k", CONTENT, {}, kind=ObjectKind.FACT)
     assert store.get("k", len(CONTENT)) == (CONTENT, {})
     with pytest.raises(CorruptSegmentError, match=r"^k: has 2,097,152 bytes, and what is written there never has more"):
         store.get("k", len(CONTENT) - 1)
@@ -120,9 +121,9 @@ def test_a_stream_is_read_from_its_start_and_stays_open(store: ObjectStore, tmp_
     (tmp_path / "body").write_bytes(content)
     with FileIO(tmp_path / "body") as body:
         body.seek(77)
-        assert store.put_if_absent(KEY, body, {})
+        assert store.put_if_absent(KEY, body, {}, kind=ObjectKind.SEGMENT)
         assert not body.closed
-        assert not store.put_if_absent(KEY, body, {})
+        assert not store.put_if_absent(KEY, body, {}, kind=ObjectKind.SEGMENT)
     found = store.get(KEY)
     assert found is not None
     assert hashlib.sha256(found[0]).digest() == hashlib.sha256(content).digest()
@@ -133,7 +134,7 @@ def test_all_facts_come_back_from_metadata(store: ObjectStore) -> None:
     metadata = facts.to_metadata()
     # MinIO counts `x-amz-meta-` too.
     assert 1500 < sum(len("x-amz-meta-" + name + text) for name, text in metadata.items()) <= 2048
-    store.put_if_absent(KEY, b"x", metadata)
+    store.put_if_absent(KEY, b"x", metadata, kind=ObjectKind.SEGMENT)
     info, found = store.head(KEY), store.get(KEY)
     assert info is not None
     assert found is not None
@@ -144,7 +145,7 @@ def test_all_facts_come_back_from_metadata(store: ObjectStore) -> None:
 def test_empty_facts_come_back_from_metadata(store: ObjectStore) -> None:
     """No holes and no topic id are empty strings, which a store may trim or drop."""
     metadata = {"archiver-holes": "", "archiver-topic-id": "", "archiver-base": "0"}
-    store.put_if_absent(KEY, b"x", metadata)
+    store.put_if_absent(KEY, b"x", metadata, kind=ObjectKind.SEGMENT)
     info = store.head(KEY)
     assert info is not None
     assert info.metadata == metadata
@@ -162,7 +163,7 @@ def test_what_is_missing_is_none(store: ObjectStore) -> None:
 def test_lists_in_order_below_a_prefix(store: ObjectStore) -> None:
     keys = ["p/a-", "p/a.", "p/a/b", "p/a@1/b", "p/aB", "p/b+1=2", "p/é"]
     for key in [*reversed(keys), "o/z", "pa", "q/a"]:
-        store.put_if_absent(key, key.encode(), {})
+        store.put_if_absent(key, key.encode(), {}, kind=ObjectKind.FACT)
     listed = list(store.list("p/"))
     assert [item.key for item in listed] == sorted(keys, key=str.encode)
     assert [item.size for item in listed] == [len(item.key.encode()) for item in listed]
@@ -173,7 +174,7 @@ def test_lists_in_order_below_a_prefix(store: ObjectStore) -> None:
 
 def test_lists_after_a_key(store: ObjectStore) -> None:
     for key in ("p/1", "p/2", "p/3"):
-        store.put_if_absent(key, b"", {})
+        store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT)
     assert [item.key for item in store.list("p/", start_after="p/1")] == ["p/2", "p/3"]
     assert [item.key for item in store.list("p/", start_after="p/1x")] == ["p/2", "p/3"]
     assert [item.key for item in store.list("p/", start_after="p/3")] == []
@@ -181,16 +182,16 @@ def test_lists_after_a_key(store: ObjectStore) -> None:
 
 def test_lists_directories_once_and_no_objects(store: ObjectStore) -> None:
     for key in ("p/a/1", "p/a/2", "p/a@1/x/y", "p/object", "p/z/", "other/b/1"):
-        store.put_if_absent(key, b"", {})
+        store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT)
     assert list(store.list_directories("p/")) == ["a", "a@1", "z"]
 
 
 def test_more_than_a_page_is_listed_and_deleted(store: ObjectStore) -> None:
     keys = [f"p/{number:06}" for number in range(MORE_THAN_A_PAGE)]
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda key: store.put_if_absent(key, b"", {}), keys))
+        assert all(pool.map(lambda key: store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT), keys))
     assert [item.key for item in store.list("p/")] == keys
-    store.put_if_absent("p/kept", b"", {})
+    store.put_if_absent("p/kept", b"", {}, kind=ObjectKind.FACT)
     store.delete(iter(keys))
     assert [item.key for item in store.list("p/")] == ["p/kept"]
 
@@ -202,7 +203,7 @@ def test_of_writers_at_once_exactly_one_creates(store: ObjectStore) -> None:
     def write(number: int) -> bool:
         body = bytes([number]) * 100_000
         start.wait()
-        return store.put_if_absent(KEY, body, {"archiver-writer": str(number)}) is not None
+        return store.put_if_absent(KEY, body, {"archiver-writer": str(number)}, kind=ObjectKind.SEGMENT) is not None
 
     with ThreadPoolExecutor(writers) as pool:
         created = list(pool.map(write, range(writers)))
@@ -217,9 +218,9 @@ def test_of_writers_at_once_exactly_one_creates(store: ObjectStore) -> None:
 SEGMENT = Layout().segment_key(SegmentKey(topic="t", partition=0, base=0))
 
 
-@pytest.mark.parametrize("key", [SEGMENT, "control/x/000000.json"])
+@pytest.mark.parametrize(("key", "kind"), [(SEGMENT, ObjectKind.SEGMENT), ("control/x/000000.json", ObjectKind.FACT)])
 def test_a_put_has_the_checksum_that_a_bucket_with_object_lock_asks_for(
-    s3: S3, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3, key: str, kind: ObjectKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proxy refuses a put without one, as AWS does, and one whose checksum is of another body; also when it is repeated."""
     bucket = new_bucket(s3, monkeypatch)
@@ -227,8 +228,8 @@ def test_a_put_has_the_checksum_that_a_bucket_with_object_lock_asks_for(
     with FaultyS3(s3.endpoint, Quirk.WANTS_CHECKSUM) as proxy, FileIO(tmp_path / "body") as body:
         store = open_bucket(bucket, endpoint=proxy.endpoint)
         with proxy.failing(Fault.SLOW_DOWN, "PUT", times=1), contextlib.suppress(StoreTemporaryError):
-            store.put_if_absent(key, body, {})
-        store.put_if_absent(key, body, {})
+            store.put_if_absent(key, body, {}, kind=kind)
+        store.put_if_absent(key, body, {}, kind=kind)
         assert store.get(key) == (CONTENT, {})
 
 
@@ -248,7 +249,7 @@ def test_a_bucket_with_object_lock_takes_puts_and_keeps_their_checksums(
     )
     (tmp_path / "body").write_bytes(CONTENT)
     with FileIO(tmp_path / "body") as body:
-        assert open_bucket(bucket).put_if_absent(KEY, body, {})
+        assert open_bucket(bucket).put_if_absent(KEY, body, {}, kind=ObjectKind.SEGMENT)
     found = client.head_object(Bucket=bucket.name, Key=KEY, ChecksumMode="ENABLED")
     assert found["ObjectLockMode"] == "GOVERNANCE"
     assert found["ChecksumSHA256"] == base64.b64encode(hashlib.sha256(CONTENT).digest()).decode()
@@ -257,7 +258,9 @@ def test_a_bucket_with_object_lock_takes_puts_and_keeps_their_checksums(
 # --- options of a put
 
 
-def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket) -> None:
+@pytest.mark.parametrize("key", [KEY, "an/archive/compacted/orders/partition=0/00000000000000000005.avro"])
+def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket, key: str) -> None:
+    """Wherever they lie: the store is told what it puts."""
     config = StorageConfig(
         url=f"{moto_bucket.url}/an/archive",
         endpoint=moto_bucket.s3.endpoint,
@@ -267,12 +270,12 @@ def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket) -> None
     )
     store, prefix = open_store(config)
     fact_key = Layout(prefix).fact_key("topics/x", 0)
-    store.put_if_absent(KEY, b"x", {})
-    store.put_if_absent(fact_key, b"{}", {})
+    store.put_if_absent(key, b"x", {}, kind=ObjectKind.SEGMENT)
+    store.put_if_absent(fact_key, b"{}", {}, kind=ObjectKind.FACT)
     client = open_client(moto_bucket.s3)
-    segment = client.head_object(Bucket=moto_bucket.name, Key=KEY)
+    segment = client.head_object(Bucket=moto_bucket.name, Key=key)
     fact = client.head_object(Bucket=moto_bucket.name, Key=fact_key)
-    tags = client.get_object_tagging(Bucket=moto_bucket.name, Key=KEY)["TagSet"]
+    tags = client.get_object_tagging(Bucket=moto_bucket.name, Key=key)["TagSet"]
     assert segment["StorageClass"] == "STANDARD_IA"
     assert tags == [{"Key": "team", "Value": "a b=c"}, {"Key": "tier", "Value": "1"}]
     assert segment["ServerSideEncryption"] == fact["ServerSideEncryption"] == "AES256"
@@ -282,7 +285,7 @@ def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket) -> None
 
 def test_a_kms_key_is_named(moto_bucket: Bucket) -> None:
     config = StorageConfig(url=moto_bucket.url, endpoint=moto_bucket.s3.endpoint, sse=Sse.KMS, kms_key_id="alias/mine")
-    S3Store(config).put_if_absent(KEY, b"x", {})
+    S3Store(config).put_if_absent(KEY, b"x", {}, kind=ObjectKind.SEGMENT)
     client = open_client(moto_bucket.s3)
     found = client.head_object(Bucket=moto_bucket.name, Key=KEY)
     assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", "alias/mine")
@@ -290,7 +293,7 @@ def test_a_kms_key_is_named(moto_bucket: Bucket) -> None:
 
 def test_a_range_is_the_bytes_from_one_place_on_and_before_another(store: ObjectStore) -> None:
     content = bytes(range(200))
-    store.put_if_absent(KEY, content, {})
+    store.put_if_absent(KEY, content, {}, kind=ObjectKind.SEGMENT)
     for start, stop in ((0, 1), (0, 200), (17, 100), (199, 200)):
         assert store.get_range(KEY, start, stop) == content[start:stop]
     assert store.get_range("absent", 0, 1) is None

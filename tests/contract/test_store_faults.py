@@ -10,7 +10,8 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.config.model import Sse, StorageConfig
 from archiver.demo.sandbox import free_ports
 from archiver.errors import StoreError, StoreTemporaryError
-from archiver.store.s3 import ObjectStore, Room, S3Store
+from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer
+from archiver.store.s3 import S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import KEY_OF_KMS, Fault
@@ -21,9 +22,9 @@ BODY = bytes(range(256)) * 2048  # more than the buffers of both sockets would t
 SHA256 = {"archiver-sha256": hashlib.sha256(BODY).hexdigest()}
 
 OPERATIONS: dict[str, tuple[str, str, Callable[[ObjectStore], object]]] = {
-    "put": ("PUT", "s3:PutObject on it", lambda store: store.put_if_absent("k", BODY, SHA256)),
+    "put": ("PUT", "s3:PutObject on it", lambda store: store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT)),
     "get": ("GET", "s3:GetObject on it", lambda store: store.get("k")),
-    "get_into": ("GET", "s3:GetObject on it", lambda store: store.get_into(Room(), "k")),
+    "get_into": ("GET", "s3:GetObject on it", lambda store: store.get_into(ReadBuffer(), "k")),
     "head": ("HEAD", "s3:GetObject on it, and s3:ListBucket on bucket BUCKET", lambda store: store.head("k")),
     "list": ("GET", "s3:ListBucket on bucket BUCKET", lambda store: list(store.list("k"))),
     "list_directories": ("GET", "s3:ListBucket on bucket BUCKET", lambda store: list(store.list_directories("k/"))),
@@ -49,9 +50,9 @@ def test_what_a_put_brings_with_it_takes_rights_too(faulty: FaultyStore) -> None
     keys = re.escape(" on it, and kms:GenerateDataKey on its key (storage.sse) (")
     with faulty.proxy.failing(Fault.DENIED, "PUT"):
         with pytest.raises(StoreError, match=f"grant s3:PutObject{keys}"):
-            store.put_if_absent("control/fact", b"", {})
+            store.put_if_absent("control/fact", b"", {}, kind=ObjectKind.FACT)
         with pytest.raises(StoreError, match=rf"grant s3:PutObject, s3:PutObjectTagging \(storage.tags\){keys}"):
-            store.put_if_absent(segment, b"", {})
+            store.put_if_absent(segment, b"", {}, kind=ObjectKind.SEGMENT)
     with (
         faulty.proxy.failing(Fault.DENIED, "GET"),
         pytest.raises(
@@ -88,31 +89,31 @@ def test_what_may_pass_is_temporary(faulty: FaultyStore, operation: str, fault: 
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.INTERNAL_ERROR, Fault.HANG, Fault.REFUSE, Fault.CUT_UPLOAD])
 def test_what_passes_is_repeated_with_the_whole_body(faulty: FaultyStore, fault: Fault) -> None:
     with faulty.proxy.failing(fault, "PUT", times=ATTEMPTS - 1):
-        assert faulty.store.put_if_absent("k", BODY, SHA256) is not None
+        assert faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT) is not None
     assert faulty.direct.get("k") == (BODY, SHA256)
 
 
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.HANG, Fault.CONFLICT])
-def test_a_segment_is_put_once_and_its_writer_repeats_it(faulty: FaultyStore, fault: Fault) -> None:
+@pytest.mark.parametrize("key", [Layout().segment_key(SegmentKey(topic="t", partition=0, base=0)), "compacted/t/copy"])
+def test_a_segment_is_put_once_and_its_writer_repeats_it(faulty: FaultyStore, fault: Fault, key: str) -> None:
     """A thread that waits here for better times is one that no other partition has."""
-    key = Layout().segment_key(SegmentKey(topic="t", partition=0, base=0))
     with faulty.proxy.failing(fault, "PUT", times=1), pytest.raises(StoreTemporaryError):
-        faulty.store.put_if_absent(key, BODY, SHA256)
-    assert faulty.store.put_if_absent(key, BODY, SHA256) is not None
+        faulty.store.put_if_absent(key, BODY, SHA256, kind=ObjectKind.SEGMENT)
+    assert faulty.store.put_if_absent(key, BODY, SHA256, kind=ObjectKind.SEGMENT) is not None
 
 
 def test_an_upload_that_was_cut_leaves_nothing(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.CUT_UPLOAD, "PUT"), pytest.raises(StoreTemporaryError):
-        faulty.store.put_if_absent("k", BODY, SHA256)
+        faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT)
     assert faulty.direct.head("k") is None
     assert list(faulty.direct.list("")) == []
-    assert faulty.store.put_if_absent("k", BODY, SHA256) is not None
+    assert faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT) is not None
 
 
 def test_a_lost_answer_is_settled_by_the_same_put(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.LOSE_ANSWER, "PUT"), pytest.raises(StoreTemporaryError):
-        faulty.impatient.put_if_absent("k", BODY, SHA256)
-    assert faulty.store.put_if_absent("k", BODY, SHA256) is None
+        faulty.impatient.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT)
+    assert faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT) is None
     info = faulty.store.head("k")
     assert info is not None
     assert info.metadata == SHA256
@@ -121,29 +122,29 @@ def test_a_lost_answer_is_settled_by_the_same_put(faulty: FaultyStore) -> None:
 
 def test_a_lost_answer_inside_the_client_looks_like_another_writer(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.LOSE_ANSWER, "PUT", times=1):
-        assert faulty.store.put_if_absent("k", BODY, SHA256) is None
+        assert faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT) is None
     info = faulty.direct.head("k")
     assert info is not None
     assert info.metadata == SHA256
 
 
 def test_a_body_that_ends_early_is_never_returned(faulty: FaultyStore) -> None:
-    faulty.direct.put_if_absent("k", BODY, SHA256)
+    faulty.direct.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT)
     with faulty.proxy.failing(Fault.CUT_DOWNLOAD, "GET"), pytest.raises(StoreTemporaryError):
         faulty.store.get("k")
     with faulty.proxy.failing(Fault.CUT_DOWNLOAD, "GET"), pytest.raises(StoreTemporaryError):
-        faulty.store.get_into(Room(), "k")
+        faulty.store.get_into(ReadBuffer(), "k")
 
 
 def test_a_conflict_is_repeated(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.CONFLICT, "PUT", times=2):
-        assert faulty.store.put_if_absent("k", BODY, SHA256) is not None
+        assert faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT) is not None
     assert faulty.direct.get("k") == (BODY, SHA256)
 
 
 def test_conflicts_without_end_are_temporary(faulty: FaultyStore) -> None:
     with faulty.proxy.failing(Fault.CONFLICT, "PUT"), pytest.raises(StoreTemporaryError, match="409"):
-        faulty.store.put_if_absent("k", BODY, SHA256)
+        faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT)
 
 
 @every_operation
@@ -175,12 +176,12 @@ def test_wrong_credentials_are_not_a_missing_permission(bucket: Bucket, monkeypa
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-wrong-wrong")
     store = S3Store(StorageConfig(url=bucket.url, endpoint=bucket.s3.endpoint))
     with pytest.raises(StoreError, match="the credentials were refused; correct them"):
-        store.put_if_absent("k", BODY, SHA256)
+        store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT)
 
 
 def test_a_call_that_cannot_be_right_is_not_temporary(faulty: FaultyStore) -> None:
     with pytest.raises(StoreError):
-        open_bucket(faulty.bucket).put_if_absent("k", BODY, {"name": "not ascii: é"})
+        open_bucket(faulty.bucket).put_if_absent("k", BODY, {"name": "not ascii: é"}, kind=ObjectKind.FACT)
 
 
 def test_a_server_without_tls_is_not_temporary(faulty: FaultyStore) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
+from archiver.store.port import ObjectKind
 from archiver.store.s3 import S3Store
 from tests.support.minio import Minio, minio_or_skip
 from tests.support.secure_broker import Certificates
@@ -62,7 +63,7 @@ def store_at(endpoint: str, ca_file: Path | None) -> S3Store:
 
 def test_a_private_authority_is_believed_where_it_is_named(tls: Minio, certificates: Certificates) -> None:
     store = store_at(tls.endpoint, certificates.ca)
-    assert store.put_if_absent("k", b"content", {})
+    assert store.put_if_absent("k", b"content", {}, kind=ObjectKind.FACT)
     assert store.get("k") == (b"content", {})
     found = client_of(tls, certificates).head_object(Bucket="private", Key="k", ChecksumMode="ENABLED")
     assert found["ChecksumSHA256"] == base64.b64encode(hashlib.sha256(b"content").digest()).decode()
@@ -81,7 +82,9 @@ def test_the_other_scheme_is_told(tls: Minio, minio: Minio, certificates: Certif
     endpoint = (tls if scheme == "http" else minio).endpoint
     wrong = f"{scheme}://{endpoint.partition('://')[2]}"
     with pytest.raises(ArchiverError) as caught:
-        store_at(wrong, certificates.ca if scheme == "https" else None).put_if_absent("k", b"", {})
+        store_at(wrong, certificates.ca if scheme == "https" else None).put_if_absent(
+            "k", b"", {}, kind=ObjectKind.FACT
+        )
     assert "HTTPS" in str(caught.value) or "storage.endpoint" in str(caught.value)
 
 

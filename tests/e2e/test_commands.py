@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from archiver.cli.main import main
+from archiver.store.port import ObjectKind
 from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
@@ -368,7 +369,7 @@ def damaged(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arc
         keys = archive.put("orders", 0, [Rec(at, NOW_MS, 0, b"k", b"v" * 1000) for at in range(200)], each=10)
         archive.store.delete(keys[1:2])
         for number in range(300):
-            archive.store.put_if_absent(f"topics/orders/{'stranger' * 25}{number}", b"", {})
+            archive.store.put_if_absent(f"topics/orders/{'stranger' * 25}{number}", b"", {}, kind=ObjectKind.FACT)
         yield site
 
 

@@ -26,7 +26,7 @@ from archiver.backup.partition_writer import Archive, Fetch, PartitionWriter, Pu
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
 from archiver.process.logs import NO_LEDGER
 from archiver.process.silence import Vigil
-from archiver.store.s3 import Body
+from archiver.store.port import Body, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
@@ -50,13 +50,14 @@ class FaultyStore(MemoryStore):
         self.is_calm = False
         self.lost = self.refused = 0
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
-        kind = "" if self.is_calm else self.chance.choice(["", "", "", "lost", "refused"])
-        if kind == "refused":
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        assert kind is ObjectKind.SEGMENT
+        fate = "" if self.is_calm else self.chance.choice(["", "", "", "lost", "refused"])
+        if fate == "refused":
             self.refused += 1
             raise StoreTemporaryError("refused")
-        created = super().put_if_absent(key, body, metadata)
-        if kind == "lost":
+        created = super().put_if_absent(key, body, metadata, kind=kind)
+        if fate == "lost":
             self.lost += 1
             raise StoreTemporaryError("lost")
         return created

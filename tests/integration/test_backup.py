@@ -33,7 +33,8 @@ from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.fetch import Fetched, FetchTarget, fetch
-from archiver.store.s3 import Body, S3Store
+from archiver.store.port import Body, ObjectKind
+from archiver.store.s3 import S3Store
 from tests.support.bad_input import MACHINE, STORE
 from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.cluster import broker_cluster
@@ -447,11 +448,11 @@ class UnsteadyStore(S3Store):
     creators: set[int]
     both_have: threading.Event
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         time.sleep(0.3 if random.random() < 0.1 else 0.0)
         if id(self) in self.creators:
             assert self.both_have.wait(60), "the other one creates nothing"
-        etag = super().put_if_absent(key, body, metadata)
+        etag = super().put_if_absent(key, body, metadata, kind=kind)
         if etag is not None and key.startswith("topics/"):
             self.creators.add(id(self))
             if len(self.creators) == 2:

@@ -19,6 +19,7 @@ from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.errors import NotWholeError
+from archiver.store.port import ObjectKind
 from tests.support.bad_input import ALL, ARCHIVE, COMMAND_LINE, CONFIGURATION, Answer, table
 from tests.support.brokers import REPOSITORY
 from tests.support.frames import frame_of
@@ -217,7 +218,9 @@ def archive_of_orders(spool: Path) -> MemoryStore:
         segment.append(frame_of([Rec(base + at, 5, 0, b"k", b"v") for at in (0, 5)]), 0)
         segment.cover(base + 10, leader_epoch=4, source_bytes=1000)
         finished = segment.finish()
-        store.put_if_absent(key_of(base, partition), content_of(finished), finished.facts.to_metadata())
+        store.put_if_absent(
+            key_of(base, partition), content_of(finished), finished.facts.to_metadata(), kind=ObjectKind.SEGMENT
+        )
     return store
 
 
@@ -305,9 +308,11 @@ DAMAGES: dict[str, Callable[[MemoryStore], object]] = {
     "an object without facts": strip,
     "an object from the future": lambda store: change(store, format="3"),
     "a topic's control fact that is damaged": lambda store: store.put_if_absent(
-        LAYOUT.fact_key("topics/orders", 1), b'{"format": 1}', {}
+        LAYOUT.fact_key("topics/orders", 1), b'{"format": 1}', {}, kind=ObjectKind.FACT
     ),
-    "a foreign object under the prefix": lambda store: store.put_if_absent("p/topics/README", b"", {}),
+    "a foreign object under the prefix": lambda store: store.put_if_absent(
+        "p/topics/README", b"", {}, kind=ObjectKind.FACT
+    ),
 }
 
 

@@ -21,6 +21,7 @@ from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.process.workers import Workers
+from archiver.store.port import ObjectKind
 from archiver.store.s3 import open_store
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder
@@ -73,7 +74,7 @@ class Ground:
         found = self.log(partition)[next_offset - 1 - (next_offset - 1) % PER_BATCH][0] if epoch is None else epoch
         facts = replace(facts_of(base, next_offset), leader_epoch=found)
         key = SegmentKey(topic=self.topic, life=life, partition=partition, base=base)
-        assert self.store.put_if_absent(LAYOUT.segment_key(key), b"", facts.to_metadata())
+        assert self.store.put_if_absent(LAYOUT.segment_key(key), b"", facts.to_metadata(), kind=ObjectKind.SEGMENT)
 
     def branch(self, partition: int, lineage: list[Stretch] = ROOT, log_start: int = 0) -> Branch:
         async def body(client: KafkaClient) -> Branch:

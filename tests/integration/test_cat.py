@@ -20,6 +20,7 @@ from archiver.archive.spool import Spool
 from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
 from archiver.restore.plan import plan_restore
+from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.records import Rec
@@ -45,7 +46,9 @@ class Archive:
         segment.append(frame_of(records), 0)
         segment.cover(base + 10, leader_epoch=4, source_bytes=1000)
         finished = segment.finish()
-        self.store.put_if_absent(self.key(base, partition, life), content_of(finished), finished.facts.to_metadata())
+        self.store.put_if_absent(
+            self.key(base, partition, life), content_of(finished), finished.facts.to_metadata(), kind=ObjectKind.SEGMENT
+        )
 
     def cut_back(self, partition: int, parent: int, offset: int) -> int:
         branch = Branch(offset=offset, leader_epoch=4)
@@ -150,7 +153,7 @@ def test_cat_stops_at_its_limit(archive: Archive, run: Run) -> None:
 
 def test_a_damaged_topic_fact_is_named_and_the_records_are_printed(archive: Archive, run: Run) -> None:
     archive.store.delete([TOPIC_FACT])
-    archive.store.put_if_absent(TOPIC_FACT, b'{"format": 1, "topic": "orders"}', {})
+    archive.store.put_if_absent(TOPIC_FACT, b'{"format": 1, "topic": "orders"}', {}, kind=ObjectKind.FACT)
     for command in ("cat", "ls"):
         exit_code, lines, err = run(command, "orders")
         assert exit_code == 3
@@ -160,7 +163,9 @@ def test_a_damaged_topic_fact_is_named_and_the_records_are_printed(archive: Arch
 
 
 def test_a_damaged_topic_fact_stops_no_other_topic(archive: Archive, run: Run) -> None:
-    archive.store.put_if_absent(LAYOUT.fact_key("topics/broken", 0), b'{"format": 1, "topic": "broken"}', {})
+    archive.store.put_if_absent(
+        LAYOUT.fact_key("topics/broken", 0), b'{"format": 1, "topic": "broken"}', {}, kind=ObjectKind.FACT
+    )
     assert run("cat", "orders")[0] == run("ls", "orders")[0] == run("ls")[0] == 0
     (found,) = read_archive(archive.store, LAYOUT, wanted=lambda name: name == "orders")
     assert found.topic == "orders"
@@ -172,7 +177,7 @@ def test_a_damaged_topic_fact_stops_no_other_topic(archive: Archive, run: Run) -
 
 def test_ls_tells_gaps_and_empty_partitions(archive: Archive, run: Run) -> None:
     lose(archive, 10)
-    archive.store.put_if_absent("p/topics/README", b"", {})
+    archive.store.put_if_absent("p/topics/README", b"", {}, kind=ObjectKind.FACT)
     exit_code, lines, err = run("ls", "orders")
     assert exit_code == 3
     assert "orders-3: offsets 10-19 are missing" in err
@@ -415,7 +420,9 @@ def archive_of_times(spool: Path) -> MemoryStore:
         records = [Rec(at, times.get(at, 1000 * (at + 1)), 0, b"k", b"v") for at in range(base, base + 5)]
         segment.append(frame_of(records), 0)
         finished = segment.finish()
-        store.put_if_absent(Archive.key(base), content_of(finished), finished.facts.to_metadata())
+        store.put_if_absent(
+            Archive.key(base), content_of(finished), finished.facts.to_metadata(), kind=ObjectKind.SEGMENT
+        )
     return store
 
 

@@ -34,7 +34,8 @@ from archiver.job import run_backup
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import Workers
-from archiver.store.s3 import ObjectStore, open_store
+from archiver.store.port import ObjectStore
+from archiver.store.s3 import open_store
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in, read_partitions
 from tests.support.java_oracle import JavaOracle

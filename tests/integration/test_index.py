@@ -15,6 +15,7 @@ from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import list_segments
 from archiver.config.model import StorageConfig
+from archiver.store.port import ObjectKind
 from archiver.store.s3 import S3Store
 from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import Fault, FaultyS3
@@ -43,7 +44,7 @@ class Site:
     def put(self, base: int, body: bytes = b"") -> IndexEntry:
         key = SegmentKey(topic="t", partition=0, base=base)
         content, known = body or b"segment %06d" % base, facts_of(base, base + 1)
-        etag = self.store.put_if_absent(LAYOUT.segment_key(key), content, known.to_metadata())
+        etag = self.store.put_if_absent(LAYOUT.segment_key(key), content, known.to_metadata(), kind=ObjectKind.SEGMENT)
         assert etag is not None
         return IndexEntry(key, len(content), etag, known)
 
@@ -81,7 +82,7 @@ def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Seque
     proxied.store.delete([LAYOUT.segment_key(one.key) for one in (replaced, swept, unknown)])
     again = proxied.put(1, b"SEGMENT 000001")
     assert (again.size, again.etag == replaced.etag) == (replaced.size, False)
-    proxied.store.put_if_absent(LAYOUT.segment_key(unknown.key), b"segment 000039", {})
+    proxied.store.put_if_absent(LAYOUT.segment_key(unknown.key), b"segment 000039", {}, kind=ObjectKind.SEGMENT)
     inventory, heads = proxied.read()
     assert heads == 3  # and what lies before the one that was swept
     assert [LAYOUT.segment_key(one.key) for one in inventory.damaged] == [LAYOUT.segment_key(unknown.key)]
@@ -96,7 +97,7 @@ def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Seque
 def test_a_damaged_file_costs_its_heads(proxied: Site, entries: Sequence[IndexEntry]) -> None:
     half = SEGMENTS // 2
     append_to_index(proxied.store, LAYOUT, entries[:half])
-    proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not gzip", {})
+    proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not gzip", {}, kind=ObjectKind.FACT)
     append_to_index(proxied.store, LAYOUT, entries[half:-3])
     assert proxied.read()[1] == 3
     proxied.store.delete([LAYOUT.index_key(0, 0)])
@@ -138,7 +139,7 @@ def test_an_index_that_cannot_be_read_is_told_once_and_stops_nobody(
 ) -> None:
     append_to_index(proxied.store, LAYOUT, entries)
     proxied.store.delete([LAYOUT.index_key(0, 0)])
-    proxied.store.put_if_absent(LAYOUT.index_key(0, 0), b"", {})
+    proxied.store.put_if_absent(LAYOUT.index_key(0, 0), b"", {}, kind=ObjectKind.FACT)
     with caplog.at_level(logging.INFO, "archiver"):
         assert proxied.read()[1] == SEGMENTS
     assert len([text for text in caplog.messages if "index of facts" in text]) == 1

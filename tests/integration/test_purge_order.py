@@ -27,7 +27,7 @@ from archiver.restore.claims import RestoreNotes
 from archiver.restore.request import Existing
 from archiver.restore.targets import Targets
 from archiver.spark import proof
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 from tests.integration.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster

@@ -12,7 +12,7 @@ from archiver.config.model import StorageConfig
 from archiver.restore.joint_claims import JOINT_CLAIM
 from archiver.restore.request import Existing
 from archiver.store.patient import PatientStore
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 from archiver.store.shared import store_of
 from tests.support.brokers import Broker, GivenS3
 from tests.support.faulty_s3 import Fault, FaultyS3

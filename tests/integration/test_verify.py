@@ -17,7 +17,8 @@ from archiver.archive.spool import Spool
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
 from archiver.job import VerifyResult, run_verify
-from archiver.store.s3 import ObjectStore, open_store
+from archiver.store.port import ObjectKind, ObjectStore
+from archiver.store.s3 import open_store
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
@@ -73,7 +74,7 @@ def rewrite(site: ArchiveSite, key: str, folder: Path, change: Iterable[Rec]) ->
     segment.cover(facts.next, leader_epoch=facts.leader_epoch, source_bytes=facts.source_bytes)
     finished = segment.finish()
     store.delete([key, *(item.key for item in store.list(layout.index_prefix))])
-    assert store.put_if_absent(key, content_of(finished), finished.facts.to_metadata())
+    assert store.put_if_absent(key, content_of(finished), finished.facts.to_metadata(), kind=ObjectKind.SEGMENT)
 
 
 def records_in(site: ArchiveSite, key: str) -> list[Rec]:
@@ -92,7 +93,7 @@ def test_what_a_backup_made_is_whole_at_every_level(
     archived(broker_41, topic, site)
     store, _ = store_of(site)
     for key in ("junk", "topics.bak/a", "topics.bak/b", "zoo"):
-        store.put_if_absent(key, b"x", {})
+        store.put_if_absent(key, b"x", {}, kind=ObjectKind.FACT)
     found = site.verify(broker_41.bootstrap, [topic], level)
     assert found.is_whole
     assert found.notes == [f"{key}: is not one of ours" for key in ("junk", "topics.bak/", "zoo")]
@@ -275,7 +276,7 @@ def test_nobody_goes_on_where_changed_metadata_says(broker_41: Broker, topic: st
     key = object_keys(site, topic)[-1]
     content, metadata = store.get(key) or (b"", {})
     store.delete([key])
-    assert store.put_if_absent(key, content, {**metadata, "archiver-next": "70"})
+    assert store.put_if_absent(key, content, {**metadata, "archiver-next": "70"}, kind=ObjectKind.FACT)
     message = f"{key}: its facts are not those that were written"
     errors = errors_of(site.back_up(broker_41.bootstrap, topic))
     assert errors[topic, 0].startswith(message)
@@ -283,7 +284,7 @@ def test_nobody_goes_on_where_changed_metadata_says(broker_41: Broker, topic: st
     assert len(found.problems) == 1
     assert found.problems[0].startswith(message)
     store.delete([key])
-    assert store.put_if_absent(key, content, metadata)
+    assert store.put_if_absent(key, content, metadata, kind=ObjectKind.FACT)
     assert not errors_of(site.back_up(broker_41.bootstrap, topic))
     assert compared(site, broker_41, topic) == (80, [], [])
 

@@ -25,6 +25,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, FalseFactsError, NotWholeError, UsageError
 from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.query import Answer, ask
+from archiver.store.port import ObjectKind
 from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive, tell_falsely
 from tests.support.faulty_s3 import FaultyS3
@@ -259,7 +260,9 @@ def test_names_are_as_they_are_written(site: Site) -> None:
 def test_v1_objects_are_read_as_the_others(site: Site) -> None:
     records = [Rec(at, NOW_MS, -1, b"k", b"old %d" % at, ((b"h", b"1"),)) for at in range(20)]
     for start in (0, 10):
-        site.archive.store.put_if_absent(old_key("old", 0, start), old_file(records[start : start + 10], "old", 0), {})
+        site.archive.store.put_if_absent(
+            old_key("old", 0, start), old_file(records[start : start + 10], "old", 0), {}, kind=ObjectKind.SEGMENT
+        )
     assert site.rows("SELECT count(*), min(offset), max(timestampType) FROM old WHERE offset > 4") == [[15, 5, -1]]
 
 

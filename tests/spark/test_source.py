@@ -17,6 +17,7 @@ from archiver.codec.arrow_scan import BATCH_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.codec.schemas import RECORD_V1_NULLABLE, load_schema
 from archiver.spark import register
+from archiver.store.port import ObjectKind
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.faulty_s3 import FaultyS3
@@ -367,7 +368,7 @@ def test_tasks(site: Site) -> None:
 
 def put_old(site: Site, topic: str, records: list[Rec], partition: int = 0, **options: Any) -> None:  # noqa: ANN401 - fastavro's
     key = old_key(topic, partition, records[0].offset)
-    site.archive.store.put_if_absent(key, old_file(records, topic, partition, **options), {})
+    site.archive.store.put_if_absent(key, old_file(records, topic, partition, **options), {}, kind=ObjectKind.SEGMENT)
 
 
 @pytest.mark.parametrize("schema", VARIANTS)
@@ -386,7 +387,7 @@ def test_v1_objects_by_java(site: Site, topic: str, tmp_path: Path, seed: int) -
     frame = site.spark.read.format("avro").options(**options).load(str(tmp_path / "s.avro")).coalesce(1)
     frame.write.format("avro").options(**options).save(str(tmp_path / "java"))
     (body,) = (tmp_path / "java").glob("*.avro")
-    site.archive.store.put_if_absent(old_key(topic, 0, 50), body.read_bytes(), {})
+    site.archive.store.put_if_absent(old_key(topic, 0, 50), body.read_bytes(), {}, kind=ObjectKind.SEGMENT)
     found = site.read(topic)[0]
     assert [replace(one, headers=tuple(sorted(one.headers))) for one in found] == [
         replace(one, headers=tuple(sorted(one.headers)))
@@ -434,7 +435,7 @@ def test_a_v1_object_that_was_cut_in_a_block(site: Site, topic: str) -> None:
     records = [Rec(at, MOMENT_MS + at, -1, b"k", b"%d" % at) for at in range(20)]
     put_old(site, topic, records[:10])
     content = old_file(records[10:], topic, 0)
-    site.archive.store.put_if_absent(old_key(topic, 0, 10), content[:-30], {})
+    site.archive.store.put_if_absent(old_key(topic, 0, 10), content[:-30], {}, kind=ObjectKind.SEGMENT)
     with pytest.raises(PySparkException, match=r"0010\.data: cut or broken in the block"):
         site.read(topic)
     assert site.read(topic, onDamage="skip") == {0: records[:10]}
@@ -448,7 +449,7 @@ def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: S
     content = bytearray(old_file(records[30:60], topic, 0, sync_interval=200))
     markers = [at for at in range(len(content)) if content.startswith(content[-16:], at)]
     content[markers[len(markers) // 2]] ^= 1
-    site.archive.store.put_if_absent(old_key(topic, 0, 30), bytes(content), {})
+    site.archive.store.put_if_absent(old_key(topic, 0, 30), bytes(content), {}, kind=ObjectKind.SEGMENT)
     put_old(site, topic, records[60:])
     with pytest.raises(PySparkException, match=r"0030\.data: "):
         site.read(topic)

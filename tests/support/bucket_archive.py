@@ -13,7 +13,8 @@ from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.spool import Spool
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
-from archiver.store.s3 import ObjectStore, S3Store
+from archiver.store.port import ObjectKind, ObjectStore
+from archiver.store.s3 import S3Store
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import s3_client
 from tests.support.frames import frame_of
@@ -63,7 +64,9 @@ class BucketArchive:
             segment.cover(part[-1].offset + 1, leader_epoch=1, source_bytes=1)
             finished = segment.finish()
             key = self.layout.segment_key(SegmentKey(topic=topic, life=life, partition=partition, base=base))
-            assert self.store.put_if_absent(key, content_of(finished), finished.facts.to_metadata())
+            assert self.store.put_if_absent(
+                key, content_of(finished), finished.facts.to_metadata(), kind=ObjectKind.SEGMENT
+            )
             base = part[-1].offset + 1
             keys.append(key)
         return keys

@@ -67,6 +67,7 @@ from archiver.restore.claims import Claim, ClaimStream, RestoreNotes, Verified
 from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
+from archiver.store.port import ObjectKind
 from archiver.upkeep.verify import control_problem
 from tests.support.frames import frame_of
 from tests.support.json_mutations import bend
@@ -106,7 +107,9 @@ def _archive() -> tuple[MemoryStore, Inventory]:
     entries: dict[str, list[IndexEntry]] = {}
     for topic, partition, base in [(t, nr, at) for t in ("t", "u.v", "kept") for nr in (0, 1) for at in (0, 10, 20)]:
         key, facts = SegmentKey(topic=topic, partition=partition, base=base), facts_of(base, base + 10)
-        etag = store.put_if_absent(LAYOUT.segment_key(key), f"{topic}{partition}{base}".encode(), facts.to_metadata())
+        etag = store.put_if_absent(
+            LAYOUT.segment_key(key), f"{topic}{partition}{base}".encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT
+        )
         entries.setdefault(topic, []).append(IndexEntry(key, len(f"{topic}{partition}{base}"), etag or "", facts))
     append_to_index(store, LAYOUT, entries["t"] + entries["u.v"], SeenBeside({"t": 3}, {"restores/x": 5}))
     append_to_index(store, LAYOUT, entries["kept"])

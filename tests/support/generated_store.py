@@ -16,7 +16,7 @@ from archiver.archive.index_file import NOTHING_SEEN, encode_member, join_member
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.process.columns import Numbers, Texts, narrow
-from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
+from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout()
@@ -78,9 +78,9 @@ class GeneratedStore(MemoryStore):
 
     # --- the index
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         if not key.startswith(LAYOUT.index_prefix):
-            return super().put_if_absent(key, body, metadata)
+            return super().put_if_absent(key, body, metadata, kind=kind)
         assert isinstance(body, bytes)
         if self._file(key).exists():
             return None
@@ -186,7 +186,7 @@ class GeneratedStore(MemoryStore):
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
         raise NotImplementedError("objects have no bodies")
 
-    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         raise NotImplementedError("objects have no bodies")
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, Room, refuse_larger
+from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,7 +32,14 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._puts = 0
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+    def put_if_absent(
+        self,
+        key: str,
+        body: Body,
+        metadata: Mapping[str, str],
+        *,
+        kind: ObjectKind,  # noqa: ARG002 - of no consequence here
+    ) -> str | None:
         content = body if isinstance(body, bytes) else _read_from_start(body)
         with self._lock:
             if key in self.objects and not self._overwrites:
@@ -49,7 +56,7 @@ class MemoryStore:
         refuse_larger(key, len(found.body), most_bytes)
         return found.body, found.metadata
 
-    def get_into(self, room: Room, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         found = self.get(key)
         if found is None:
             return None

@@ -28,7 +28,7 @@ from archiver.codec.tally import Tally
 from archiver.process.logs import NO_LEDGER
 from archiver.process.memory import settle_memory
 from archiver.process.silence import Vigil
-from archiver.store.s3 import Body
+from archiver.store.port import Body, ObjectKind
 from tests.support.bombs import BOMBS
 from tests.support.memory_store import MemoryStore
 
@@ -38,8 +38,8 @@ LAYOUT: Final = Layout("p")
 class _Forgetful(MemoryStore):
     """Of what is put only the metadata stays: a store is elsewhere."""
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:  # noqa: ARG002
-        return super().put_if_absent(key, b"", metadata)
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:  # noqa: ARG002
+        return super().put_if_absent(key, b"", metadata, kind=kind)
 
 
 def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoom, codec: str) -> PartitionWriter:

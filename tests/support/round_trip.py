@@ -18,7 +18,6 @@ import archiver.spark.repartition
 import archiver.spark.restore
 import archiver.spark.session
 import archiver.spark.verify
-import archiver.upkeep.compare
 from archiver.backup.feed import PartitionReport
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.job import RestoreResult, VerifyResult, run_backup, run_restore_job, run_verify
@@ -143,7 +142,6 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
             archiver.spark.restore,
             archiver.spark.repartition,
             archiver.spark.verify,
-            archiver.upkeep.compare,
         ):
             patch.setattr(module, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from archiver.store.s3 import MOST_PUT_BYTES, ListedObject, refuse_larger
+from archiver.store.port import MOST_PUT_BYTES, ListedObject, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 MOST_CPU_S = 4.0  # a hundred times what the slowest takes alone, for a machine with other work

@@ -9,6 +9,7 @@ import archiver.archive.block_budget
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segments import Reading, Segment
 from archiver.codec.avro import SYNC_BYTES
+from archiver.store.port import ObjectKind
 from archiver.upkeep.comparison import Comparison
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
@@ -28,7 +29,7 @@ def problems_of(folder: Path, archived: list[int], kafka: list[int], *, forged: 
     store = MemoryStore()
     content, facts = written(folder, [record(offset) for offset in archived])
     assert content.count(content[-SYNC_BYTES:]) > 5  # as many blocks
-    store.put_if_absent(NAME, content, facts.to_metadata())
+    store.put_if_absent(NAME, content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
     segment = Segment(key=KEY, object_key=NAME, size=len(content), facts=facts)
     comparison = Comparison(store, KEY.topic, KEY.partition, [Reading(segment=segment, from_offset=0)], end=facts.next)
     records = [record(offset) if offset != forged else Rec(offset, offset, 0, b"k", b"forged") for offset in kafka]

@@ -42,7 +42,7 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
-from archiver.store.s3 import MOST_PUT_BYTES, Body, ListedObject, refuse_larger
+from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("p")
@@ -78,8 +78,8 @@ def test_streams_are_kept_apart() -> None:
     append_fact(store, LAYOUT, "restores/x", count_up)
     for _ in range(3):
         append_fact(store, LAYOUT, "restores/x/t/0", count_up)
-    store.put_if_absent("p/control/restores/x/000009.json.bak", b"", {})
-    store.put_if_absent("p/control/restores/x/9.json", b"", {})
+    store.put_if_absent("p/control/restores/x/000009.json.bak", b"", {}, kind=ObjectKind.FACT)
+    store.put_if_absent("p/control/restores/x/9.json", b"", {}, kind=ObjectKind.FACT)
     assert latest_fact(store, LAYOUT, "restores/x") == {"format": 1, "count": 1}
     assert latest_fact(store, LAYOUT, "restores/x/t/0") == {"format": 1, "count": 3}
 
@@ -137,8 +137,8 @@ class LossyStore(MemoryStore):
         super().__init__()
         self._raises = raises
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
-        super().put_if_absent(key, body, metadata)
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        super().put_if_absent(key, body, metadata, kind=kind)
         if self._raises:
             raise StoreTemporaryError("lost")
         return None
@@ -161,7 +161,7 @@ def test_a_lost_answer_is_settled_by_who_knows_its_own_fact() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"{}", b'{"format": "1"}', b"\xff\xfe\x00"])
 def test_what_is_no_fact_is_named(body: bytes) -> None:
     store = MemoryStore()
-    store.put_if_absent(LAYOUT.fact_key(STREAM, 0), body, {})
+    store.put_if_absent(LAYOUT.fact_key(STREAM, 0), body, {}, kind=ObjectKind.FACT)
     with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/t/000000\.json: not"):
         latest_fact(store, LAYOUT, STREAM)
     with pytest.raises(CorruptSegmentError):
@@ -170,7 +170,7 @@ def test_what_is_no_fact_is_named(body: bytes) -> None:
 
 def test_a_newer_fact_is_refused_by_name() -> None:
     store = MemoryStore()
-    store.put_if_absent(LAYOUT.fact_key(STREAM, 0), b'{"format": 2}', {})
+    store.put_if_absent(LAYOUT.fact_key(STREAM, 0), b'{"format": 2}', {}, kind=ObjectKind.FACT)
     with pytest.raises(FormatTooNewError, match=r"^p/control/topics/t/000000\.json: format 2"):
         append_fact(store, LAYOUT, STREAM, count_up)
 

@@ -15,6 +15,7 @@ from archiver.archive.v1_bounds import read_bounds
 from archiver.codec import schemas
 from archiver.codec.kernels.varint import encode_long
 from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.old_archive import VARIANTS, old_file, old_records
 from tests.support.records import Rec
@@ -29,7 +30,7 @@ class CountingRanges(MemoryStore):
 
     def __init__(self, content: bytes) -> None:
         super().__init__()
-        self.put_if_absent("name", content, {})
+        self.put_if_absent("name", content, {}, kind=ObjectKind.FACT)
         self.size = len(content)
         self.read_bytes = 0
         self.requests = 0

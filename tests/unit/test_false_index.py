@@ -26,6 +26,7 @@ from archiver.config.model import IndexUse
 from archiver.errors import ArchiverError, FalseFactsError, UsageError
 from archiver.restore.plan import plan_restore
 from archiver.restore.request import RestoreRequest
+from archiver.store.port import ObjectKind
 from tests.support.frames import records_of
 from tests.support.memory_store import CountingStore
 from tests.support.records import Rec
@@ -66,7 +67,7 @@ def built(spool: Path, draw: random.Random, *, without: int | None = None) -> Bu
         base = facts.next
         if number != without:
             key = key_of(facts.base)
-            etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+            etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
             assert etag is not None
             entries.append(IndexEntry(key, len(content), etag, facts))
             records += batch
@@ -256,7 +257,7 @@ def test_a_last_object_that_is_said_to_end_within_a_merged_one_is_asked(tmp_path
     for some in (records[:10], records[8:]):
         content, facts = written(tmp_path, some, some[0].offset)
         key = replace(key_of(facts.base), next=None if entries else facts.next)
-        etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+        etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         assert etag is not None
         entries.append(IndexEntry(key, len(content), etag, facts))
     merged_next = entries[0].facts.next

@@ -34,7 +34,7 @@ from archiver.archive.listing import ListedPartition
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.archive.segments import Segment
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
-from archiver.store.s3 import Body, ListedObject
+from archiver.store.port import Body, ListedObject, ObjectKind
 from archiver.upkeep.verify import check_listing
 from tests.support.memory_store import CountingStore, MemoryStore, StoredObject
 from tests.support.segments import facts_of as plain_facts
@@ -55,7 +55,7 @@ def fill(store: MemoryStore, topic: str = "t", count: int = ENOUGH) -> list[Inde
     for base in range(count):
         key, facts = key_of(base, topic), plain_facts(base, base + 1)
         body = f"{topic} {base:06}".encode()
-        etag = store.put_if_absent(LAYOUT.segment_key(key), body, facts.to_metadata())
+        etag = store.put_if_absent(LAYOUT.segment_key(key), body, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         assert etag is not None
         entries.append(IndexEntry(key, len(body), etag, facts))
     return entries
@@ -263,7 +263,7 @@ def test_merged_segments_and_lives_are_not_mixed_up(topic: str) -> None:
     append_to_index(store, LAYOUT, fill(store))
     key = SegmentKey(topic=name, life=int(life or 0), partition=0, base=0, next=3)
     facts = replace(plain_facts(0, 3), bytes=99)
-    store.put_if_absent(LAYOUT.segment_key(key), b"t 000000", facts.to_metadata())
+    store.put_if_absent(LAYOUT.segment_key(key), b"t 000000", facts.to_metadata(), kind=ObjectKind.SEGMENT)
     inventory, heads = read_counting(store)
     assert heads == 1
     assert known_facts(inventory.partitions[name, key.life][0].segments[0]).bytes == 99
@@ -319,7 +319,7 @@ def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], by
     written = fill(store)
     append_to_index(store, LAYOUT, [])
     store.delete([LAYOUT.index_key(0, 0)])
-    store.put_if_absent(LAYOUT.index_key(0, 0), damage(encode_index(written)), {})
+    store.put_if_absent(LAYOUT.index_key(0, 0), damage(encode_index(written)), {}, kind=ObjectKind.FACT)
     plain = read_inventory(CountingStoreOf(store), LAYOUT)
     inventory, heads = read_counting(store)
     assert (inventory, heads) == (plain, ENOUGH)
@@ -423,10 +423,10 @@ def test_a_reader_that_had_to_ask_much_tells_the_others() -> None:
 class ReadOnlyStore(CountingStore):
     is_read_only = False
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         if self.is_read_only:
             raise StoreError("PutObject was denied")
-        return super().put_if_absent(key, body, metadata)
+        return super().put_if_absent(key, body, metadata, kind=kind)
 
 
 def test_a_reader_without_the_right_to_put_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -475,9 +475,9 @@ class RacingStore(MemoryStore):
         self._other = store
         self.was_late = False
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         merge_index(self._other, LAYOUT)
-        etag = super().put_if_absent(key, body, metadata)
+        etag = super().put_if_absent(key, body, metadata, kind=kind)
         self.was_late = etag is None
         return etag
 
@@ -507,7 +507,7 @@ def test_strange_names_in_the_index_harm_nobody() -> None:
     store = CountingStore()
     append_to_index(store, LAYOUT, fill(store))
     for name in ("x", "000009", "00000a/000000.jsonl.gz", "000000/9.jsonl.gz", "000000/000009.jsonl.gz.bak"):
-        store.put_if_absent(f"{LAYOUT.index_prefix}{name}", b"", {})
+        store.put_if_absent(f"{LAYOUT.index_prefix}{name}", b"", {}, kind=ObjectKind.FACT)
     assert read_counting(store)[1] == 0
     assert append_to_index(store, LAYOUT, []) == 2
 
@@ -544,5 +544,5 @@ def test_json_that_is_nested_without_end_is_no_index() -> None:
     store = MemoryStore()
     content = zlib_line(b'{"format": 1, "directories": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
     key = LAYOUT.index_key(0, 0)
-    store.put_if_absent(key, content, {})
+    store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
     assert read_index(store, LAYOUT).unreadable.keys() == {key}

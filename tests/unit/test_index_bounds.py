@@ -30,6 +30,7 @@ from archiver.archive.index_file import (
 )
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.errors import CorruptSegmentError
+from archiver.store.port import ObjectKind
 from tests.support.generated_store import LAYOUT as GENERATED
 from tests.support.generated_store import GeneratedStore, Shape
 from tests.support.memory_store import MemoryStore
@@ -43,7 +44,9 @@ FIRST = LAYOUT.index_key(0, 0)
 def fill(store: MemoryStore, topic: str) -> None:
     """Put a segment, and a file of the index that knows it."""
     key, facts = SegmentKey(topic=topic, partition=0, base=0), facts_of(0, 10)
-    etag = store.put_if_absent(LAYOUT.segment_key(key), topic.encode(), facts.to_metadata()) or ""
+    etag = (
+        store.put_if_absent(LAYOUT.segment_key(key), topic.encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT) or ""
+    )
     append_to_index(store, LAYOUT, [IndexEntry(key, len(topic), etag, facts)])
 
 

@@ -17,7 +17,7 @@ from archiver.archive.index_file import IndexEntry, split_file
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.backup.indexer import EVERY_S, Indexer
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
-from archiver.store.s3 import Body
+from archiver.store.port import Body, ObjectKind
 from archiver.upkeep.verify import check_listing
 from tests.support.memory_store import CountingStore
 from tests.support.segments import facts_of
@@ -34,12 +34,12 @@ class IndexStore(CountingStore):
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str]) -> str | None:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         if "/index/" in key:
             self.may_answer.wait(30)
             if self.error is not None:
                 raise self.error
-        return super().put_if_absent(key, body, metadata)
+        return super().put_if_absent(key, body, metadata, kind=kind)
 
     @property
     def files(self) -> list[str]:
@@ -62,7 +62,9 @@ class World:
     def put(self, count: int = 1) -> None:
         for _ in range(count):
             key, facts = SegmentKey(topic="t", partition=0, base=self.base), facts_of(self.base, self.base + 1)
-            etag = self.store.put_if_absent(LAYOUT.segment_key(key), b"%d" % self.base, facts.to_metadata())
+            etag = self.store.put_if_absent(
+                LAYOUT.segment_key(key), b"%d" % self.base, facts.to_metadata(), kind=ObjectKind.SEGMENT
+            )
             assert etag is not None
             self.fresh.note(IndexEntry(key, len(b"%d" % self.base), etag, facts))
             self.base += 1
@@ -152,7 +154,9 @@ def test_what_lies_beside_the_records_is_not_counted_at_a_stop() -> None:
         return split_file(world.store.objects[world.store.files[-1]].body, "k").beside.counts
 
     world = World()
-    world.store.put_if_absent(LAYOUT.fact_key("restores/r/t/0", 0), encode_fact({"format": 1}), {})
+    world.store.put_if_absent(
+        LAYOUT.fact_key("restores/r/t/0", 0), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT
+    )
     world.put()
     asyncio.run(world.indexer.finish())
     assert counts() == {}
@@ -172,7 +176,7 @@ def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_record
 
     asyncio.run(run())
     assert world.store.files == []
-    world.store.put_if_absent(snapshot, encode_fact({"format": 1}), {})
+    world.store.put_if_absent(snapshot, encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)
     for _ in range(2):
         asyncio.run(run())
         assert len(world.store.files) == 1
@@ -187,7 +191,9 @@ def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() 
     """What was counted until then is a number of so many at least."""
     world = World()
     for number in range(40):
-        world.store.put_if_absent(LAYOUT.fact_key("group-positions/2026-11-22", number), encode_fact({"format": 1}), {})
+        world.store.put_if_absent(
+            LAYOUT.fact_key("group-positions/2026-11-22", number), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT
+        )
     seconds = itertools.count()
     indexer = Indexer(world.store, LAYOUT, world.fresh, clock=lambda: float(next(seconds)))
     told = []

@@ -32,7 +32,7 @@ from archiver.archive.lookup import Damage
 from archiver.archive.segment_facts import Bounds, SegmentFacts
 from archiver.archive.segments import Segment
 from archiver.errors import CorruptSegmentError
-from archiver.store.s3 import ObjectInfo
+from archiver.store.port import ObjectInfo, ObjectKind
 from tests.support.memory_store import CountingStore, MemoryStore
 from tests.support.old_archive import old_file, old_key
 from tests.support.records import Rec
@@ -50,7 +50,7 @@ def segment(base: int, next_offset: int, *, merged: bool = False) -> Segment:
 def put(store: MemoryStore, segments: list[Segment], **key: object) -> None:
     for one in segments:
         name = LAYOUT.segment_key(replace(one.key, **key))  # type: ignore[arg-type]
-        assert store.put_if_absent(name, b"x", known_facts(one).to_metadata())
+        assert store.put_if_absent(name, b"x", known_facts(one).to_metadata(), kind=ObjectKind.SEGMENT)
 
 
 # --- any set of objects
@@ -159,7 +159,7 @@ def test_a_v1_object_is_known_by_its_ends_and_never_enters_the_index() -> None:
     records = [Rec(at, at, -1, None, b"v") for at in range(100)]
     for base in range(0, 100, 10):
         content = old_file(records[base : base + 10], "t", 0)
-        store.put_if_absent("p/" + old_key("t", 0, base), content, {"by": "somebody"})
+        store.put_if_absent("p/" + old_key("t", 0, base), content, {"by": "somebody"}, kind=ObjectKind.SEGMENT)
     for _ in range(2):
         found = read_inventory(store, LAYOUT).partitions["t", 0][0]
         assert [one.facts for one in found.segments] == [
@@ -415,7 +415,7 @@ def test_strangers_are_listed_and_harm_nobody_but_a_segment_without_facts_is_dam
     strange = ["p/topics/README", "p/topics/t/_SUCCESS", "p/topics/t/partition=0/t+0-7.data", "p/topics/no topic!/x"]
     without_facts = LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5))
     for key in [*strange, without_facts]:
-        store.put_if_absent(key, b"", {})
+        store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT)
     inventory = read_inventory(store, LAYOUT)
     assert inventory.strangers == tuple(sorted(strange))
     assert [damage.message.split(":")[0] for damage in inventory.damaged] == [without_facts]
@@ -432,7 +432,7 @@ def test_a_damaged_object_is_named_and_the_others_are_read() -> None:
         LAYOUT.segment_key(SegmentKey(topic="t", partition=3, base=1)): facts_of(0, 5).to_metadata(),
     }
     for key, metadata in broken.items():
-        store.put_if_absent(key, b"", metadata)
+        store.put_if_absent(key, b"", metadata, kind=ObjectKind.FACT)
     inventory = read_inventory(store, LAYOUT)
     assert [LAYOUT.segment_key(damage.key) for damage in inventory.damaged] == sorted(broken)
     assert [damage.message.partition(":")[0] for damage in inventory.damaged] == sorted(broken)
@@ -466,7 +466,9 @@ def test_the_order_of_answers_changes_nothing() -> None:
 def test_a_newest_segment_without_facts_stops_a_writer() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
-    store.put_if_absent(LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", {})
+    store.put_if_absent(
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", {}, kind=ObjectKind.SEGMENT
+    )
     with pytest.raises(CorruptSegmentError, match="the newest segment has no facts"):
         position_of(store, LAYOUT, "t", 0, 0)
 
@@ -485,7 +487,9 @@ def test_a_newest_segment_without_facts_stops_a_writer() -> None:
 def test_a_writer_does_not_go_on_where_changed_metadata_says(metadata: Mapping[str, str], message: str) -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
-    store.put_if_absent(LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", metadata)
+    store.put_if_absent(
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", metadata, kind=ObjectKind.SEGMENT
+    )
     with pytest.raises(CorruptSegmentError, match=message):
         position_of(store, LAYOUT, "t", 0, 0)
 
@@ -500,16 +504,20 @@ def test_the_widest_merged_segment_tells_the_position() -> None:
 def test_strangers_do_not_move_the_position() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
-    store.put_if_absent("p/topics/t/partition=0/zzz", b"", {})
+    store.put_if_absent("p/topics/t/partition=0/zzz", b"", {}, kind=ObjectKind.FACT)
     assert position_of(store, LAYOUT, "t", 0, 0).next == 5
 
 
 def test_the_epoch_is_that_of_the_segment_that_holds_the_end() -> None:
     store = MemoryStore()
     plain, merged = segment(5, 7), segment(0, 20, merged=True)
-    store.put_if_absent(plain.object_key, b"x", replace(known_facts(plain), leader_epoch=3).to_metadata())
+    store.put_if_absent(
+        plain.object_key, b"x", replace(known_facts(plain), leader_epoch=3).to_metadata(), kind=ObjectKind.SEGMENT
+    )
     assert position_of(store, LAYOUT, "t", 0, 0) == ArchivedEnd(
         next=7, leader_epoch=3, topic_id="t", cluster_id="c", key=plain.object_key
     )
-    store.put_if_absent(merged.object_key, b"x", replace(known_facts(merged), leader_epoch=8).to_metadata())
+    store.put_if_absent(
+        merged.object_key, b"x", replace(known_facts(merged), leader_epoch=8).to_metadata(), kind=ObjectKind.SEGMENT
+    )
     assert position_of(store, LAYOUT, "t", 0, 0).leader_epoch == 8

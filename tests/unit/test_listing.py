@@ -11,7 +11,7 @@ import archiver.archive.listing
 from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import NOTHING, list_newest, list_segments
-from archiver.store.s3 import ListedObject
+from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -38,9 +38,9 @@ def archive(keys: set[SegmentKey], strangers: set[str]) -> MemoryStore:
     store = MemoryStore()
     for key in keys:
         facts = facts_of(key.base, key.next or key.base + 1)
-        store.put_if_absent(LAYOUT.segment_key(key), b"x", facts.to_metadata())
+        store.put_if_absent(LAYOUT.segment_key(key), b"x", facts.to_metadata(), kind=ObjectKind.SEGMENT)
     for name in strangers:
-        store.put_if_absent(f"{LAYOUT.topics_prefix}{name}", b"", {})
+        store.put_if_absent(f"{LAYOUT.topics_prefix}{name}", b"", {}, kind=ObjectKind.FACT)
     return store
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -24,7 +24,7 @@ from archiver.restore import noted_plan
 from archiver.restore.claims import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore.request import RestoreRequest
-from archiver.store.s3 import Body
+from archiver.store.port import Body, ObjectKind
 from archiver.upkeep.verify import check_control
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -94,11 +94,11 @@ class DyingStore(MemoryStore):
         super().__init__()
         self.left, self.is_done = at, is_done
 
-    def put_if_absent(self, key: str, body: Body, metadata: object) -> str | None:
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         self.left -= 1
         if not self.left and not self.is_done:
             raise StoreTemporaryError("killed")
-        etag = super().put_if_absent(key, body, metadata)  # type: ignore[arg-type]
+        etag = super().put_if_absent(key, body, metadata, kind=kind)
         if not self.left:
             raise StoreTemporaryError("killed")
         return etag
@@ -222,7 +222,7 @@ def test_a_piece_is_no_larger_than_pieces_are() -> None:
     piece |= dict.fromkeys(("until_offset", "next_offset", *PartFacts._fields), "1")
     content = encode_fact(piece)
     name = f"0-{hashlib.sha256(content).hexdigest()[:24]}"
-    store.put_if_absent(LAYOUT.fact_key(f"restores/mine/copy/plan/{name}", 0), content, {})
+    store.put_if_absent(LAYOUT.fact_key(f"restores/mine/copy/plan/{name}", 0), content, {}, kind=ObjectKind.FACT)
     fact["partitions"][0]["pieces"] = [name]
     append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda _: fact)
     with pytest.raises(NotWholeError, match="1000000000000 objects in a piece"):

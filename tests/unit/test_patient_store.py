@@ -6,7 +6,7 @@ import pytest
 
 from archiver.errors import StoreTemporaryError
 from archiver.store.patient import PATIENCE_S, PatientStore
-from archiver.store.s3 import MOST_PUT_BYTES, ListedObject
+from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 
 
@@ -52,7 +52,7 @@ def clock() -> Clock:
 
 def keys_of(store: MemoryStore) -> list[str]:
     for number in range(7):
-        store.put_if_absent(f"a/{number}", b"%d" % number, {})
+        store.put_if_absent(f"a/{number}", b"%d" % number, {}, kind=ObjectKind.FACT)
     return [f"a/{number}" for number in range(7)]
 
 

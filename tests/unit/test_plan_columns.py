@@ -24,6 +24,7 @@ from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.restore.target_limits import _records_within
 from archiver.spark.table.scan import grouped
+from archiver.store.port import ObjectKind
 from tests.support import plain_plan
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -161,7 +162,9 @@ def test_a_task_is_sent_its_partition_alone() -> None:
     for number in range(20):
         for at in range(50):
             key = SegmentKey(topic="t", partition=number, base=10 * at)
-            store.put_if_absent(LAYOUT.segment_key(key), b"x", facts_of(10 * at, 10 * at + 10).to_metadata())
+            store.put_if_absent(
+                LAYOUT.segment_key(key), b"x", facts_of(10 * at, 10 * at + 10).to_metadata(), kind=ObjectKind.SEGMENT
+            )
     partitions = read_inventory(store, LAYOUT).partitions["t", 0]
     readings = partitions[7].readable
     sent = pickle.dumps(readings)

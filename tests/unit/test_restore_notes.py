@@ -10,6 +10,7 @@ from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTempo
 from archiver.kafka.produce import ProducerIdentity
 from archiver.restore.claims import Claim, ClaimStream, RestoreNotes, Verified
 from archiver.spark.restore import remember_notes
+from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("archive")
@@ -90,13 +91,15 @@ def test_what_was_noted_of_another_cluster_is_not_of_this_one() -> None:
 def test_what_was_finished_before_clusters_were_noted_is_finished() -> None:
     store = MemoryStore()
     fact = {"format": 1, "target_topic_id": "A"}
-    store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/finished", 0), encode_fact(fact), {})
+    store.put_if_absent(
+        LAYOUT.fact_key("restores/mine/orders/finished", 0), encode_fact(fact), {}, kind=ObjectKind.FACT
+    )
     assert RestoreNotes(store, LAYOUT, "mine", "c").finished({"orders": "A"}) == {"orders"}
 
 
 def test_what_is_no_claim_is_named() -> None:
     store = MemoryStore()
-    store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/0", 0), b'{"format": 1}', {})
+    store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/0", 0), b'{"format": 1}', {}, kind=ObjectKind.FACT)
     with pytest.raises(NotWholeError, match="control/restores/mine/orders/0: not a claim"):
         RestoreNotes(store, LAYOUT, "mine", "c").claims({"orders": "A"})
 

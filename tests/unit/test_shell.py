@@ -21,6 +21,7 @@ from archiver.restore.plan import TopicPlan
 from archiver.restore.request import Retention
 from archiver.restore.target_limits import limit_problems
 from archiver.spark.restore import TopicReport, _Restore, strange_retention
+from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.unit.test_target_limits import LENIENT, facts_of, plan_of
 
@@ -141,5 +142,5 @@ def way_on(where: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_a_name_that_no_topic_can_have_is_no_topic_of_the_archive() -> None:
     store, layout = MemoryStore(), Layout("archive")
     for name in ("orders", "$(reboot)", "a;b", ".."):
-        store.put_if_absent(layout.fact_key(f"topics/{name}", 0), b"{}", {})
+        store.put_if_absent(layout.fact_key(f"topics/{name}", 0), b"{}", {}, kind=ObjectKind.FACT)
     assert topics_known(store, layout) == {"orders"}

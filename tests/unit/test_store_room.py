@@ -6,8 +6,8 @@ import sys
 # In a process of its own: pytest's has threads, which a fork would leave behind.
 _FORK = """
 import os
-from archiver.store.s3 import Room
-room = Room()
+from archiver.store.port import ReadBuffer
+room = ReadBuffer()
 room.of(9)[0] = 1
 child = os.fork()
 if not child:

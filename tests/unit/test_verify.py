@@ -33,7 +33,7 @@ from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.kernels.varint import encode_long
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.store.s3 import MOST_PUT_BYTES, ListedObject
+from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectKind
 from archiver.upkeep.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
 from archiver.upkeep.verify import Level, check_content, check_control, check_listing, check_object, control_problem
 from tests.support.memory_store import MemoryStore
@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> MemoryStore:
     for base in (0, 24, 48):
         content, facts = written(tmp_path, records_from(base), base)
         key = replace(KEY, base=base)
-        etag = made.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+        etag = made.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         assert etag
         entries.append(IndexEntry(key, len(content), etag, facts))
     append_to_index(made, LAYOUT, entries)
@@ -97,10 +97,10 @@ def test_control_facts_that_are_gone_or_damaged_are_found_in_the_listing(store: 
     store.delete([fact])
     (problem,) = check_listing(store, LAYOUT).problems
     assert problem.startswith(f"{fact}: is gone")
-    store.put_if_absent(fact, b"{", {})
+    store.put_if_absent(fact, b"{", {}, kind=ObjectKind.FACT)
     (problem,) = check_listing(store, LAYOUT).problems
     assert problem.startswith(f"{fact}: not JSON")
-    store.put_if_absent(LAYOUT.fact_key("topics/orders", 2), b"{", {})
+    store.put_if_absent(LAYOUT.fact_key("topics/orders", 2), b"{", {}, kind=ObjectKind.FACT)
     assert any(
         f"{LAYOUT.fact_key('topics/orders', 1)}: is gone" in one for one in check_listing(store, LAYOUT).problems
     )
@@ -170,7 +170,7 @@ def test_what_is_put_while_we_look_is_no_loss(
         found = look(*given, **more)  # type: ignore[arg-type]
         content, facts = written(tmp_path, records_from(72), 72)
         key = replace(KEY, base=72)
-        etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+        etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag or "", facts)])
         return found
 
@@ -310,7 +310,7 @@ def test_what_is_gone_beside_the_records_is_told_by_what_is_there(store: MemoryS
     streams = ["group-positions/2026-11-20", "restores/r-1/orders/0", "starts/orders/1"]
     for stream in streams:
         for number in range(3):
-            store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {})
+            store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)
     assert not check_listing(store, LAYOUT).problems
     for stream in streams:
         store.delete([LAYOUT.fact_key(stream, 1)])
@@ -322,11 +322,13 @@ def test_what_is_gone_beside_the_records_is_told_by_what_is_there(store: MemoryS
 def test_many_facts_that_are_gone_in_a_row_are_one_finding(store: MemoryStore, stream: str) -> None:
     """One object with a name that nobody gave it was a million findings."""
     if stream.startswith("topics/"):
-        store.put_if_absent(LAYOUT.fact_key(stream, 999_999), store.objects[LAYOUT.fact_key(stream, 0)].body, {})
+        store.put_if_absent(
+            LAYOUT.fact_key(stream, 999_999), store.objects[LAYOUT.fact_key(stream, 0)].body, {}, kind=ObjectKind.FACT
+        )
         missing = 999_998
     else:
         for number in (0, 2, 999_999):
-            store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {})
+            store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)
         missing = 999_996
     *before, problem = check_listing(store, LAYOUT).problems
     assert problem.startswith(f"{LAYOUT.fact_key(stream, 999_999 - missing)} to {LAYOUT.fact_key(stream, 999_998)}: ")
@@ -337,9 +339,11 @@ def test_many_facts_that_are_gone_in_a_row_are_one_finding(store: MemoryStore, s
 def test_an_offset_map_that_is_gone_is_told(store: MemoryStore) -> None:
     keys = [OffsetMapKey(restore_id="r-1", topic="orders", partition=number, topic_id="A") for number in (0, 1)]
     for key in keys:
-        store.put_if_absent(LAYOUT.offset_map_key(key), b"", {})
+        store.put_if_absent(LAYOUT.offset_map_key(key), b"", {}, kind=ObjectKind.FACT)
     for stream in ("0", "1", "plan", "finished"):
-        store.put_if_absent(LAYOUT.fact_key(f"restores/r-1/orders/{stream}", 0), encode_fact({"format": 1}), {})
+        store.put_if_absent(
+            LAYOUT.fact_key(f"restores/r-1/orders/{stream}", 0), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT
+        )
     assert not check_listing(store, LAYOUT).problems
     store.delete([LAYOUT.offset_map_key(keys[1])])
     (problem,) = check_listing(store, LAYOUT).problems
@@ -364,10 +368,10 @@ def beside_of(store: MemoryStore) -> list[str]:
         "restores/r-1/orders/finished": {"format": 1},
     }
     for stream, fact in facts.items():
-        store.put_if_absent(LAYOUT.fact_key(stream, 0), encode_fact(fact), {})
+        store.put_if_absent(LAYOUT.fact_key(stream, 0), encode_fact(fact), {}, kind=ObjectKind.FACT)
     others = [chosen, LAYOUT.offset_map_key(offset_map), probe_key(LAYOUT)]
     for key in others:
-        store.put_if_absent(key, b"probe", {})
+        store.put_if_absent(key, b"probe", {}, kind=ObjectKind.FACT)
     return [*(LAYOUT.fact_key(stream, 0) for stream in facts), *others]
 
 
@@ -411,7 +415,7 @@ def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     assert not found.problems
     (note,) = (note for note in found.notes if "r-1" in note)
     assert note.startswith(f"p/control/restores/r-1/: is gone, with all of {len(keys)} objects")
-    store.put_if_absent(keys[0], encode_fact({"format": 1}), {})  # begun again, under the same id
+    store.put_if_absent(keys[0], encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)  # begun again, under the same id
     (problem,) = check_listing(store, LAYOUT).problems
     assert problem.startswith(f"p/control/restores/r-1/: {len(keys) - 1} of {len(keys)} objects are gone; ")
     assert problem.endswith("if somebody tidied up, delete the rest of it when no run of that restore needs it")
@@ -439,7 +443,7 @@ def test_objects_that_no_file_of_the_index_has_are_logged(
     caplog.set_level(logging.INFO, "archiver")
     content, facts = written(tmp_path, records_from(72), 72)
     key = replace(KEY, base=72)
-    etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata())
+    etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
     assert etag
     assert not check_listing(store, LAYOUT).notes
     (said,) = caplog.messages
@@ -465,7 +469,7 @@ def test_only_the_wanted_topics_are_looked_at(store: MemoryStore) -> None:
 
 
 def test_strangers_are_noted(store: MemoryStore) -> None:
-    store.put_if_absent(f"{LAYOUT.topics_prefix}readme.txt", b"x", {})
+    store.put_if_absent(f"{LAYOUT.topics_prefix}readme.txt", b"x", {}, kind=ObjectKind.FACT)
     found = check_listing(store, LAYOUT)
     assert not found.problems
     assert found.notes == ["p/topics/readme.txt: is not one of ours"]
@@ -474,15 +478,15 @@ def test_strangers_are_noted(store: MemoryStore) -> None:
 def test_strangers_beside_the_archive_are_noted(store: MemoryStore) -> None:
     strange = ["p/!", "p/control", "p/junk", "p/topics.bak/orders/x", "p/topics.bak/y", "p/topics0", "p/zoo/a/b"]
     for key in [*strange, "q/other", "pq"]:
-        store.put_if_absent(key, b"x", {})
+        store.put_if_absent(key, b"x", {}, kind=ObjectKind.FACT)
     found = check_listing(store, LAYOUT)
     told = ["p/!", "p/control", "p/junk", "p/topics.bak/", "p/topics0", "p/zoo/"]
     assert sorted(found.notes) == sorted(f"{key}: is not one of ours" for key in told)
     assert not found.problems
     assert not check_listing(store, LAYOUT, lambda _: True).notes
     for number in range(300):
-        store.put_if_absent(f"p/many{number:03}/x", b"", {})
-        store.put_if_absent(f"p/many{number:03}.txt", b"", {})
+        store.put_if_absent(f"p/many{number:03}/x", b"", {}, kind=ObjectKind.FACT)
+        store.put_if_absent(f"p/many{number:03}.txt", b"", {}, kind=ObjectKind.FACT)
     assert len(list_beside(store, LAYOUT)) == 100
 
 
@@ -566,7 +570,7 @@ def test_an_index_without_its_digest_is_told(store: MemoryStore) -> None:
 
 def test_a_fact_without_its_digest_is_told(store: MemoryStore) -> None:
     key = LAYOUT.fact_key("copies/blue/orders/0/0", 0)
-    store.put_if_absent(key, b'{"format": 1, "generation": 0, "next": 0}', {})
+    store.put_if_absent(key, b'{"format": 1, "generation": 0, "next": 0}', {}, kind=ObjectKind.FACT)
     (problem,) = check_control(store, LAYOUT)
     assert problem.startswith(f"{key}: has no sha256, and nothing tells whether it is as it was written")
 
@@ -603,7 +607,7 @@ def test_a_long_choice_is_read_in_pieces() -> None:
 
 
 def test_a_stranger_beside_the_facts_is_told(store: MemoryStore) -> None:
-    store.put_if_absent(f"{LAYOUT.control_root}topics/orders/notes.txt", b"", {})
+    store.put_if_absent(f"{LAYOUT.control_root}topics/orders/notes.txt", b"", {}, kind=ObjectKind.FACT)
     (problem,) = check_control(store, LAYOUT)
     assert problem.endswith("notes.txt: is not one of ours")
 

@@ -22,7 +22,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError
 from archiver.process.columns import Chain, Numbers
 from archiver.spark.table.options import OnDamage, ScanOptions
-from archiver.store.s3 import ObjectStore
+from archiver.store.port import ObjectStore
 from archiver.store.shared import patient_store_of, store_of
 
 if TYPE_CHECKING:
