@@ -26,12 +26,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from archiver.archive.catalog import read_archive, topic_names
-from archiver.archive.control import settle_cluster, settle_topic
 from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import list_newest
-from archiver.archive.segment import OpenSegment, PartitionSource, SegmentLimits
+from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource, settle_cluster, settle_topic
 from archiver.backup.opener import OPENERS
 from archiver.config.model import StorageConfig
 from archiver.process.children import start_child

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
-from archiver.job import run_backup
 from archiver.spark import register
 from benchmarks.generate import fill_topic
 from benchmarks.measure import cpu_seconds

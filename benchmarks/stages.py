@@ -18,7 +18,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from archiver.archive.segment import SegmentBody
+from archiver.archive.segment_writer import SegmentBody
 from archiver.codec import batch as batch_codec
 from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
 from archiver.codec.compression import Arena, BatchCodec, BlockCodec, compress_block

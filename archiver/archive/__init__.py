@@ -24,7 +24,9 @@
 - reader: A partition's records out of the archive, in order, by the read rule
 - segment: one partition's open segment
 - segment_facts: the facts of a segment, as values and as the text that metadata and Avro header carry
+- segment_writer: an open segment: takes frames, and becomes one object
 - segments: the segments of a partition, and what is read of them: as columns, and one by one
 - spool: local files that hold the blocks of open segments
+- topics: topics as the archive knows them: their shape, their lives, where logs were cut back
 - v1_bounds: both ends of an object: all that is read where a whole object would be too much
 """

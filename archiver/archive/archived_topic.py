@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archiver.archive.control import TopicFact
 from archiver.archive.inventory import EMPTY, PartitionInventory, problems_of
 from archiver.archive.segments import Reading, Readings, blocks_of
+from archiver.archive.topics import TopicFact
 from archiver.codec.selection import NO_TIMESTAMP, Selection
 from archiver.process.columns import Chain, as_slice
 

@@ -6,7 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.control import (
+from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
+from archiver.archive.layout import Layout
+from archiver.archive.segments import blocks_of
+from archiver.archive.topics import (
     Stretch,
     TopicFact,
     list_topics_known,
@@ -15,9 +18,6 @@ from archiver.archive.control import (
     shape_in,
     topics_known,
 )
-from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
-from archiver.archive.layout import Layout
-from archiver.archive.segments import blocks_of
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError

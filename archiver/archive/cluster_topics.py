@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import StrEnum
 
-from archiver.archive.control import topics_known
 from archiver.archive.layout import Layout, is_topic_name
+from archiver.archive.topics import topics_known
 from archiver.config.model import ArchiverConfig, GroupPositions, TopicsConfig
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient

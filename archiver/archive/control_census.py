@@ -9,12 +9,13 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
-from archiver.archive.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
+from archiver.archive.control import RESTORES, Fact, read_fact
 from archiver.archive.index import Index
 from archiver.archive.layout import Layout, chosen_name
 from archiver.archive.parts import ObjectPart
+from archiver.archive.topics import CLUSTER, TOPICS
 from archiver.errors import NotWholeError
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)

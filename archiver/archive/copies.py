@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from reprlib import repr as short_repr
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.control import Fact, TopicFact, newest_numbers, read_fact, read_topic_history, shape_in
+from archiver.archive.control import Fact, newest_numbers, read_fact
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY, arrange_all
 from archiver.archive.layout import MOST_OFFSET, CopyKey, Layout, is_partition_number
 from archiver.archive.listing import ListedPartition, Listing, Partition
 from archiver.archive.lookup import look_up
+from archiver.archive.topics import TopicFact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.json_values import as_number
 from archiver.store.port import ListedObject, ObjectStore

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from archiver.archive.control import TopicFact, list_topic_facts, read_topic_history, read_topics_known
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
+from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.columns import Chain, Lazy, Places, total
 from archiver.store.port import ObjectStore

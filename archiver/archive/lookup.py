@@ -21,7 +21,7 @@ from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError
 from archiver.process.ahead import run_ahead
 from archiver.process.columns import CHUNK, Numbers, as_slice
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.store.port import ListedObject, ObjectStore
 
 log = logging.getLogger(__name__)

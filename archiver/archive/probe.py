@@ -5,8 +5,8 @@ from typing import Final
 
 from archiver.archive.control import encode_fact, most_fact_bytes
 from archiver.archive.layout import Layout
-from archiver.archive.segment import MOST_HOLES
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
+from archiver.archive.segment_writer import MOST_HOLES
 from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
 from archiver.store.port import ObjectKind, ObjectStore
 

@@ -9,6 +9,7 @@
 - fetching: fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
 - identity: whether a name still stands for the topic that was archived, where no topic id tells: its records do
 - indexer: what a backup does for the index of facts, beside its work
+- ledger: what a backup tells of itself while it works
 - metrics: what a running backup shows of itself
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
 - open_transactions: transactions that stay open and hold the last stable offset back
@@ -16,7 +17,9 @@
 - partition_writer: one partition on its way into the archive
 - pump: the work of a backup: one task at a time per partition, which archives what was fetched of it
 - put_turns: whose put is next: topics take turns, and one whose puts hang or fail has few at a time, so that others always find a thread
+- request: what a backup is asked to do, and the parts that are made for it
 - retry: try again for ever what a retry may heal
+- run: the two kinds of backup, from a configuration to its end: opens the parts, and closes what it opened
 - run_endpoint: the HTTP endpoint of a backup up to the end of now: for as long as it runs
 - service: A backup for ever: the partitions that the group gives this instance, through everything that may happen to them
 - start_offsets: where partitions begin that have no archive yet, when a backup was told not to begin at their beginning

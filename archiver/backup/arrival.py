@@ -7,8 +7,8 @@ from typing import Final
 from archiver.backup.service import Service
 from archiver.config.model import ArchiverConfig, Protocol
 from archiver.kafka.cluster import TopicPartition
-from archiver.process.logs import spell_seconds
-from archiver.process.spelling import spell_count
+from archiver.process.progress import spell_seconds
+from archiver.process.text import spell_count
 
 _SILENT_S: Final = 5.0  # a group in which nothing is wrong gives partitions within a few seconds
 

@@ -6,9 +6,9 @@ Why it may be asked so, and what the answers mean: docs/decisions/0007-a-life-fo
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from archiver.archive.control import Branch, Stretch
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.topics import Branch, Stretch
 from archiver.errors import NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.epochs import end_of_epoch

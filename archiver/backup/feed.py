@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from archiver.archive.segment import PartitionSource
+from archiver.archive.topics import PartitionSource
 from archiver.backup.partition_writer import Fetch, PartitionWriter, Written
 from archiver.errors import ArchiverError, CorruptBatchError, DroppedError, KafkaTemporaryError
 from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import Fetched, FetchTarget
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 
 NO_END: Final = 2**63 - 1  # of a feed that goes on for ever
 TROUBLE_S: Final = 15.0  # what lasts longer is told: an election is over by then

@@ -8,10 +8,11 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from archiver.archive.segment import PartitionSource
 from archiver.archive.segment_facts import HoleCause
+from archiver.archive.topics import PartitionSource
 from archiver.backup.diagnosis import PassOver, Retry, Skip, Take, Verdict, Way, judge, judge_silence
 from archiver.backup.feed import NO_END, TROUBLE_S, Feed
+from archiver.backup.ledger import Ledger
 from archiver.backup.partition_writer import Fetch, epoch_of
 from archiver.backup.unreadable import judge_broken
 from archiver.codec.batch import in_place, position_after, whole_batches
@@ -29,8 +30,7 @@ from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.process.budget import ByteBudget
 from archiver.process.defects import as_ours
-from archiver.process.logs import Ledger
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 

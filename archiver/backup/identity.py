@@ -11,11 +11,11 @@ from enum import Enum, auto
 
 import numpy as np
 
-from archiver.archive.control import Judged, Stretch, TopicFact
 from archiver.archive.layout import SegmentKey
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import read_parts
-from archiver.archive.segment import FinishedSegment
+from archiver.archive.segment_writer import FinishedSegment
+from archiver.archive.topics import Judged, Stretch, TopicFact
 from archiver.archive.v1_bounds import PIECE_BYTES, Container, open_container
 from archiver.backup.cut_back import Archived, find_branch, first_reaching, newest_first
 from archiver.backup.partition_writer import Archive

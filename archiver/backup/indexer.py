@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
-from archiver.archive.control import list_topics_known
 from archiver.archive.control_census import count_beside
 from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
 from archiver.archive.inventory import learn_unknown
 from archiver.archive.layout import Layout
+from archiver.archive.topics import list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import workers

@@ -6,10 +6,16 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from archiver.archive.control import (
+from archiver.archive.inventory import ArchivedEnd, end_at, position_of
+from archiver.archive.layout import SegmentKey
+from archiver.archive.listing import NOTHING, Newest, list_newest
+from archiver.archive.segment_facts import HoleCause
+from archiver.archive.segment_writer import FinishedSegment
+from archiver.archive.topics import (
     Branch,
     Judged,
     Life,
+    PartitionSource,
     TopicFact,
     UnprovenError,
     read_topic,
@@ -17,11 +23,6 @@ from archiver.archive.control import (
     settle_cluster,
     settle_topic,
 )
-from archiver.archive.inventory import ArchivedEnd, end_at, position_of
-from archiver.archive.layout import SegmentKey
-from archiver.archive.listing import NOTHING, Newest, list_newest
-from archiver.archive.segment import FinishedSegment, PartitionSource
-from archiver.archive.segment_facts import HoleCause
 from archiver.backup.cut_back import find_branch
 from archiver.backup.feed import NO_END, Feed
 from archiver.backup.identity import Identity, Place
@@ -40,7 +41,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.configs import TopicConfigs, topic_configs_known
 from archiver.process.failpoints import reach
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,11 @@ from archiver.archive.index import FreshEntries
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import ArchivedEnd, position_of
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment import MOST_HOLES, FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
+from archiver.backup.ledger import Ledger
 from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
 from archiver.codec.batch import (
     MOST_DECOMPRESSED_BYTES,
@@ -29,7 +31,6 @@ from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
 from archiver.config.model import Unreadable
 from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchError, StoreTemporaryError, StrangerError
 from archiver.process.failpoints import reach
-from archiver.process.logs import Ledger
 from archiver.process.silence import Vigil
 from archiver.store.port import ObjectKind, ObjectStore
 

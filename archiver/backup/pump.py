@@ -8,13 +8,13 @@ from typing import Self, TypeVar
 
 from archiver.backup.feed import Feed
 from archiver.backup.fetching import Fetching
+from archiver.backup.ledger import Ledger
 from archiver.backup.partition_writer import PutLaterError
 from archiver.backup.put_turns import MOST_PUTS, SLOW_S, PutTurns
 from archiver.errors import CorruptBatchError, DroppedError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.process.defects import as_ours
-from archiver.process.logs import Ledger
 from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)

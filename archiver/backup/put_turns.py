@@ -7,7 +7,7 @@ from typing import Final
 
 from archiver.backup.feed import TROUBLE_S, Feed
 from archiver.backup.partition_writer import PutLaterError
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 

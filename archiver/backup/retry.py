@@ -5,8 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from archiver.backup.ledger import Ledger
 from archiver.errors import TemporaryError
-from archiver.process.logs import Ledger
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from archiver.backup.ledger import Ledger
 from archiver.backup.metrics import Metrics
 from archiver.backup.metrics_server import MetricsServer
 from archiver.backup.until_end import Attend
 from archiver.backup.vitals import Vitals
 from archiver.errors import UsageError
-from archiver.process.logs import Ledger
 
 log = logging.getLogger(__name__)
 

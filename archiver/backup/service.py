@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.archive.cluster_topics import ClusterTopics, look_at_topics, tell_unmatched
-from archiver.archive.control import TopicFact, topics_known
+from archiver.archive.topics import TopicFact, topics_known
 from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
 from archiver.backup.opener import OPENERS, Ends, LearnedConfigs
+from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
-from archiver.backup.until_end import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
@@ -25,7 +25,7 @@ from archiver.kafka.membership import Membership
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
 from archiver.process.signals import unless_stopped
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)

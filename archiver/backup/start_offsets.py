@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact, settle_first, topics_known
-from archiver.archive.segment import PartitionSource
+from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact, settle_first
+from archiver.archive.topics import PartitionSource, topics_known
 from archiver.backup.partition_writer import Archive
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient

@@ -15,7 +15,8 @@ from archiver.backup.feed import Feed
 from archiver.backup.partition_writer import fault_of
 from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
 from archiver.codec.kernels import batches as k
-from archiver.config.model import Unreadable, spell_size
+from archiver.config.model import Unreadable
+from archiver.config.quantities import spell_size
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import code_text

@@ -318,7 +318,7 @@ def _topic(text: str) -> str:
 
 
 def _size(text: str) -> int:
-    from archiver.config.model import parse_size_bytes
+    from archiver.config.quantities import parse_size_bytes
 
     try:
         return parse_size_bytes(text)

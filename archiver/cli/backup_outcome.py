@@ -6,7 +6,7 @@ from typing import Any
 
 from archiver.backup.feed import PartitionReport
 from archiver.backup.until_end import BackupReport
-from archiver.process.spelling import spell_count, spell_size, spell_table
+from archiver.process.text import spell_count, spell_size, spell_table
 
 Reports = Sequence[PartitionReport]
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, TypeVar
 from archiver.cli.output import complain, complain_of, print_json, print_line, print_lines, write
 from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
 from archiver.process.shell import can_be_typed, spell_command
-from archiver.process.spelling import spell_count
-from archiver.process.text import printable_json
+from archiver.process.text import printable_json, spell_count
 
 if TYPE_CHECKING:
     from archiver.backup.feed import Feed, PartitionReport
     from archiver.codec.selection import Selection
     from archiver.config.model import ArchiverConfig
-    from archiver.job import RestoreResult
+    from archiver.restore.report import RestoreResult
     from archiver.restore.request import RestoreRequest
 
 Value = TypeVar("Value")
@@ -37,7 +36,7 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def backup(options: argparse.Namespace) -> int:
-    from archiver.config.model import failpoint
+    from archiver.config.environment import failpoint
     from archiver.process.failpoints import arm
 
     if options.partitions and not options.until_end:
@@ -47,9 +46,9 @@ def backup(options: argparse.Namespace) -> int:
 
 
 def _back_up_for_ever(options: argparse.Namespace) -> int:
-    from archiver.config.model import load_config
-    from archiver.job import run_service
-    from archiver.process.logs import Progress
+    from archiver.backup.run import run_service
+    from archiver.config.load import load_config
+    from archiver.process.progress import Progress
 
     config = load_config(options.config)
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
@@ -74,10 +73,10 @@ def _back_up_for_ever(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_end(options: argparse.Namespace) -> int:
+    from archiver.backup.run import run_backup
     from archiver.cli.backup_outcome import outcome_lines, outcome_row
-    from archiver.config.model import load_config
-    from archiver.job import run_backup
-    from archiver.process.logs import Pace, Progress
+    from archiver.config.load import load_config
+    from archiver.process.progress import Pace, Progress
 
     progress, pace = Progress("backup", quiet=options.quiet), Pace("offsets")
 
@@ -180,7 +179,7 @@ def cat(options: argparse.Namespace) -> int:
 
 def _selection(options: argparse.Namespace) -> "Selection":
     from archiver.codec.selection import Selection
-    from archiver.config.model import parse_moment_ms
+    from archiver.config.quantities import parse_moment_ms
 
     given = {
         "first_offset": options.from_offset,
@@ -196,8 +195,8 @@ def _selection(options: argparse.Namespace) -> "Selection":
 
 def inspect(options: argparse.Namespace) -> int:
     from archiver.cli.printing import inspection_lines, inspection_row
-    from archiver.config.model import config_of_bucket
-    from archiver.job import inspect_object
+    from archiver.config.load import config_of_bucket
+    from archiver.upkeep.inspection import inspect_object
 
     place = str(options.object)
     if Path(place).is_file():
@@ -219,9 +218,9 @@ def inspect(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     from archiver.cli.printing import verify_lines, verify_row
-    from archiver.config.model import parse_moment_ms
-    from archiver.job import run_verify
-    from archiver.process.logs import Progress
+    from archiver.config.quantities import parse_moment_ms
+    from archiver.process.progress import Progress
+    from archiver.spark.verify import run_verify
     from archiver.upkeep.verify import Level
 
     with closing(Progress("verify", quiet=options.quiet)) as progress:
@@ -245,11 +244,13 @@ def verify(options: argparse.Namespace) -> int:
 
 def restore(options: argparse.Namespace) -> int:
     from archiver.cli.printing import restore_row
-    from archiver.config.model import failpoint, load_target
-    from archiver.job import RestoreResult, run_restore_job
+    from archiver.config.environment import failpoint
+    from archiver.config.load import load_target
     from archiver.process.defects import as_ours
     from archiver.process.failpoints import arm
-    from archiver.process.logs import Progress
+    from archiver.process.progress import Progress
+    from archiver.restore.report import RestoreResult
+    from archiver.spark.restore import run_restore_job
 
     if options.dry_run:
         return _preview_restore(options)
@@ -308,7 +309,7 @@ def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
 
 def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:
     """Tell what to type to go on with a restore, whatever its options become meanwhile."""
-    from archiver.config.model import is_submitted
+    from archiver.config.environment import is_submitted
 
     named = [] if options.id is not None else ["--id", restore_id]
     words = ["archiver", *options.typed, *named]
@@ -322,10 +323,10 @@ def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = 
 
 def _preview_restore(options: argparse.Namespace) -> int:
     from archiver.cli.printing import preview_lines, preview_row
-    from archiver.config.model import load_target
+    from archiver.config.load import load_target
     from archiver.errors import TargetError
-    from archiver.job import preview_restore
-    from archiver.process.logs import Progress
+    from archiver.process.progress import Progress
+    from archiver.spark.preview import preview_restore
 
     config = _archive_config(options)
     with closing(Progress("restore", quiet=options.quiet)) as progress:
@@ -359,7 +360,7 @@ def _predicate(text: str) -> str:
 
 def _restore_request(options: argparse.Namespace) -> "RestoreRequest":
     from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
-    from archiver.config.model import parse_moment_ms
+    from archiver.config.quantities import parse_moment_ms
     from archiver.restore.request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
 
     def parsed(option: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
@@ -401,7 +402,7 @@ def _restore_request(options: argparse.Namespace) -> "RestoreRequest":
 
 def pack_spark_env(options: argparse.Namespace) -> int:
     from archiver.cli.printing import packed_lines, packed_row
-    from archiver.process.logs import Progress
+    from archiver.process.progress import Progress
     from archiver.spark.packing import pack_environment
 
     with closing(Progress("pack", quiet=options.quiet)) as progress:
@@ -426,9 +427,9 @@ def print_spark_entry(_: argparse.Namespace) -> int:
 
 def query(options: argparse.Namespace) -> int:
     from archiver.cli.printing import table_lines
-    from archiver.config.model import parse_moment_ms
-    from archiver.job import run_query
-    from archiver.process.logs import Progress
+    from archiver.config.quantities import parse_moment_ms
+    from archiver.process.progress import Progress
+    from archiver.spark.query import run_query
 
     times = {"from": options.from_time, "until": options.until_time}
     for name, text in times.items():
@@ -459,7 +460,7 @@ def query(options: argparse.Namespace) -> int:
 
 
 def show_config(options: argparse.Namespace) -> int:
-    from archiver.config.model import load_config
+    from archiver.config.load import load_config
     from archiver.config.reference import shown_config, yaml_lines
     from archiver.kafka.settings import KafkaSettings
     from archiver.store.address import group_of
@@ -496,6 +497,6 @@ def print_config_reference(options: argparse.Namespace) -> int:
 
 
 def _archive_config(options: argparse.Namespace) -> "ArchiverConfig":
-    from archiver.config.model import config_from_url, load_config
+    from archiver.config.load import config_from_url, load_config
 
     return load_config(options.config) if options.url is None else config_from_url(options.url)

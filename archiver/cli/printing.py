@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.process.shell import spell_command
-from archiver.process.spelling import spell_count
-from archiver.process.spelling import spell_size as _size
-from archiver.process.spelling import spell_table as _table
+from archiver.process.text import spell_count
+from archiver.process.text import spell_size as _size
+from archiver.process.text import spell_table as _table
 
 if TYPE_CHECKING:
     from archiver.archive.holdings import Holding, SegmentRow
-    from archiver.job import RestorePreview, RestoreResult, VerifyResult
+    from archiver.restore.preview import RestorePreview
+    from archiver.restore.report import RestoreResult, TopicReport
     from archiver.restore.task import TaskReport
     from archiver.spark.packing import PackedEnvironment
-    from archiver.spark.restore import TopicReport
+    from archiver.spark.verify import VerifyResult
     from archiver.upkeep.inspection import Inspection
 
 # Of what an object says of itself: ours say less, and what is longer nobody reads on a terminal. JSON has all of it.

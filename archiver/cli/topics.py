@@ -15,7 +15,7 @@ SUMMARY: Final = "which topics of the cluster are archived, and why the others a
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.cluster_topics import Standing, survey_topics
-    from archiver.config.model import load_config
+    from archiver.config.load import load_config
 
     found = survey_topics(load_config(options.config))
     if options.format == "json":

@@ -1,13 +1,11 @@
 """The one typed configuration, validated once; the only reader of the environment."""
 
-import os
 import re
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, TypeVar, get_origin
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,112 +16,13 @@ from pydantic import (
     NonNegativeInt,
     PrivateAttr,
     StringConstraints,
-    ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 
-from archiver.config.kafka_keys import Group, names_of
-from archiver.config.keyfile import Key, KeyFile
-from archiver.errors import UsageError
+from archiver.config.quantities import MEBIBYTE, parse_duration_ms, parse_size_bytes, parse_start
 from archiver.process.endpoint import port_of, split_url
-
-MEBIBYTE: Final = 1024 * 1024
-DEFAULT_FILE: Final = Path("archive.yaml")
-FILE_VARIABLE: Final = "ARCHIVER_CONFIG"
-EDITION_VARIABLE: Final = "ARCHIVER_EDITION"
-
-_SIZE_UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
-_SIZE_UNITS_BINARY: Final = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-# No "m": it is a minute to some, a month to others.
-_DURATION_UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
-def parse_size_bytes(text: str | int) -> int:
-    """`64MiB`, `1.5 GB`, `4096`: a number of bytes."""
-    units = _SIZE_UNITS | _SIZE_UNITS_BINARY
-    return _parse_quantity(str(text), units, default_unit="B", example="64MiB")
-
-
-def parse_duration_ms(text: str | int) -> int:
-    """`5min`, `7d`, `1.5h`: milliseconds. Only 0 needs no unit."""
-    return _parse_quantity(str(text), _DURATION_UNITS_MS, default_unit="", example="5min")
-
-
-def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, example: str) -> int:
-    match = re.fullmatch(r"(\d+)(?:\.(\d{1,9}))?\s*([A-Za-z]*)", text.strip(), re.ASCII)
-    unit = (match[3] or default_unit) if match else ""
-    if match and not match[3] and float(match[0]) == 0:
-        return 0
-    if match is None or unit not in units:
-        raise ValueError(f"is not like {example} (units: {', '.join(units)})")
-    whole, fraction = match[1], match[2] or ""
-    scale: int = 10 ** len(fraction)
-    amount, rest = divmod(int(whole + fraction) * units[unit], scale)
-    if rest:
-        raise ValueError("is not a whole number of the smallest unit")
-    return amount
-
-
-def spell_size(size: int) -> str:
-    """Write a size so that parse_size_bytes takes it."""
-    for unit, factor in reversed(_SIZE_UNITS_BINARY.items()):
-        if size and size % factor == 0:
-            return f"{size // factor}{unit}"
-    return str(size)
-
-
-def spell_duration(duration_ms: int) -> str:
-    """Write a duration so that parse_duration_ms takes it."""
-    for unit, factor in reversed(_DURATION_UNITS_MS.items()):
-        if duration_ms and duration_ms % factor == 0:
-            return f"{duration_ms // factor}{unit}"
-    return str(duration_ms)
-
-
-def spell_time(time_ms: int) -> str:
-    """Write a time so that parse_time_ms takes it."""
-    try:
-        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)
-    except OverflowError:  # after the year 9999
-        return str(time_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def parse_start(text: str | int) -> str | int:
-    """`earliest`, `latest`, or a time: ISO 8601 with a zone, or milliseconds since the epoch."""
-    plain = str(text).strip()
-    try:
-        return plain if plain in {"earliest", "latest"} else parse_time_ms(plain)
-    except OverflowError as error:
-        raise ValueError("is no time that there can be") from error
-
-
-def parse_time_ms(text: str) -> int:
-    """`2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused.
-
-    So is a number that is a moment before 1973, and more likely a year, a date (20261120) or a number of seconds; 0 is not.
-    """
-    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        if 0 < int(text) < 10**11:
-            raise ValueError("is before 1973 as milliseconds since 1970; write a time like 2026-11-20T14:00:00Z")
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError("is not a time like 2026-11-20T14:00:00Z") from error
-    if moment.tzinfo is None:
-        raise ValueError("has no zone; write 2026-11-20T14:00:00Z or +02:00")
-    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
-
-
-def parse_moment_ms(option: str, text: str) -> int:
-    """Parse a time of the command line, as parse_time_ms does. Raises UsageError."""
-    try:
-        return parse_time_ms(text)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"{option}: {text!r} {error}") from error
 
 
 def _compiles(pattern: str) -> str:
@@ -474,135 +373,7 @@ class TargetConfig(WithKafka):
     kafka: KafkaProperties = Field(repr=False, description="librdkafka properties")
 
 
-def load_config(path: Path | None = None) -> ArchiverConfig:
-    """From `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. UsageError says what is wrong and where."""
-    return _load(ArchiverConfig, path or _default_file())
-
-
-def load_target(path: Path) -> TargetConfig:
-    """A restore's target cluster."""
-    return _load(TargetConfig, path)
-
-
-def config_from_url(url: str) -> ArchiverConfig:
-    """For commands that only read an archive. An endpoint other than AWS comes by the AWS chain (AWS_ENDPOINT_URL)."""
-    return _validate(ArchiverConfig, {"storage": {"url": url}}, lambda _: "--url")
-
-
-def config_of_bucket(url: str) -> ArchiverConfig:
-    """For an object that is named by its address: the way to this bucket as the configuration knows it that is found unnamed, else as by `--url`."""
-    by_url = config_from_url(url)
-    found = _found_file()
-    if found is None:
-        return by_url
-    config = _load(ArchiverConfig, found)
-    if config.storage.bucket != by_url.storage.bucket:
-        return by_url
-    return config.model_copy(update={"storage": config.storage.model_copy(update={"url": by_url.storage.url})})
-
-
-def _default_file() -> Path:
-    found = _found_file()
-    if found is None:
-        raise UsageError(f"no configuration: give -c FILE, set ${FILE_VARIABLE}, or write ./{DEFAULT_FILE}")
-    return found
-
-
-def _found_file() -> Path | None:
-    named = os.environ.get(FILE_VARIABLE)
-    if named:
-        return Path(named)
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
-
-
-Model = TypeVar("Model", bound=Section)
-
-
-def _load(model: type[Model], path: Path) -> Model:
-    entries = KeyFile(path, list(_keys_of(model)), os.environ)
-    entries.read()
-    made = _validate(model, entries.tree(), entries.place_of)
-    if isinstance(made, WithKafka):
-        made._place_of = entries.place_of  # noqa: SLF001 - of our own
-    return made
-
-
 def section_of(info: FieldInfo) -> type[Section] | None:
     """Return the model of a field that is a section; None for one that has a value."""
     kind = info.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
-
-
-def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
-    for name, info in model.model_fields.items():
-        below = (*path, str(info.validation_alias or name))
-        section = section_of(info)
-        is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
-        if name == "kafka":  # what is known of its own keys, before those that are not
-            for key in names_of(*Group):
-                yield Key(f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True)
-        yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
-        if section is not None:
-            yield from _keys_of(section, below)
-
-
-def _validate(model: type[Model], tree: Mapping[str, object], place_of: Callable[[str], str]) -> Model:
-    try:
-        return model.model_validate(tree)
-    except ValidationError as error:
-        # Inputs stay out of the message: under kafka they may be secrets.
-        found = error.errors(include_url=False, include_input=False)
-    lines = [f"{place_of(_dotted(model, item['loc'], item['type']))}: " for item in found]
-    raise UsageError("\n".join(line + _reason(dict(item)) for line, item in zip(lines, found, strict=True)))
-
-
-def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> str:
-    """Name a key; where a whole section is missing, the key in it that is required."""
-    names = [part for part in location if isinstance(part, str)]
-    info = model.model_fields.get(names[0]) if len(names) == 1 else None
-    below = None if info is None else section_of(info)
-    if kind == "missing" and below is not None:
-        names += [name for name, one in below.model_fields.items() if one.is_required()][:1]
-    return ".".join(names)
-
-
-def _reason(item: Mapping[str, object]) -> str:
-    if item["type"] == "missing":
-        return "is required"
-    if item["type"] == "tuple_type":
-        return "must be a list, such as [orders, payments]"
-    context = item.get("ctx")
-    cause = context.get("error") if isinstance(context, dict) else None
-    return str(cause or item["msg"])
-
-
-def failpoint() -> str:
-    """$ARCHIVER_FAILPOINT: where a test has this process killed (archiver.process.failpoints)."""
-    return os.environ.get("ARCHIVER_FAILPOINT", "")
-
-
-def is_submitted() -> bool:
-    """Tell whether spark-submit has started this process, beside a JVM of its own that has all settings."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def python_of_workers() -> str:
-    """$PYSPARK_PYTHON, which spark-submit sets from spark.pyspark.python: what Python workers are run by; empty: not told."""
-    return os.environ.get("PYSPARK_PYTHON", "")
-
-
-def edition_of_driver() -> str:
-    """$ARCHIVER_EDITION: which archiver (archiver.process.edition) the driver of this Python worker runs; empty: not told."""
-    return os.environ.get(EDITION_VARIABLE, "")
-
-
-def start_spark_of(package: Path) -> None:
-    """Have PySpark start the Spark that SPARK_HOME names in full, else its own: it would look beside the current folder first."""
-    if not Path(os.environ.get("SPARK_HOME", "")).is_absolute():
-        replaced = package / "spark-distribution"  # PYSPARK_HADOOP_VERSION has pip install another one
-        os.environ["SPARK_HOME"] = str(replaced if replaced.is_dir() else package)
-
-
-def prefer_loopback() -> None:
-    """Let a local Spark take the loopback address: it fails where the machine's own name does not resolve."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -12,13 +12,11 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from archiver.config.kafka_keys import KAFKA_KEYS, shown
-from archiver.config.model import (
-    ArchiverConfig,
-    Section,
+from archiver.config.model import ArchiverConfig, Section, section_of
+from archiver.config.quantities import (
     parse_duration_ms,
     parse_size_bytes,
     parse_start,
-    section_of,
     spell_duration,
     spell_size,
     spell_time,

@@ -19,7 +19,7 @@ from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
 from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known, sees_all_groups
 from archiver.process.defects import as_ours
 from archiver.process.json_values import as_number
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.process.workers import Workers
 from archiver.store.port import ObjectStore
 
@@ -175,7 +175,7 @@ class PositionKeeper:
 
     async def _read(self, begun_ms: int) -> Fact:
         found, refused = await positions_known(self._client)
-        self._tell_of(found, refused)
+        self.told_as(found, refused)
         if not self._told_hidden:
             await self._tell_of_hidden(found)
         return {
@@ -198,7 +198,7 @@ class PositionKeeper:
             )
         self._told_hidden = True
 
-    def _tell_of(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
+    def told_as(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
         """Each group that does not tell is named once, and counted each time."""
         for group, error in refused.items():
             self._note_trouble("group-positions", type(error).__name__)

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from archiver.archive.control import read_topic
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.topics import read_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaError, NotWholeError
 from archiver.kafka.client import KafkaClient

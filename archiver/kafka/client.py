@@ -30,7 +30,7 @@ from archiver.kafka.connection import Connections, watching, work_in_place
 from archiver.kafka.refusal import explain, explain_one
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 
 work_in_place()
 

@@ -9,7 +9,7 @@ from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.wire import Call, Reader, Writer, uuid_bytes
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 

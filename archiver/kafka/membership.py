@@ -21,7 +21,7 @@ from archiver.kafka.codes import NOT_LET_IN, Code, client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, hint_of
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@
 - loopback: addresses of this machine alone: what goes there in clear, nobody else on the way can read
 - mask: what must not be shown of a text that somebody wrote into the configuration
 - memory: how our processes keep memory; each sets it once, when it begins
+- progress: how far a long activity is, and how long it still takes
 - shell: commands that a user may paste into a POSIX shell
 - signals: SIGTERM and SIGINT as an event that the work looks at
 - silence: tells when this process was silent for so long that others may have taken its partitions over
-- spelling: counts, sizes and tables as they are read
 - tampering: who else could have put code into a place, or put another place there
 - text: text that may come from anywhere, spelled so that a terminal shows all of it and does nothing else
 - workers: threads for what blocks: codec and puts

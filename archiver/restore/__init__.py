@@ -8,6 +8,7 @@
 - claims: the control facts of a restore's targets
 - dealing: one source partition of a restore into another number of partitions
 - dealt_log: one target partition that several sources were dealt into
+- estimate: how long a restore takes, and how much it sends and puts: an estimate before it begins
 - fill_terms: with which configs topics can be filled on a cluster: asked for before anything is changed
 - final_terms: which of the archived configs a cluster will refuse targets in the end
 - fitness: whether a topic that is there can take what is planned for it, by its shape and its records
@@ -16,12 +17,16 @@
 - joint_claims: the control fact of a topic that is restored into another number of partitions
 - noted_plan: the plan of a topic's restore as control facts
 - noted_target: whether what a run of a restore has noted is of the topic that has the target's name now
+- notes: what a restore notes in the archive of each topic: its plan, its claims, that it is finished
 - plan: what a restore will do: a plan is a value, made without effects
 - plan_comparison: whether what a plan has noted of a partition is what the archive gives now
+- preview: what a restore would do, and why it could not
 - purge: what stands in the way of a purge
 - purge_notes: what goes with topics that are purged, besides what the archive puts in their place: told beforehand
 - replicas: whether as many brokers are up as topics are to have replicas
+- report: what became of a restore
 - request: what a restore was asked for: which topics and records, into which, and under which id
+- sending: batches to a broker: how fast, how often again, and what an answer means
 - standing: whether what earlier runs have noted of a target still stands there
 - target_configs: the configs of target topics: while they are filled, and in the end those that were archived
 - target_limits: what an existing topic would eat, change or refuse of the records that are to go behind its own

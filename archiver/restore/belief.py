@@ -12,7 +12,7 @@ from archiver.archive.control import RESTORES
 from archiver.archive.layout import Layout
 from archiver.archive.parts import are_chosen
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 from archiver.restore.plan_comparison import Source, difference, has_gaps, later
 from archiver.restore.request import Existing, RestoreRequest

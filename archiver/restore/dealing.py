@@ -22,21 +22,10 @@ from archiver.errors import KafkaTemporaryError, NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity
 from archiver.process.silence import Vigil
+from archiver.restore.estimate import dealt_batch_bytes
 from archiver.restore.joint_claims import JointClaimStream, Share
-from archiver.restore.plan import dealt_batch_bytes
-from archiver.restore.task import (
-    ATTEMPTS,
-    CREATE_TIME,
-    PAUSE_S,
-    Behind,
-    Pace,
-    RestoreTask,
-    TaskReport,
-    failed,
-    left_out,
-    read_wanted,
-    send,
-)
+from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, Pace, send
+from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
 from archiver.store.port import ObjectStore
 from archiver.store.shared import patient_store_of
 
@@ -135,7 +124,7 @@ class _ForgottenError(Exception):
 
 
 async def _refuse_forgotten(client: KafkaClient, task: DealTask, target: int) -> None:
-    """Let nothing be repeated that brokers would not know again: they forget who sent old records (archiver.restore.task.send)."""
+    """Let nothing be repeated that brokers would not know again: they forget who sent old records (archiver.restore.sending.send)."""
     name = task.source.target_topic
     if await client.last_sequence(name, target, task.identity.producer_id) is None:
         raise _ForgottenError(

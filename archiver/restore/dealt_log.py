@@ -15,7 +15,7 @@ from archiver.errors import ArchiverError, KafkaTemporaryError, NotWholeError, S
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.log_reader import LogRange, LogStartError, count_records, read_log_and_writers
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.restore.joint_claims import Share
 from archiver.restore.task import TaskReport, changed_since, deleted_since, failed
 

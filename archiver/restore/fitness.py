@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.restore.plan import TopicPlan
 from archiver.restore.target_limits import alter_command
 

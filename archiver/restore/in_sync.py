@@ -8,7 +8,7 @@ from archiver.kafka.calls import ApiVersionsCall
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Replicas
 from archiver.kafka.produce import ProduceCall
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.restore.plan import TopicPlan
 from archiver.restore.target_limits import alter_command
 

@@ -1,9 +1,8 @@
 """What a restore will do: a plan is a value, made without effects."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import NamedTuple
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
 from archiver.archive.inventory import EMPTY
@@ -13,8 +12,8 @@ from archiver.archive.segments import Reading, blocks_of, unreadable_within
 from archiver.codec.selection import EVERYTHING, Selection
 from archiver.errors import UsageError
 from archiver.process.columns import chunks, total
-from archiver.process.spelling import spell_count
-from archiver.restore.request import SENT_BATCH_BYTES, RestoreRequest
+from archiver.process.text import spell_count
+from archiver.restore.request import RestoreRequest
 
 _MOST_TOLD = 20
 _LONGEST = str(2**63 - 1)
@@ -116,103 +115,6 @@ class RestorePlan:
     """Topics in the order of their names."""
 
     topics: tuple[TopicPlan, ...]
-
-
-class BatchLimits(NamedTuple):
-    """How many bytes a batch may have."""
-
-    records: int  # of its records, uncompressed
-    sent: int = SENT_BATCH_BYTES  # as it is sent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """What a plan takes, roughly."""
-
-    gets: int  # of objects
-    puts: int  # of small ones: claims, maps, notes
-    batches: int  # one produce request each
-    seconds: float
-
-
-# What two cores did with a broker and a store beside them (docs/benchmarks.md), for one.
-_RECORDS_A_SECOND = 900_000
-_BYTES_A_SECOND = 160_000_000
-_SENT_FOR_STORED = 1.7  # lz4 goes out where zstd is stored (decision 10)
-_PARTITION_S = 0.085  # its claim, map and note, and its log's first and last steps, however little is in it
-_BATCH_S = 0.0007
-_START_S = 7.0
-_PUTS_A_PARTITION = 3  # what is claimed, its map, that it was read back
-_PUTS_A_TOPIC = 2  # its plan, that it is finished
-_PUTS_A_DEALT_TOPIC = 4  # and one claim on all its partitions, that they were read back
-
-_OPEN_BATCHES_BYTES = 32 * 1024 * 1024  # of all partitions together that a source is dealt out to
-_LEAST_BATCH_BYTES = 16 * 1024  # each; below this the broker's work per batch shows
-
-
-def dealt_batch_bytes(batch_bytes: int, partitions: int) -> int:
-    """Return how large a batch may be where so many are open at once."""
-    return min(batch_bytes, max(_LEAST_BATCH_BYTES, _OPEN_BATCHES_BYTES // partitions))
-
-
-def effort_of(
-    topics: Collection[TopicPlan], request: RestoreRequest, cores: int, limits: Mapping[str, BatchLimits]
-) -> Effort:
-    """Estimate from facts: how many requests, and how long on so many cores, unless brokers or store are slower.
-
-    `limits` are of targets that keep their own configs.
-    """
-    of_request = BatchLimits(request.batch_bytes)
-    partitions = [partition for topic in topics for partition in topic.partitions if not partition.problem]
-    parts = sum(len(one.parts) for one in partitions)
-    unchosen = sum(len(one.parts) for one in partitions if not are_chosen(one.parts))
-    to_choose = unchosen if request.is_chosen else 0
-    lists = parts if request.is_chosen else 0  # of which records were chosen
-    batches = sum(_batches(topic, limits.get(topic.target, of_request)) for topic in topics)
-    sent_bytes = sum(map(_sent_bytes, partitions))
-    work_s = _work_s(partitions)
-    seconds = max(work_s, batches * _BATCH_S) + (work_s if to_choose else 0)  # all is read before any of it is filled
-    seconds = (seconds + len(partitions) * _PARTITION_S) / max(1, cores)
-    if request.rate_bytes:
-        seconds = max(seconds, sent_bytes / request.rate_bytes)
-    return Effort(
-        gets=parts + to_choose + lists,
-        puts=sum(map(_puts, topics)) + to_choose,
-        batches=batches,
-        seconds=_START_S + seconds,
-    )
-
-
-def _work_s(partitions: Iterable[PartitionPlan]) -> float:
-    """Return what one core takes for records and bytes."""
-    counts = [(one.records, _size(one)) for one in partitions]
-    return max(
-        sum(records for records, _ in counts) / _RECORDS_A_SECOND, sum(size for _, size in counts) / _BYTES_A_SECOND
-    )
-
-
-def _size(partition: PartitionPlan) -> int:
-    return total(FactsOfParts.of(partition.facts).numbers("bytes"))
-
-
-def _sent_bytes(partition: PartitionPlan) -> int:
-    return min(_size(partition), int(_SENT_FOR_STORED * partition.stored_bytes))
-
-
-def _puts(topic: TopicPlan) -> int:
-    filled = sum(not partition.problem for partition in topic.partitions)
-    return _PUTS_A_DEALT_TOPIC if topic.repartition else _PUTS_A_TOPIC + _PUTS_A_PARTITION * filled
-
-
-def _batches(topic: TopicPlan, limits: BatchLimits) -> int:
-    """Estimate how many are sent: the last one to each partition is not full, and each has one record at least."""
-    targets = topic.repartition or 1  # that a partition is dealt out to
-    most_bytes = dealt_batch_bytes(limits.records, targets) if topic.repartition else limits.records
-    return sum(
-        min(one.records, max(_size(one) // most_bytes, _sent_bytes(one) // limits.sent) + targets)
-        for one in topic.partitions
-        if not one.problem
-    )
 
 
 def with_mended(begun: Iterable[TopicPlan], new: Iterable[TopicPlan]) -> list[TopicPlan]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.restore.plan import TopicPlan
 from archiver.restore.request import RestoreRequest
 from archiver.restore.unarchived import ArchivedLog

@@ -6,7 +6,7 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import hint_of
 from archiver.kafka.group_positions import GroupPosition, positions_known, sees_all_groups
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.restore.purge import Offsets
 
 _NAMED = 3  # groups of a topic; of more, their number is told

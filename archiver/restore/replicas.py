@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from archiver.kafka.client import KafkaClient
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 
 
 async def asked_problems(client: KafkaClient, asked: int | None) -> list[str]:

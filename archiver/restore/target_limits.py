@@ -13,8 +13,9 @@ from archiver.codec.selection import FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Select
 from archiver.kafka.log_dirs import LogSizes
 from archiver.process.columns import Numbers, total
 from archiver.process.shell import spell_command, spell_configs
-from archiver.process.spelling import spell_count
-from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, BatchLimits, PartitionPlan, TopicPlan
+from archiver.process.text import spell_count
+from archiver.restore.estimate import BatchLimits
+from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, PartitionPlan, TopicPlan
 from archiver.restore.request import SENT_BATCH_BYTES
 
 # The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record

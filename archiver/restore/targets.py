@@ -19,7 +19,8 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.process.failpoints import reach
 from archiver.restore.agreement import Agreement
 from archiver.restore.belief import Belief, Believed, PlanIn
-from archiver.restore.claims import Claim, RestoreNotes
+from archiver.restore.claims import Claim
+from archiver.restore.estimate import BatchLimits
 from archiver.restore.fill_terms import is_of_filling
 from archiver.restore.fitness import (
     begun_problem,
@@ -32,7 +33,8 @@ from archiver.restore.fitness import (
 from archiver.restore.held import held_bytes
 from archiver.restore.in_sync import Copies, in_sync_problems
 from archiver.restore.joint_claims import JointClaim
-from archiver.restore.plan import BatchLimits, TopicPlan
+from archiver.restore.notes import RestoreNotes
+from archiver.restore.plan import TopicPlan
 from archiver.restore.purge import (
     Offsets,
     Purge,

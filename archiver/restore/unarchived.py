@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from archiver.archive.catalog import join_lives
-from archiver.archive.control import TopicFact, read_topic
 from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, read_inventory
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import blocks_of
+from archiver.archive.topics import TopicFact, read_topic
 from archiver.config.model import IndexUse
 from archiver.errors import CorruptBatchError
 from archiver.kafka.client import KafkaClient

@@ -25,7 +25,7 @@ from archiver.codec.kernels.jit import compiled_kernels, kernel_cache
 from archiver.codec.warm import compile_kernels
 from archiver.errors import ArchiverError, UsageError
 from archiver.process.edition import edition
-from archiver.process.logs import Pace
+from archiver.process.progress import Pace
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _OURS: Final = "kafka-archiver"

@@ -10,13 +10,14 @@ from pyspark import SparkContext
 from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.restore.claim_check import check_joint_claim
 from archiver.restore.dealing import Dealt, DealTask, run_deal, stream_of
 from archiver.restore.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
 from archiver.restore.joint_claims import JointClaim, Outcome, Share
+from archiver.restore.sending import patiently
 from archiver.restore.standing import still_stands
-from archiver.restore.task import RestoreTask, TaskReport, anew, failed, left_out, patiently
+from archiver.restore.task import RestoreTask, TaskReport, anew, failed, left_out
 from archiver.spark.tasks import run_on_spark
 from archiver.store.shared import patient_store_of
 

@@ -1,495 +1,115 @@
-"""The restore as a Spark job: create, fill one partition a task, verify, finish."""
+"""`restore`, from a configuration to its end: plans the topics while Spark starts, then fills wave by wave."""
 
 import asyncio
 import logging
-import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import partial
-from itertools import chain
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from pyspark import SparkContext
-
-from archiver.archive.control import RESTORES
-from archiver.archive.control_census import count_beside
-from archiver.archive.index import share
-from archiver.archive.index_file import SeenBeside
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.catalog import read_archive, read_known, topic_names
+from archiver.archive.index import read_index
 from archiver.archive.layout import Layout
-from archiver.config.model import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
+from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.defects import as_ours
-from archiver.process.logs import Pace
-from archiver.process.spelling import spell_count
-from archiver.process.workers import workers
-from archiver.restore.claims import RestoreNotes
-from archiver.restore.plan import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
-from archiver.restore.request import RestoreRequest, Retention
-from archiver.restore.target_configs import Finish
-from archiver.restore.target_limits import Count, alter_command, wanted_records
-from archiver.restore.targets import Target, Targets
-from archiver.restore.task import RestoreTask, TaskReport, run_task
-from archiver.restore.unarchived import ArchivedLogs
-from archiver.spark.executors import Destination, try_executors
-from archiver.spark.proof import read_whole
-from archiver.spark.repartition import repartition
-from archiver.spark.submitted import is_local
-from archiver.spark.tasks import run_on_spark
-from archiver.store.patient import PatientStore
-from archiver.store.port import ObjectStore
+from archiver.process.progress import told_of_asked
+from archiver.process.text import spell_count
+from archiver.restore.plan import (
+    RestorePlan,
+    check_partitions,
+    plan_restore,
+    tell_unreadable,
+)
+from archiver.restore.report import RestoreResult
+from archiver.restore.request import RestoreRequest, check_restore_id
+from archiver.spark.optional import spark_beside
 from archiver.store.s3 import open_store
-
-Value = TypeVar("Value")
-Wave = Mapping[str, str]  # source -> target
-Plan = Callable[[Wave, int | None], RestorePlan]  # of a wave, in a life; None: that which was asked for
 
 log = logging.getLogger(__name__)
 
-_A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_WAVES_AT_ONCE = 2
-_TOLD_EVERY_S = 2.0
 
+def run_restore_job(
+    storage: StorageConfig,
+    target: TargetConfig,
+    request: RestoreRequest,
+    *,
+    restore_id: str | None,
+    notice: Callable[[str], None],
+    begin: Callable[[str], None] = lambda _: None,
+) -> RestoreResult:
+    """Plan a restore from what the archive holds now, and carry it out. `begin` is told its id as soon as that is known."""
+    started_s = time.monotonic()
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    if restore_id is not None:
+        check_restore_id(restore_id)
+    store, prefix = open_store(storage)
+    layout = Layout(prefix)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreJob:
-    """One run of a restore."""
-
-    restore_id: str
-    request: RestoreRequest
-    storage: StorageConfig
-    kafka: KafkaSettings
-    cluster_id: str  # of the target
-    existing: Collection[str]  # targets that were there when it began
-
-
-class Nothing(StrEnum):
-    """Why no record came back, and none is verified."""
-
-    ARCHIVED = "nothing archived"  # the archive knows of the topic, and has no object of it
-    CHOSEN = "nothing chosen"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReport:
-    """What became of one topic."""
-
-    source: str
-    life: int
-    target: str
-    partitions: tuple[TaskReport, ...]
-    retention_command: str  # empty when nothing is left to set, or not to be set by a command
-    is_finished: bool  # False: its configs are still those of the filling
-    left_out_configs: tuple[str, ...]
-    refusal: ArchiverError | None = None  # of configs that it was to have in the end: of all, unless it is finished
-    appends: bool = False  # behind records that were there; its configs are its own
-    retention: str = ""  # that was set as archived, if that was asked for
-    strange_retention: tuple[str, ...] = ()  # what was archived and can be no topic's retention
-    expiring: Count | None = None  # records that the brokers delete for it
-    inherits_retention: bool = False  # it is the cluster's own: none was archived
-    oversized: int = 0  # partitions of which they may delete the oldest records
-    nothing: Nothing | None = None
-    left_out_filling: tuple[str, ...] = ()  # what the cluster refused while it was filled, and what held instead
-    repartition: int | None = None  # into so many partitions; None: each into its own
-    target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
-
-    @property
-    def records(self) -> int:
-        return sum(partition.records for partition in self.partitions)
-
-    @property
-    def errors(self) -> tuple[TaskReport, ...]:
-        return tuple(report for report in (*self.partitions, *self.target_partitions) if report.error)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of a restore, also of one that came to an end before it was done."""
-
-    topics: Sequence[TopicReport]
-    filling_s: float  # creating, filling and reading back
-    failure: ArchiverError | None = None  # what kept it from going on with the others
-    not_begun: Sequence[str] = ()  # those, by their targets
-
-
-def run_restore(
-    job: RestoreJob,
-    waves: Sequence[Wave],
-    partitions: Mapping[str, int],
-    plan: Plan,
-    start_spark: Callable[[], SparkContext],
-    notice: Callable[[str], None] = lambda _: None,
-) -> Outcome:
-    """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
-
-    Each wave is planned when the one before it is being filled. What ends the restore before anything was filled is raised;
-    later it is told with what was, which is finished all the same. `partitions`: of each target, as far as is known before.
-    """
-    return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, partitions, start_spark)
-
-
-class _Restore:
-    def __init__(
-        self,
-        job: RestoreJob,
-        plan: Plan,
-        notice: Callable[[str], None],
-        *,
-        has_one_wave: bool,
-    ) -> None:
-        self._job = job
-        self._has_one_wave = has_one_wave
-        self._plan = plan
-        self._notice = notice
-        self._store, prefix = open_store(job.storage)
-        self._layout = Layout(prefix)
-        store = PatientStore(self._store)  # what is deleted by then is not made anew until it is noted
-        notes = RestoreNotes(store, self._layout, job.restore_id, job.cluster_id)
-        archived = ArchivedLogs(store, self._layout, job.cluster_id)
-        self._targets = Targets(job.kafka, notes, job.request, archived, existing=job.existing)
-        self._filling: list[Target] = []  # the largest of each wave first
-        self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
-        self._pace = Pace("records")
-        self._has_tried = False
-        self._failure: ArchiverError | None = None
-
-    def run(
-        self, waves_asked: Sequence[Wave], partitions: Mapping[str, int], start_spark: Callable[[], SparkContext]
-    ) -> Outcome:
-        # 1. refuse what cannot go well, before anything is changed for it
-        check = partial(self._targets.check_names, partitions=partitions)
-        later = [self._ask(partial(check, wave=wave)) for wave in waves_asked[1:]]
-        if not all(later):  # what their topics would lose is known when they are planned
-            waves_asked = [dict(chain.from_iterable(wave.items() for wave in waves_asked))]
-            self._has_one_wave = True
-        waves = filter(None, (self._planned(wave, start_spark) for wave in waves_asked))
-        first = next(waves, None)
-        if first is None:
-            raise UsageError(
-                "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
-            )
-        spark = start_spark()
-        self._try_executors(spark, first)
-        started_s = time.monotonic()
-        portions = list(self._targets.portions(first))
-        self._has_one_wave = self._has_one_wave and len(portions) == 1
-        later_portions = chain.from_iterable(map(self._targets.portions, waves))
-        reports = self._fill(spark, chain(portions, later_portions))  # 2. create the topics, fill and verify them
-        filling_s = time.monotonic() - started_s
-        self._notice("finishing the target")
-        topics = self._finish(reports)  # 3. only then the archived configs
-        if any(report.seconds for report in reports):  # else earlier runs have done it all
-            remember_notes(self._store, self._layout, self._job.restore_id)  # 4. for `verify` to miss them
-        whole = sum(not report.error for report in reports)
-        self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
-        begun = {topic.target for topic in topics}
-        return Outcome(
-            topics=topics,
-            filling_s=filling_s,
-            failure=self._failure,
-            not_begun=[name for wave in waves_asked for name in wave.values() if name not in begun],
+    def plan(wave: Mapping[str, str], life: int | None) -> RestorePlan:
+        """Plan in a life; None: in that which was asked for."""
+        notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
+        archived = read_archive(
+            store,
+            layout,
+            life=request.life if life is None else life,
+            wanted=wave.__contains__,
+            known=known,
+            use=storage.index,
+            reads=request.wanted.of,
+            tell_asked=told_of_asked(notice),
         )
+        _tell_other_lives(archived, is_asked_for=request.life is not None)
+        for note in tell_unreadable(archived, request):
+            log.warning("%s", note)
+        planned = plan_restore(archived, wave, request)
+        if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
+            check_partitions(planned.topics, request)
+        return planned
 
-    def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
-        """Once, and before anything is changed: what stands on the driver's machine tells nothing of theirs."""
-        if self._has_tried or is_local(spark.master):
-            return
-        parts = (part for topic in topics for partition in topic.partitions for part in partition.parts)
-        destination = Destination(
-            storage=self._job.storage,
-            object_key=next((part.object_key for part in parts), ""),
-            kafka=self._job.kafka,
-            cluster_id=self._job.cluster_id,
+    # What is refused is refused before Spark takes seconds to start.
+    targets = request.targets(topic_names(store, layout))
+    for note in request.notes(targets):
+        log.warning("%s", note)
+    with spark_beside("restore", notice) as start_spark:
+        from archiver.spark.waves import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
+
+        notice("looking at the target")
+        cluster_id, existing = asyncio.run(_look_at_target(kafka, targets.values()))
+        job = RestoreJob(
+            restore_id=restore_id or request.default_id(storage.url, cluster_id),
+            request=request,
+            storage=storage,
+            kafka=kafka,
+            cluster_id=cluster_id,
+            existing=existing,
         )
-        self._notice("trying what executors reach")
-        try_executors(spark, destination)
-        self._has_tried = True
-
-    def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
-        async def run() -> Value:
-            async with KafkaClient(self._job.kafka) as client:
-                return await step(client)
-
-        return asyncio.run(run())
-
-    def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
-        """Plan what no earlier run has planned, and check all of it."""
-        noted, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
-        begun = self._targets.believed(noted, self._plan)
-        for told in begun.notes:
-            log.warning("%s", told)
-        topics = with_mended(begun.plans, self._new_plans(unplanned, begun.fresh, start_spark))
-        self._ask(lambda client: self._targets.check(client, topics))
-        self._prove(topics, start_spark)
-        first = self._job.request.is_first
-        return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
-
-    def _prove(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> None:
-        """Read whole what is to be in the place of topics that are purged."""
-        wanted = self._targets.purged_among(topics)
-        if not wanted or self._job.request.purges_unread:
-            return
-        spark = start_spark()
-        self._try_executors(spark, topics)
-        objects = spell_count(sum(map(_objects, wanted)), "object")
-        self._notice(f"reading {objects} whole, before anything is purged")
-        self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
-        self._ask(lambda client: self._targets.check_again(client, topics))
-
-    def _new_plans(
-        self, wave: Wave, fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
-    ) -> Sequence[TopicPlan]:
-        """Plan topics, and choose among their records, and those of `fresh`."""
-        job, topics = self._job, [*(self._plan(wave, None).topics if wave else ()), *fresh]
-        if not job.request.is_chosen or not topics:
-            return topics
-        self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
-        spark = start_spark()
-        self._try_executors(spark, topics)
-        self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
-        from archiver.spark.choose import choose  # noqa: PLC0415 - Spark SQL, which takes seconds
-
-        return choose(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
-
-    def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
-        """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
-
-        Of those that are purged few are gone, or not full again, at any time, and no more of them go when any was not filled.
-        """
-        running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
-        with workers(_WAVES_AT_ONCE, "fill") as pool:
-            try:
-                for topics in waves:
-                    self._wait_for(running, _WAVES_AT_ONCE - 1)
-                    if self._targets.purged_among(topics):
-                        self._stop_after_failure(running)
-                    self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
-                    at_once, senders = self._senders(spark)
-                    tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
-                    self._notice(f"filling {spell_count(len(tasks), 'partition')}")
-                    running[pool.submit(self._run, spark, tasks, at_once)] = tasks
-            except Exception as error:  # a defect, too: what is being filled becomes whole all the same, and is told
-                if not running:
-                    raise
-                self._failure = as_ours(error)
-            self._wait_for(running, 0)
-            failures = [error for error in (one.exception() for one in running) if error is not None]
-            if len(failures) == len(running) or not all(isinstance(error, Exception) for error in failures):
-                raise failures[0]
-            reports = chain(*(self._reports_of(one, tasks) for one, tasks in running.items()))
-            return sorted(reports, key=lambda one: (one.target_topic, one.partition))
-
-    def _wait_for(self, running: Iterable[Future[list[TaskReport]]], most: int) -> None:
-        """Wait until no more than so many are being filled."""
-        left = {one for one in running if not one.done()}
-        while len(left) > most:
-            left = wait(left, _TOLD_EVERY_S, FIRST_COMPLETED).not_done
-            if len(left) > most:
-                self._tell()
-
-    def _stop_after_failure(self, running: Iterable[Future[list[TaskReport]]]) -> None:
-        """Raise when something was not filled: what keeps it from that would keep the next topics, and those are still there."""
-        done = [one for one in running if one.done()]
-        if any(one.exception() is not None or any(report.error for report in one.result()) for one in done):
-            raise TargetError(
-                "the topics that are left are not purged, for others could not be filled; mend that, and run the same command"
-                " again"
-            )
-
-    def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
-        """Return what became of a wave; where Spark did not come to tell, nobody knows of any of it whether it is whole."""
-        error = filling.exception()
-        if error is None:
-            return filling.result()
-        self._failure = self._failure or as_ours(error)
-        text, exit_code = str(self._failure), self._failure.exit_code
-        return [
-            TaskReport(target_topic=task.target_topic, partition=task.partition, error=text, exit_code=exit_code)
-            for task in tasks
-        ]
-
-    def _senders(self, spark: SparkContext) -> tuple[int | None, int]:
-        """Tell how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
-
-        On this machine those are its cores. A cluster may get more at any time, and runs its waves beside each other.
-        """
-        cores = spark.defaultParallelism
-        if not self._job.request.rate_bytes or is_local(spark.master):
-            return None, cores
-        waves = 1 if self._has_one_wave else _WAVES_AT_ONCE
-        at_once = max(1, cores // waves)
-        return at_once, at_once * waves
-
-    def _run(self, spark: SparkContext, tasks: Sequence[RestoreTask], at_once: int | None) -> list[TaskReport]:
-        request = self._job.request
-        if request.repartition is None:
-            return run_on_spark(
-                spark, tasks, run_task, _weight, None, lambda task: request.is_first(task.source_topic), at_once
-            )
-        done = repartition(spark, tasks, request.repartition, request.is_first, at_once)
-        self._read_back += done.targets
-        return done.sources
-
-    def _tell(self) -> None:
-        """Tell how far it is: what the target's logs hold, whoever wrote it, is the truth."""
-        topics = [target.plan for target in self._filling]
-        numbers = {topic.target: range(topic.target_partitions) for topic in topics}
-        wanted = [(name, number) for name, some in numbers.items() for number in some]
-        with suppress(ArchiverError):  # whoever fills will say what is wrong
-            ends, _ = self._ask(lambda client: client.offsets_known(wanted))
-            before = sum(sum(target.first_offsets.values()) for target in self._filling)
-            done = sum(end.high_watermark for end in ends.values()) - before
-            total = sum(topic.records for topic in topics)
-            self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._pace.tell(done, total)}")
-
-    async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
-        targets = await self._targets.prepare(client, [topic.target for topic in topics])
-        self._filling += targets
-        if self._has_one_wave:  # then fewer share the rate, where there are fewer
-            filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)
-            senders = max(1, min(senders, filled))
-        return [task for target in targets for task in self._tasks(target, senders)]
-
-    def _tasks(self, target: Target, senders: int) -> list[RestoreTask]:
-        job, request = self._job, self._job.request
-        return [
-            RestoreTask(
-                restore_id=job.restore_id,
-                storage=job.storage,
-                kafka=job.kafka,
-                source_topic=target.plan.source,
-                source_life=target.plan.life,
-                target_topic=target.plan.target,
-                target_topic_id=target.topic_id,
-                target_cluster_id=job.cluster_id,
-                partition=partition.partition,
-                parts=partition.planned_parts,
-                selection=partition.selection,
-                selection_digest=partition.selection_digest,
-                wanted=wanted_records(partition),
-                skips_damage=request.skips_damage,
-                reads_again=request.reads_again,
-                appends=target.plan.appends,
-                batch_bytes=target.limits.records,
-                sent_bytes=target.limits.sent,
-                rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),
-            )
-            for partition in target.plan.partitions
-            if not partition.problem
-        ]
-
-    def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
-        """Set the archived configs of what is whole, and tell of all that was filled, also when that is not to be had now."""
-        topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
-        topic_ids = {target.plan.target: target.topic_id for target in self._filling}
-        by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
-        for report in reports:
-            by_target[report.target_topic].append(report)
-        for topic in topics:
-            mine = [*_with_known_gaps(topic, by_target[topic.target]), *_refused(topic)]
-            by_target[topic.target] = sorted(mine, key=lambda one: one.partition)
-        read_back: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
-        for report in sorted(self._read_back, key=lambda one: one.partition):
-            read_back[report.target_topic].append(report)
-        whole = {
-            name for name, mine in by_target.items() if not any(report.error for report in (*mine, *read_back[name]))
-        }
-        try:
-            finishes = self._ask(
-                lambda client: self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
-            )
-            finished = set(self._targets.finished(topic_ids))
-        except ArchiverError as error:
-            finishes, finished = dict.fromkeys(whole, Finish(is_done=False, refusal=error)), set()
-        return [
-            TopicReport(
-                source=topic.source,
-                life=topic.life,
-                target=topic.target,
-                partitions=tuple(by_target[topic.target]),
-                retention_command=self._retention_command(topic) if topic.target in whole & finished else "",
-                strange_retention=strange_retention(topic),
-                is_finished=topic.target in finished,
-                refusal=finish.refusal,
-                left_out_configs=finish.left_out,
-                appends=topic.appends,
-                retention=finish.retention,
-                expiring=finish.expiring,
-                inherits_retention=finish.inherits_retention,
-                oversized=finish.oversized,
-                nothing=None if topic.has_objects else self._nothing,
-                left_out_filling=self._targets.left_out(topic.target),
-                repartition=topic.repartition,
-                target_partitions=tuple(read_back[topic.target]),
-            )
-            for topic in topics
-            for finish in [finishes.get(topic.target, Finish())]
-        ]
-
-    @property
-    def _nothing(self) -> Nothing:
-        return Nothing.CHOSEN if self._job.request.is_partial else Nothing.ARCHIVED
-
-    def _retention_command(self, topic: TopicPlan) -> str:
-        if topic.appends or self._job.request.retention is Retention.ARCHIVED:
-            return ""
-        archived = topic.archived_retention
-        if strange_retention(topic):
-            return ""
-        taken_back = [name for name in RETENTION_KEYS if name not in archived]  # the cluster's own hold again
-        return alter_command(self._job.kafka.for_tools(), topic.target, archived, taken_back)
-
-
-def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
-    """Tell what the archive has as a topic's retention and none can have: somebody else has written it."""
-    archived = topic.archived_retention
-    return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
-
-
-def remember_notes(store: ObjectStore, layout: Layout, restore_id: str) -> None:
-    """Tell the index how much a restore has noted, if that goes well: the restore is whole without."""
-    with suppress(ArchiverError):
-        counts = count_beside(store, layout, f"{RESTORES}/{restore_id}/")
-        share(store, layout, [()], SeenBeside(counts=counts), level=logging.INFO)
-
-
-def _weight(task: RestoreTask) -> int:
-    return len(task.parts)
-
-
-def _objects(topic: TopicPlan) -> int:
-    return sum(len(partition.parts) for partition in topic.partitions)
-
-
-def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[TaskReport]:
-    """Add what the plan knew to be missing, and was to be skipped, to what tasks met."""
-    missing = {partition.partition: partition.missing for partition in topic.partitions}
-    return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
-
-
-def _anew(topic: TopicPlan) -> str:
-    """Tell what to type for what the same command leaves out. Into the same target, what is there already would come twice."""
-    way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} anew"
-    return (
-        "with --repartition the same command leaves that partition out from now on, so give it another --id then, and"
-        f" {way}"
+        begin(job.restore_id)
+        waves = request.waves(targets, existing, lambda: read_index(store, layout).sizes())
+        # One that cannot be read is met before anything is created, whatever wave it is for.
+        known = read_known(store, layout, targets.__contains__) if len(waves) > 1 else None
+        facts = {} if known is None else known.newest
+        partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
+        outcome = run_restore(job, waves, partitions, plan, start_spark, notice)
+    return RestoreResult(
+        restore_id=job.restore_id,
+        seconds=round(time.monotonic() - started_s, 3),
+        filling_seconds=round(outcome.filling_s, 3),
+        topics=outcome.topics,
+        failure=outcome.failure,
+        not_begun=outcome.not_begun,
     )
 
 
-def _refused(topic: TopicPlan) -> list[TaskReport]:
-    advice = "" if topic.may_be_mended else f"; {_anew(topic)}"
-    return [
-        TaskReport(
-            target_topic=topic.target,
-            partition=partition.partition,
-            error=f"{partition.problem}{advice}",
-            exit_code=NotWholeError.exit_code,
-        )
-        for partition in topic.partitions
-        if partition.problem
-    ]
+def _tell_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
+    for topic in archived:
+        if topic.other_lives and not is_asked_for:
+            others = ", ".join(map(str, topic.other_lives))
+            log.warning(
+                "%s: this is its life %d; the archive also has life %s (--life)", topic.topic, topic.life, others
+            )
+
+
+async def _look_at_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
+    """Return the cluster's id, and which of the topics it has."""
+    async with KafkaClient(kafka) as client:
+        return await client.cluster_id(), await client.describe_topics(topics)

@@ -22,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config.model import is_submitted, prefer_loopback, start_spark_of
+from archiver.config.environment import is_submitted, prefer_loopback, start_spark_of
 from archiver.errors import ArchiverError
 from archiver.interrupt import ENDING
 from archiver.process.workers import workers

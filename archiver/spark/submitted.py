@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-from archiver.config.model import EDITION_VARIABLE, is_submitted, python_of_workers
+from archiver.config.environment import EDITION_VARIABLE, is_submitted, python_of_workers
 from archiver.process.edition import edition
 from archiver.spark.failure import failure_of
 from archiver.spark.seclusion import AUTHENTICATED

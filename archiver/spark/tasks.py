@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from archiver.errors import TemporaryError
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.process.workers import workers
 from archiver.spark.failure import RUN_AGAIN, failure_of
 from archiver.spark.submitted import is_local

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from archiver.errors import (
     CorruptSegmentError,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Body = bytes | io.RawIOBase
 # What S3 takes in one put, and every object of an archive is put by one.

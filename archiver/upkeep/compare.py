@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
-from archiver.archive.control import read_cluster, read_topic
 from archiver.archive.inventory import EMPTY
 from archiver.archive.layout import Layout, is_topic_name
 from archiver.archive.segment_facts import Bounds
 from archiver.archive.segments import Reading, unreadable_within
+from archiver.archive.topics import read_cluster, read_topic
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.groups.own_group import FORMER_GROUP, count_commits
@@ -20,7 +20,7 @@ from archiver.kafka.group import Hint, hint_of
 from archiver.kafka.group_positions import Positions, positions_of
 from archiver.kafka.log_reader import LogRange, LogStartError, read_log
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.store.address import archive_mark, group_of
 from archiver.store.shared import patient_store_of, store_of
 from archiver.upkeep.comparison import Comparison

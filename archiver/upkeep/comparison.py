@@ -11,7 +11,7 @@ from archiver.archive.segments import Reading
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.tally import Tally
 from archiver.errors import NotWholeError
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Final
 
 from archiver.archive.control import decode_fact
-from archiver.archive.layout import SegmentKey
+from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment import check_header
 from archiver.archive.segment_facts import (
     FACTS_SHA256,
@@ -15,9 +16,15 @@ from archiver.archive.segment_facts import (
     facts_from_metadata,
 )
 from archiver.codec.avro import RECORD_SCHEMAS, ContainerHeader, decode_header, split_blocks
-from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.process.spelling import spell_count
-from archiver.upkeep.verify import Level, check_content
+from archiver.config.model import ArchiverConfig
+from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.process.text import spell_count
+from archiver.store.s3 import open_store
+from archiver.upkeep.verify import (
+    Level,
+    check_content,
+    control_problem,
+)
 
 MOST_BLOCKS: Final = 1000  # that are told one by one; an object of ours has a few hundred, a hostile one millions
 _MOST_DIFFERING: Final = 5  # facts that a message tells one by one
@@ -182,3 +189,39 @@ def _whose(metadata: Mapping[str, str], name: str) -> str:
     except NotWholeError:
         return "the metadata was"
     return "the header was" if FACTS_SHA256 in metadata else "one of them was"
+
+
+def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
+    """Take an object apart: a file, an s3:// address, or a key of the configured archive."""
+    name = place.rpartition("/")[2]
+    path = Path(place)
+    if path.is_file():
+        return take_apart(path.read_bytes(), None, Layout.parse_segment_name(name), place)
+    if config is None:
+        raise UsageError(f"{place}: no such file; for an object give s3://BUCKET/KEY, or a key with -c or --url")
+    bucket = f"s3://{config.storage.bucket}/"
+    if place.startswith("s3://") and not f"{place}/".startswith(bucket):
+        raise UsageError(f"{place}: is not in the bucket {config.storage.bucket} of the configuration; leave -c out")
+    key = place.removeprefix(bucket)
+    if not name or key.startswith("s3://") or not _is_utf8(key):
+        raise UsageError(f"{place}: names no object; `archiver ls TOPIC --segments` shows their keys")
+    store, prefix = open_store(config.storage)
+    found = store.get(key)
+    if found is None:
+        whole = f"; keys of this archive begin with {prefix}/" if prefix and not key.startswith(f"{prefix}/") else ""
+        raise UsageError(f"s3://{config.storage.bucket}/{key}: there is no such object{whole}")
+    layout = Layout(prefix)
+    if not prefix and not key.startswith(layout.control_root):  # an address alone does not tell where the prefix ends
+        layout = Layout(key.partition("/control/")[0].strip("/"))
+    if key.startswith(layout.control_root):
+        return take_control_apart(*found, control_problem(layout, key, *found))
+    return take_apart(*found, Layout.parse_segment_name(name), key)
+
+
+def _is_utf8(text: str) -> bool:
+    """Tell whether a text of the command line can be sent at all."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
-from archiver.archive.control import (
-    CLUSTER,
-    TopicFact,
-    decode_fact,
-    encode_fact,
-    has_digest,
-    most_fact_bytes,
-    read_cluster,
-    topic_stream,
-)
+from archiver.archive.control import decode_fact, encode_fact, has_digest, most_fact_bytes
 from archiver.archive.control_census import gone_facts, lost_beside
 from archiver.archive.entries import Entry
 from archiver.archive.holdings import look, problems_in
@@ -31,6 +22,7 @@ from archiver.archive.probe import probe_problem
 from archiver.archive.segment import check_header, read_segment
 from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.archive.segments import Segment, segment_blocks
+from archiver.archive.topics import CLUSTER, TopicFact, read_cluster, topic_stream
 from archiver.codec.avro import (
     RECORD_SCHEMAS,
     ContainerHeader,
@@ -42,7 +34,7 @@ from archiver.codec.avro import (
 from archiver.codec.tally import Tally
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.columns import Chain, total
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
 from archiver.store.port import ListedObject, ObjectStore, refuse_larger
 
 log = logging.getLogger(__name__)

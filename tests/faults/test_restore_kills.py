@@ -26,9 +26,9 @@ import archiver.restore.targets
 import archiver.restore.task
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import ArchiverError, TemporaryError
-from archiver.job import RestoreResult
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
+from archiver.restore.report import RestoreResult
 from archiver.restore.request import Existing
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, Bucket, GivenS3, StartBroker
 from tests.support.deaths import Killed

@@ -19,12 +19,13 @@ import archiver.codec.batch
 from archiver.archive.block_budget import DecodingRoom
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
-from archiver.archive.segment import PartitionSource, SegmentLimits
 from archiver.archive.segment_facts import HoleCause
+from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
+from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.partition_writer import Archive, Fetch, PartitionWriter, PutLaterError, fault_of
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
-from archiver.process.logs import NO_LEDGER
 from archiver.process.silence import Vigil
 from archiver.store.port import Body, ObjectKind
 from tests.support.memory_store import MemoryStore

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import fastavro
 
-from archiver.archive.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits
 from archiver.archive.segment_facts import Hole, HoleCause
+from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
 from archiver.codec import schemas
 from archiver.codec.compression import BlockCodec
 from tests.support.frames import avro_of, frame_of

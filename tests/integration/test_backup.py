@@ -23,12 +23,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.backup.fetching
-import archiver.job
+import archiver.backup.run
 from archiver.backup.feed import PartitionReport
 from archiver.backup.partition_writer import Fetch, PartitionWriter
+from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
-from archiver.job import run_backup
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
@@ -306,7 +306,7 @@ def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
             produce_values(cluster.bootstrap, topic, [random.randbytes(3_000_000), *[b"small"] * 100], partition)
         config = ArchiverConfig.model_validate(site.config(cluster.bootstrap, [topic]))
         config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": memory_bytes})})
-        report, _ = archiver.job.run_backup(config, lambda _: None)
+        report, _ = archiver.backup.run.run_backup(config, lambda _: None)
     assert [(one.error, one.written.records) for one in report.partitions] == [(None, 101)] * 6
     assert max(most) <= memory_bytes
 
@@ -341,7 +341,7 @@ def test_no_more_is_held_than_there_is_memory_for(
     monkeypatch.setattr(PartitionWriter, "take", take)
     config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
     config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": 8 * budget_bytes})})
-    report, _ = archiver.job.run_backup(config, lambda _: None)
+    report, _ = archiver.backup.run.run_backup(config, lambda _: None)
     assert [(one.error, one.written.records) for one in report.partitions] == [(None, 20)] * 12 + [(None, 1)]
     assert budget_bytes / 2 < max(held) <= budget_bytes
     assert [found for found in slices if found[1] > 4 * found[0]] == []
@@ -369,7 +369,7 @@ def test_a_stop_covers_nothing_that_it_drops(
     with monkeypatch.context() as patch:
         patch.setattr(PartitionWriter, "take", take)
         config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
-        report, _ = archiver.job.run_backup(config, lambda _: None)
+        report, _ = archiver.backup.run.run_backup(config, lambda _: None)
     assert [type(problem) for problem in report.problems] == [StoppedError]
     assert [(one.error, one.position, one.end_offset) for one in report.partitions] == [(None, 4, 7)]
     (first,) = read_segments(site.bucket, topic)
@@ -468,7 +468,7 @@ def test_two_backups_at_once_keep_every_offset_once(
         send(broker_41, topic, 600, partition, per_batch=20)
     monkeypatch.setattr(UnsteadyStore, "creators", set(), raising=False)
     monkeypatch.setattr(UnsteadyStore, "both_have", threading.Event(), raising=False)
-    monkeypatch.setattr(archiver.job, "open_store", lambda config: (UnsteadyStore(config), config.prefix))
+    monkeypatch.setattr(archiver.backup.run, "open_store", lambda config: (UnsteadyStore(config), config.prefix))
     gate = threading.Barrier(2)
 
     def run(records: int) -> dict[tuple[str, int], PartitionReport]:
@@ -514,7 +514,7 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     send(broker_41, topic, 5)
     shaky.back_up(broker_41.bootstrap, topic)
     send(broker_41, topic, 35)
-    monkeypatch.setattr(archiver.job, "probe_store", lambda *_: None)  # the fault is for the segments
+    monkeypatch.setattr(archiver.backup.run, "probe_store", lambda *_: None)  # the fault is for the segments
     with proxy.failing(fault, "PUT", times=4):
         (report,) = shaky.back_up(broker_41.bootstrap, topic, records=10).values()
     assert (report.error, report.position) == (None, 40)

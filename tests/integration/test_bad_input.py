@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 import archiver.store.s3
-from archiver.archive.control import settle_cluster, settle_topic
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment import OpenSegment
 from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
+from archiver.archive.topics import settle_cluster, settle_topic
 from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
@@ -232,7 +232,8 @@ def key_of(base: int, partition: int = 0) -> str:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     made = archive_of_orders(tmp_path)
     monkeypatch.setattr(archiver.store.s3, "open_store", lambda _: (made, LAYOUT.prefix))
-    monkeypatch.setattr("archiver.job.open_store", lambda _: (made, LAYOUT.prefix))
+    for door in ("backup.run", "spark.preview", "spark.query", "spark.restore", "spark.verify", "upkeep.inspection"):
+        monkeypatch.setattr(f"archiver.{door}.open_store", lambda _: (made, LAYOUT.prefix))
     return made
 
 

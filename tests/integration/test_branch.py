@@ -10,9 +10,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.archive.catalog import find_topic
-from archiver.archive.control import Branch, Stretch
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.plain_records import read_records
+from archiver.archive.topics import Branch, Stretch
 from archiver.backup.cut_back import find_branch
 from archiver.codec.batch import decode_batches
 from archiver.config.model import ArchiverConfig

@@ -10,13 +10,13 @@ import pytest
 
 import archiver.store.s3
 from archiver.archive.catalog import read_archive
-from archiver.archive.control import Branch, read_topic, settle_branch, settle_topic
 from archiver.archive.index import append_to_index
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.plain_records import follow_records
 from archiver.archive.reader import read_parts
-from archiver.archive.segment import OpenSegment
+from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
+from archiver.archive.topics import Branch, read_topic, settle_branch, settle_topic
 from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
 from archiver.restore.plan import plan_restore
@@ -398,7 +398,7 @@ def test_objects_beside_the_records_are_known_by_their_address_alone(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a configuration, nothing tells where the archive's prefix ends."""
-    monkeypatch.setattr("archiver.job.open_store", lambda _storage: (archive.store, ""))
+    monkeypatch.setattr("archiver.upkeep.inspection.open_store", lambda _storage: (archive.store, ""))
     append_to_index(archive.store, LAYOUT, [])
     keys = [item.key for item in archive.store.list(LAYOUT.control_root)]
     assert LAYOUT.index_key(0, 0) in keys

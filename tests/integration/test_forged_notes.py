@@ -14,9 +14,9 @@ from archiver.archive.control import encode_fact
 from archiver.codec.selection import TopicSelection
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
 from archiver.kafka.log_reader import LogRange, producer_at
+from archiver.restore.report import TopicReport
 from archiver.restore.request import Existing
 from archiver.restore.target_configs import TargetConfigs
-from archiver.spark.restore import TopicReport
 from tests.support.brokers import Broker
 from tests.support.deaths import Killed, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client

@@ -26,11 +26,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from archiver.archive.control import Fact, facts
 from archiver.archive.layout import Layout
+from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig, GroupPositions
 from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.errors import StrangerError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
-from archiver.job import run_backup
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import Workers

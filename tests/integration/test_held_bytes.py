@@ -15,10 +15,11 @@ import archiver.restore.task
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
-from archiver.job import preview_restore, run_restore_job
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.log_dirs import LogSizes, log_sizes
 from archiver.restore.request import Existing, RestoreRequest
+from archiver.spark.preview import preview_restore
+from archiver.spark.restore import run_restore_job
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import broker_cluster, log_folder

@@ -16,9 +16,9 @@ import archiver.restore.task
 from archiver.archive.offset_map import OffsetMap, decode_offset_map
 from archiver.cli.printing import topic_row
 from archiver.codec.selection import TopicSelection
-from archiver.job import RestoreResult
 from archiver.kafka.admin import KafkaAdmin
 from archiver.restore.claims import ClaimStream
+from archiver.restore.report import RestoreResult
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
 from tests.support.deaths import Killed

@@ -13,10 +13,11 @@ import archiver.restore.request
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.errors import TargetError
-from archiver.job import RestorePreview, preview_restore
 from archiver.kafka.configs import topic_configs
+from archiver.restore.preview import RestorePreview
+from archiver.restore.report import TopicReport
 from archiver.restore.request import Existing, RestoreRequest, Retention
-from archiver.spark.restore import TopicReport
+from archiver.spark.preview import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
 from tests.support.foreign_reader import keys_in

@@ -12,7 +12,7 @@ import archiver.restore.targets
 from archiver.codec.selection import TopicSelection
 from archiver.errors import NotWholeError, TargetError
 from archiver.kafka.client import KafkaClient
-from archiver.restore.claims import RestoreNotes
+from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import cut_log

@@ -123,7 +123,7 @@ def test_a_topic_whose_replicas_cannot_be_had_is_not_purged(
             return reading
 
         if is_late:
-            monkeypatch.setattr("archiver.spark.restore.read_whole", read_and_lose_one)
+            monkeypatch.setattr("archiver.spark.waves.read_whole", read_and_lose_one)
         else:
             lose_one()
         with pytest.raises(TargetError) as caught:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 import archiver.restore.claims
 import archiver.restore.request
 import archiver.restore.targets
-import archiver.spark.restore
+import archiver.spark.waves
 from archiver.archive.control import append_fact
 from archiver.archive.layout import Layout
 from archiver.cli.main import main
@@ -23,7 +23,7 @@ from archiver.errors import StoreError, TargetError, TemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.deletion import delete_topics_by_id
-from archiver.restore.claims import RestoreNotes
+from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
 from archiver.restore.targets import Targets
 from archiver.spark import proof
@@ -88,7 +88,7 @@ def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> N
         then()
         return found
 
-    patch.setattr(archiver.spark.restore, "read_whole", read_and_then)
+    patch.setattr(archiver.spark.waves, "read_whole", read_and_then)
 
 
 @contextmanager
@@ -137,8 +137,8 @@ def test_when_one_cannot_be_filled_no_more_are_purged(
     def fail(*_: object) -> None:
         raise TemporaryError("the brokers take nothing")
 
-    monkeypatch.setattr(archiver.spark.restore, "_WAVES_AT_ONCE", 1)  # nothing is purged beside what is filled
-    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", fail)
+    monkeypatch.setattr(archiver.spark.waves, "_WAVES_AT_ONCE", 1)  # nothing is purged beside what is filled
+    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", fail)
     code, _, said = restore(site, broker_41, topic, capsys)
     assert code == 4
     assert "the brokers take nothing" in said
@@ -227,7 +227,7 @@ def test_a_topic_that_came_later_is_not_purged(
     """It is of the second wave, and was not there when the restore began."""
     for name in (f"{topic}.large", live):
         delete_topic(broker_41.bootstrap, name)
-    prepare = archiver.spark.restore._Restore._prepare
+    prepare = archiver.spark.waves._Restore._prepare
 
     async def prepare_and_come(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         found = await prepare(*arguments, **named)
@@ -237,7 +237,7 @@ def test_a_topic_that_came_later_is_not_purged(
         return found
 
     topics_on_now: set[str] = set()
-    monkeypatch.setattr(archiver.spark.restore._Restore, "_prepare", prepare_and_come)
+    monkeypatch.setattr(archiver.spark.waves._Restore, "_prepare", prepare_and_come)
     code, told, said = restore(site, broker_41, topic, capsys)
     assert (code, told["not_begun"]) == (2, [live]), said
     assert f"target topic {live} is not purged: it was not there when the restore began" in said

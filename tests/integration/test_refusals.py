@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 import archiver.restore.broker_terms
+import archiver.restore.sending
 import archiver.restore.targets
 import archiver.restore.task
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError, KafkaError
-from archiver.job import RestorePreview, preview_restore
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.deletion import delete_topics_by_id
+from archiver.restore.preview import RestorePreview
 from archiver.restore.request import Existing, RestoreRequest
+from archiver.spark.preview import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, produce_values, with_client
@@ -232,7 +234,7 @@ def test_a_request_that_is_too_large_unforeseen(
         return {}
 
     monkeypatch.setattr(archiver.restore.broker_terms, "broker_configs", untold)
-    monkeypatch.setattr(archiver.restore.task, "ATTEMPTS", 4)
+    monkeypatch.setattr(archiver.restore.sending, "ATTEMPTS", 4)
     archived(broker_41, topic, site, [Rec(0, NOW_MS, 0, None, random.Random(1).randbytes(1_000_000))])
     target = new_broker(**{"socket.request.max.bytes": "900000"})
     (report,) = restored(site, target, topic).errors

@@ -15,20 +15,21 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.kafka.admin
+import archiver.restore.sending
 import archiver.restore.task
 import archiver.spark.repartition
-import archiver.spark.restore
-from archiver.archive.control import settle_topic
+import archiver.spark.waves
 from archiver.archive.layout import Layout
+from archiver.archive.topics import settle_topic
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import StorageConfig
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
-from archiver.job import RestoreResult
 from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import Outcome, ProduceAnswer, ProducerIdentity, init_producer_id, produce
+from archiver.restore.report import RestoreResult
 from archiver.restore.request import Retention
 from archiver.restore.task import RestoreTask, TaskReport, run_task
 from archiver.store.s3 import open_store
@@ -123,7 +124,7 @@ def test_configs_while_it_fills_and_afterwards(
         during.update(configs_of(broker, f"{topic}.back"))
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", look_and_run)
+    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", look_and_run)
     (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     assert (during["cleanup.policy"], during["message.timestamp.type"]) == ("delete", "CreateTime")
     assert (during["retention.ms"], during["retention.bytes"]) == ("-1", "-1")
@@ -418,7 +419,7 @@ def test_a_record_written_before_the_fill_is_a_strangers(
         produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", intrude_and_run)
+    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", intrude_and_run)
     partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
     assert [one.exit_code for one in partitions] == [0, 3]
     assert "someone else wrote" in partitions[1].error
@@ -514,9 +515,9 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
     written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
     rename = [f"{topic}={topic}.back"]
     waits = 0
-    wait_for = archiver.restore.task.Pace.wait_for
+    wait_for = archiver.restore.sending.Pace.wait_for
 
-    async def sleep(pace: archiver.restore.task.Pace, size: int) -> None:
+    async def sleep(pace: archiver.restore.sending.Pace, size: int) -> None:
         nonlocal waits
         await wait_for(pace, size)
         waits += 1
@@ -527,7 +528,7 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
                 await asyncio.to_thread(broker.start)
             await asyncio.sleep(1.5)
 
-    monkeypatch.setattr(archiver.restore.task.Pace, "wait_for", sleep)
+    monkeypatch.setattr(archiver.restore.sending.Pace, "wait_for", sleep)
     monkeypatch.setattr(archiver.restore.task, "_SILENT_S", 1.0)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
     assert restored.errors == ()
@@ -736,7 +737,7 @@ def test_an_object_that_goes_during_the_restore_is_named(
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", delete_and_run)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.exit_code, key in wrong.error) == (3, True)
@@ -761,7 +762,7 @@ def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.restore, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", delete_and_run)
     monkeypatch.setattr(archiver.restore.task, "produce", refuse)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
     (wrong,) = restored.errors

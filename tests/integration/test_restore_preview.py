@@ -14,11 +14,12 @@ import archiver.spark.choose
 from archiver.cli.main import main
 from archiver.codec.selection import EVERYTHING
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.job import preview_restore
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore.plan import Effort, PartitionPlan, TopicPlan, effort_of
+from archiver.restore.estimate import Effort, effort_of
+from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import Existing, RestoreRequest
+from archiver.spark.preview import preview_restore
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client

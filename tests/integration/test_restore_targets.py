@@ -16,7 +16,7 @@ import archiver.restore.claims
 import archiver.restore.request
 import archiver.restore.targets
 import archiver.restore.task
-import archiver.spark.restore
+import archiver.spark.waves
 from archiver.codec.selection import TopicSelection
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
@@ -25,12 +25,13 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import DescribeConfigsCall
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore.claims import Claim, ClaimStream, RestoreNotes
+from archiver.restore.claims import Claim, ClaimStream
+from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import FILL_CONFIGS
+from archiver.restore.report import TopicReport
 from archiver.restore.request import Existing, Retention
 from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask, TaskReport, run_task
-from archiver.spark.restore import TopicReport
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
@@ -106,7 +107,7 @@ def test_replicas_and_configs_are_there_before_the_first_record(
             with_client(broker.bootstrap, ask)
             return run_here(spark, tasks, run_task)
 
-        monkeypatch.setattr(archiver.spark.restore, "run_on_spark", look_and_run)
+        monkeypatch.setattr(archiver.spark.waves, "run_on_spark", look_and_run)
         create_topic(broker.bootstrap, f"{topic}.empty", 4, {"cleanup.policy": "compact", "segment.ms": "1000"})
         (problem,) = refused(site, broker, topic, replication_factor=3)
         assert problem.startswith("--replication-factor 3: only 2 brokers")

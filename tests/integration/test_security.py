@@ -23,18 +23,22 @@ from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.restore.request
-from archiver.archive.control import read_topic
 from archiver.archive.layout import Layout
+from archiver.archive.topics import read_topic
+from archiver.backup.run import run_backup
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka, free_ports
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
-from archiver.job import RestoreResult, preview_restore, run_backup, run_restore_job, run_verify
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
+from archiver.restore.report import RestoreResult
 from archiver.restore.request import Existing, RestoreRequest
+from archiver.spark.preview import preview_restore
+from archiver.spark.restore import run_restore_job
+from archiver.spark.verify import run_verify
 from archiver.store.s3 import open_store
 from archiver.upkeep.verify import Level
 from tests.support.bad_input import KAFKA

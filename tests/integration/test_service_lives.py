@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
-from archiver.job import run_restore_job
 from archiver.restore.request import RestoreRequest
+from archiver.spark.restore import run_restore_job
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import BrokerCluster, broker_cluster, cut_log

@@ -13,9 +13,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment import OpenSegment, PartitionSource
 from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
 from archiver.upkeep.verify import Level
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk

@@ -15,10 +15,10 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.backup.fetching
 import archiver.kafka.log_reader
+from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.errors import TargetError
-from archiver.job import run_backup
 from archiver.kafka.calls import ListOffsetsCall
 from archiver.restore.request import Existing
 from tests.support.brokers import CACHE, KAFKA_37, KAFKA_41

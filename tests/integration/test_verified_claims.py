@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 import archiver.restore.claims
 from archiver.errors import TargetError
-from archiver.restore.claims import RestoreNotes
+from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker

@@ -11,12 +11,14 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout
-from archiver.archive.segment import OpenSegment, PartitionSource, read_segment
+from archiver.archive.segment import read_segment
 from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
-from archiver.job import VerifyResult, run_verify
+from archiver.spark.verify import VerifyResult, run_verify
 from archiver.store.port import ObjectKind, ObjectStore
 from archiver.store.s3 import open_store
 from archiver.upkeep.verify import Level

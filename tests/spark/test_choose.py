@@ -16,8 +16,9 @@ import archiver.spark.session
 from archiver.codec.selection import LAST_LONG, TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import PredicateError, TargetError
-from archiver.job import RestorePreview, preview_restore
+from archiver.restore.preview import RestorePreview
 from archiver.restore.request import Existing, RestoreRequest
+from archiver.spark.preview import preview_restore
 from tests.support.brokers import Broker, Bucket
 from tests.support.dealt import Rows, brute_force, fill, on_target
 from tests.support.deaths import Killed, MortalProduce

@@ -17,7 +17,7 @@ import pytest
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-import archiver.job
+import archiver.spark.query
 from archiver.archive.plain_records import tell_bytes
 from archiver.cli.main import main
 from archiver.codec.compression import BlockCodec
@@ -554,7 +554,7 @@ def run(
         exit_code = main([*arguments, "--url", bucket.url])
         return exit_code, *capsys.readouterr()
 
-    monkeypatch.setattr(archiver.job, "run_query", run_query)
+    monkeypatch.setattr(archiver.spark.query, "run_query", run_query)
     return run
 
 

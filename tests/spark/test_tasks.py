@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.control import settle_cluster
+from archiver.archive.topics import settle_cluster
 from archiver.spark.failure import telling_line
 from tests.support.brokers import REPOSITORY, Bucket
 from tests.support.bucket_archive import BucketArchive

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from archiver.archive.control import Branch, settle_branch, settle_topic
 from archiver.archive.index import append_to_index
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment import OpenSegment, PartitionSource, SegmentLimits
 from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
+from archiver.archive.topics import Branch, PartitionSource, settle_branch, settle_topic
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind, ObjectStore

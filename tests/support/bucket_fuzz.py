@@ -24,19 +24,7 @@ import numpy as np
 import zstandard
 
 from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
-from archiver.archive.control import (
-    Branch,
-    append_fact,
-    encode_fact,
-    list_topics_known,
-    read_cluster,
-    read_topic,
-    read_topic_history,
-    read_topics_known,
-    settle_branch,
-    settle_cluster,
-    settle_topic,
-)
+from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_beside
 from archiver.archive.copies import find_copy
 from archiver.archive.index import Index, append_to_index, merge_index, read_index
@@ -51,8 +39,19 @@ from archiver.archive.offset_map import (
     put_offset_map,
 )
 from archiver.archive.parts import FactsOfParts, ObjectPart
-from archiver.archive.segment import PartitionSource
 from archiver.archive.segment_facts import PartFacts
+from archiver.archive.topics import (
+    Branch,
+    PartitionSource,
+    list_topics_known,
+    read_cluster,
+    read_topic,
+    read_topic_history,
+    read_topics_known,
+    settle_branch,
+    settle_cluster,
+    settle_topic,
+)
 from archiver.backup.start_offsets import Starts
 from archiver.codec.avro import decode_header, encode_block, encode_header
 from archiver.codec.compression import BlockCodec
@@ -63,8 +62,9 @@ from archiver.errors import ArchiverError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.produce import ProducerIdentity
 from archiver.restore import noted_plan
-from archiver.restore.claims import Claim, ClaimStream, RestoreNotes, Verified
+from archiver.restore.claims import Claim, ClaimStream, Verified
 from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
 from archiver.store.port import ObjectKind

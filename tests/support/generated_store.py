@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from archiver.archive.control import settle_cluster, settle_topic
 from archiver.archive.entries import Entries, Traits
 from archiver.archive.index_file import NOTHING_SEEN, encode_member, join_members
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.topics import settle_cluster, settle_topic
 from archiver.process.columns import Numbers, Texts, narrow
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 from tests.support.memory_store import MemoryStore

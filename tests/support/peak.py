@@ -16,16 +16,18 @@ from archiver.archive.block_budget import DecodingRoom
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.plain_records import frame_to_values, json_pieces
-from archiver.archive.segment import PartitionSource, SegmentLimits, check_header, read_segment
+from archiver.archive.segment import check_header, read_segment
 from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
+from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.partition_writer import Archive, Fetch, PartitionWriter
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
 from archiver.codec.batch import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.selection import EVERYTHING
 from archiver.codec.tally import Tally
-from archiver.process.logs import NO_LEDGER
 from archiver.process.memory import settle_memory
 from archiver.process.silence import Vigil
 from archiver.store.port import Body, ObjectKind

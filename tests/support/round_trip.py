@@ -13,16 +13,19 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+import archiver.spark.checks
 import archiver.spark.proof
 import archiver.spark.repartition
-import archiver.spark.restore
 import archiver.spark.session
-import archiver.spark.verify
+import archiver.spark.waves
 from archiver.backup.feed import PartitionReport
+from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.job import RestoreResult, VerifyResult, run_backup, run_restore_job, run_verify
 from archiver.process.children import start_child
+from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.spark.restore import run_restore_job
+from archiver.spark.verify import VerifyResult, run_verify
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Bucket
 from tests.support.processes import end_of
@@ -139,9 +142,9 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
         patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: spark))
         for module in (
             archiver.spark.proof,
-            archiver.spark.restore,
+            archiver.spark.waves,
             archiver.spark.repartition,
-            archiver.spark.verify,
+            archiver.spark.checks,
         ):
             patch.setattr(module, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():

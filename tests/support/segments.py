@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from archiver.archive.segment import FinishedSegment, OpenSegment, PartitionSource, SegmentLimits, read_segment
+from archiver.archive.segment import read_segment
 from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.segments import Segment
 from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
 from archiver.codec.frame import Frame
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec

@@ -25,7 +25,7 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 import archiver.restore.task
 from archiver.cli.main import main
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
-from archiver.restore.claims import RestoreNotes
+from archiver.restore.notes import RestoreNotes
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.compiled import jars_with
 from tests.support.deaths import Killed, MortalProduce

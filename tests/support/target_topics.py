@@ -8,7 +8,7 @@ from typing import Any
 
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.configs import topic_configs
-from archiver.spark.restore import TopicReport
+from archiver.restore.report import TopicReport
 from tests.support.brokers import Broker
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, settings_of, with_client

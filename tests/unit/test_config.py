@@ -8,19 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.config.model import (
-    ArchiverConfig,
-    BackupConfig,
-    Sse,
-    StorageConfig,
-    TopicsConfig,
-    config_from_url,
-    config_of_bucket,
-    load_config,
-    load_target,
-    parse_duration_ms,
-    parse_size_bytes,
-)
+from archiver.config.load import config_from_url, config_of_bucket, load_config, load_target
+from archiver.config.model import ArchiverConfig, BackupConfig, Sse, StorageConfig, TopicsConfig
+from archiver.config.quantities import parse_duration_ms, parse_size_bytes
 from archiver.errors import UsageError
 from archiver.store.address import archive_mark, group_of
 

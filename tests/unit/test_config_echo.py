@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from archiver.config.kafka_keys import KAFKA_KEYS, Group
-from archiver.config.model import config_from_url, load_config
+from archiver.config.load import config_from_url, load_config
 from archiver.config.reference import keys
 from archiver.errors import UsageError
 from archiver.kafka.settings import KafkaSettings

@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.archive.control import (
-    Branch,
     Fact,
-    Judged,
-    Life,
-    Stretch,
-    TopicFact,
-    UnprovenError,
     append_fact,
     decode_fact,
     encode_fact,
@@ -26,14 +20,22 @@ from archiver.archive.control import (
     latest_fact,
     most_fact_bytes,
     read_fact,
+    settle_first,
+)
+from archiver.archive.layout import Layout
+from archiver.archive.topics import (
+    Branch,
+    Judged,
+    Life,
+    Stretch,
+    TopicFact,
+    UnprovenError,
     read_topic,
     read_topic_history,
     settle_branch,
     settle_cluster,
-    settle_first,
     settle_topic,
 )
-from archiver.archive.layout import Layout
 from archiver.errors import (
     ArchiverError,
     CorruptSegmentError,

@@ -6,7 +6,12 @@ import sys
 EXTRAS = ("pandas", "pyarrow", "pyspark", "py4j", "moto")
 MODULES = (
     "archiver.cli.main",
-    "archiver.job",
+    "archiver.backup.run",
+    "archiver.spark.preview",
+    "archiver.spark.query",
+    "archiver.spark.restore",
+    "archiver.spark.verify",
+    "archiver.upkeep.inspection",
     "archiver.backup.service",
     "archiver.backup.vitals",
     "archiver.archive.holdings",

@@ -11,10 +11,11 @@ from dataclasses import replace
 import pytest
 
 import archiver.backup.indexer
-from archiver.archive.control import encode_fact, settle_topic
+from archiver.archive.control import encode_fact
 from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, read_index
 from archiver.archive.index_file import IndexEntry, split_file
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.topics import settle_topic
 from archiver.backup.indexer import EVERY_S, Indexer
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
 from archiver.store.port import Body, ObjectKind

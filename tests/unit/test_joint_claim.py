@@ -8,8 +8,8 @@ from archiver.archive.control import append_fact
 from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claims import RestoreNotes
 from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.notes import RestoreNotes
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("archive")

@@ -21,7 +21,7 @@ from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError, NotWholeError, StoreTemporaryError
 from archiver.process.columns import Chain, Texts
 from archiver.restore import noted_plan
-from archiver.restore.claims import RestoreNotes
+from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.store.port import Body, ObjectKind

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from archiver.process.logs import LogField, Pace, Progress, progress_log, set_up_logs, spell_seconds
+from archiver.process.logs import LogField, progress_log, set_up_logs
+from archiver.process.progress import Pace, Progress, spell_seconds
 
 log = logging.getLogger("archiver.test")
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from archiver.restore.task import Pace
+from archiver.restore.sending import Pace
 
 RATE = 1000  # bytes a second
 

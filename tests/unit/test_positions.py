@@ -2,9 +2,9 @@
 
 import pytest
 
+from archiver.backup.run import _positions
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
-from archiver.job import _positions
 
 
 def config_of(groups: str, *exclude: str) -> ArchiverConfig:

@@ -19,7 +19,8 @@ from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.logs import LogField, Progress, set_up_logs
+from archiver.process.logs import LogField, set_up_logs
+from archiver.process.progress import Progress
 from archiver.process.text import printable, printable_json
 
 # By Unicode's own classes: commands, halves of pairs, ends of lines and paragraphs, and format characters.
@@ -96,7 +97,7 @@ def test_records_and_complaints_of_cat_do_nothing(
 
 def test_rows_of_a_query_do_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answer = SimpleNamespace(skipped=[], columns=["value"], rows=[[HOSTILE]])
-    monkeypatch.setattr("archiver.job.run_query", lambda *_, **__: nullcontext(answer))
+    monkeypatch.setattr("archiver.spark.query.run_query", lambda *_, **__: nullcontext(answer))
     for log_format in ("json", "text"):
         assert main(["query", "--url", "s3://bucket", "--format", log_format, "SELECT 1"]) == 0
         out, _ = capsys.readouterr()

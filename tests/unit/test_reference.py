@@ -8,7 +8,7 @@ import yaml
 
 from archiver.cli.main import main
 from archiver.config.kafka_keys import KAFKA_KEYS, SECRET_KEYS, Group, names_of
-from archiver.config.model import load_config
+from archiver.config.load import load_config
 from archiver.config.reference import effective, keys, reference_page
 from archiver.kafka import security, settings
 from archiver.process.mask import MASK

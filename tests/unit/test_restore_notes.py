@@ -8,8 +8,9 @@ from archiver.archive.control import encode_fact
 from archiver.archive.layout import Layout
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claims import Claim, ClaimStream, RestoreNotes, Verified
-from archiver.spark.restore import remember_notes
+from archiver.restore.claims import Claim, ClaimStream, Verified
+from archiver.restore.notes import RestoreNotes
+from archiver.spark.waves import remember_notes
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 
@@ -112,7 +113,7 @@ def test_a_restore_is_whole_though_the_index_does_not_learn_of_it(
     store = MemoryStore()
     stream_of(store, "orders", 0).put(claim_of("A"))
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(store, call, refuse)

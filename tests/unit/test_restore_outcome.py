@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-import archiver.job
+import archiver.spark.restore
 from archiver.cli.main import main
 from archiver.errors import KafkaError, TargetError, UsageError
 from archiver.interrupt import INTERRUPTED
-from archiver.job import RestoreResult
+from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.task import TaskReport, failed
-from archiver.spark.restore import TopicReport
 
 WHOLE = TaskReport(target_topic="t", partition=0)
 SKIPPED = TaskReport(target_topic="t", partition=0, missing=("offsets 3-5 in an object: damaged",))
@@ -58,7 +57,7 @@ def test_each_failure_is_told_and_counts(
         target_partitions=tuple(targets),
     )
     result = RestoreResult(restore_id="r", seconds=2.0, filling_seconds=1.0, topics=[topic])
-    monkeypatch.setattr(archiver.job, "run_restore_job", lambda *_, **__: result)
+    monkeypatch.setattr(archiver.spark.restore, "run_restore_job", lambda *_, **__: result)
     target = tmp_path / "target.yaml"
     target.write_text("kafka.bootstrap.servers: a:1\n")
     assert main(["restore", "--quiet", "--url", "s3://bucket/p", "--target", str(target)]) == exit_code
@@ -137,7 +136,7 @@ def ended_by(
             begin("r")
         raise error
 
-    monkeypatch.setattr(archiver.job, "run_restore_job", end)
+    monkeypatch.setattr(archiver.spark.restore, "run_restore_job", end)
     target = folder / "target.yaml"
     target.write_text("kafka.bootstrap.servers: a:1\n")
     options = ["--quiet", "--url", "s3://bucket/p", "--target", str(target), "--format", "json"]

@@ -12,8 +12,8 @@ import fastavro
 import pytest
 
 from archiver.archive.block_budget import BlockRoom
-from archiver.archive.segment import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.codec.avro import BLOCK_BYTES
 from archiver.codec.compression import BlockCodec

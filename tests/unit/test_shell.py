@@ -8,19 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 
-import archiver.job
-from archiver.archive.control import topics_known
+import archiver.spark.restore
 from archiver.archive.layout import Layout
+from archiver.archive.topics import topics_known
 from archiver.cli.main import main
 from archiver.cli.output import print_lines
 from archiver.cli.printing import restore_lines
 from archiver.errors import NotWholeError
-from archiver.job import RestoreResult
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.plan import TopicPlan
+from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.request import Retention
 from archiver.restore.target_limits import limit_problems
-from archiver.spark.restore import TopicReport, _Restore, strange_retention
+from archiver.spark.waves import _Restore, strange_retention
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.unit.test_target_limits import LENIENT, facts_of, plan_of
@@ -131,7 +131,7 @@ def way_on(where: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         begin("r")  # type: ignore[operator]
         raise NotWholeError("broken")
 
-    monkeypatch.setattr(archiver.job, "run_restore_job", fail)
+    monkeypatch.setattr(archiver.spark.restore, "run_restore_job", fail)
     target = folder / "target.yaml"
     target.write_text("kafka.bootstrap.servers: a:1\n")
     words = ["restore", "--quiet", "--url", "s3://bucket/p", "--target", str(target), "--where", where]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from archiver.errors import ArchiverError
-from archiver.restore.task import Pace
+from archiver.restore.sending import Pace
 from archiver.spark import tasks
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from archiver.cli.printing import restore_lines, verify_lines
-from archiver.job import RestoreResult, VerifyResult
-from archiver.process.spelling import spell_count
+from archiver.process.text import spell_count
+from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.task import TaskReport
-from archiver.spark.restore import TopicReport
+from archiver.spark.verify import VerifyResult
 from archiver.upkeep.verify import Level, Listing
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.segment import FinishedSegment, OpenSegment, SegmentLimits
+from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool, open_spool
 from archiver.codec.compression import BlockCodec
 from archiver.errors import TemporaryError, UsageError

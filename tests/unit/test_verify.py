@@ -18,7 +18,7 @@ from fastavro.read import HEADER_SCHEMA
 
 import archiver.archive.lookup
 from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
-from archiver.archive.control import Branch, Fact, encode_fact, settle_branch, settle_cluster, settle_topic
+from archiver.archive.control import Fact, encode_fact
 from archiver.archive.control_census import count_beside
 from archiver.archive.holdings import look
 from archiver.archive.index import FreshEntries, append_to_index, merge_index, share
@@ -27,6 +27,7 @@ from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_nam
 from archiver.archive.listing import list_beside
 from archiver.archive.probe import probe_key, probe_store
 from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
+from archiver.archive.topics import Branch, settle_branch, settle_cluster, settle_topic
 from archiver.backup.indexer import Indexer
 from archiver.cli.printing import inspection_lines
 from archiver.codec.avro import decode_blocks, decode_header, encode_header

@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from archiver.archive.layout import is_instance, is_topic_name
 from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
-from archiver.config.model import StorageConfig, load_config, parse_time_ms
+from archiver.config.load import load_config
+from archiver.config.model import StorageConfig
+from archiver.config.quantities import parse_time_ms
 from archiver.errors import UsageError
 
 Value = TypeVar("Value")

@@ -1,0 +1,286 @@
+"""An open segment: takes frames, and becomes one object."""
+
+import hashlib
+import io
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+from archiver import __version__
+from archiver.archive.block_budget import BlockRoom
+from archiver.archive.segment_facts import Hole, SegmentFacts, format_for
+from archiver.archive.spool import Spool, in_spool
+from archiver.archive.topics import PartitionSource
+from archiver.codec.avro import (
+    BLOCK_BYTES,
+    SYNC_BYTES,
+    BlockEncoder,
+    encode_header,
+)
+from archiver.codec.compression import BlockCodec
+from archiver.codec.frame import Column, Frame
+from archiver.codec.tally import Tally
+from archiver.errors import TemporaryError
+
+# What the facts hold of holes must leave room for the rest under 2 KB.
+MOST_HOLES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLimits:
+    """When a segment is full. 0: no limit."""
+
+    uncompressed_bytes: int
+    records: int = 0
+    codec: BlockCodec = BlockCodec.ZSTANDARD
+    level: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class FinishedSegment:
+    """A segment that only has to be put: its facts, its header, and the file that holds its blocks."""
+
+    source: PartitionSource
+    facts: SegmentFacts
+    header: bytes
+    spool: Spool
+    blocks: Path
+    size: int
+
+    def open_body(self) -> "SegmentBody":
+        """Open the whole object for reading; the caller closes it."""
+        with in_spool(self.blocks):
+            return SegmentBody(self.header, self.blocks)
+
+    def discard(self) -> None:
+        """Delete the local file: the object will be cut again. Whoever still reads it, keeps it."""
+        self.blocks.unlink(missing_ok=True)
+
+    def recycle(self) -> None:
+        """Give the local file back to be written over: the object is durable, and no put reads the file any more."""
+        self.spool.give_back(self.blocks)
+
+
+class SegmentBody(io.RawIOBase):
+    """Header and blocks as one seekable stream, without a copy of the blocks in memory."""
+
+    def __init__(self, header: bytes, blocks: Path) -> None:
+        super().__init__()
+        self._header = header
+        self._file = blocks.open("rb")
+        self._size = len(header) + os.fstat(self._file.fileno()).st_size
+        self._position = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._size - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        part = self._header[self._position : self._position + wanted]
+        if len(part) < wanted:
+            self._file.seek(self._position + len(part) - len(self._header))
+            part += self._file.read(wanted - len(part))
+        self._position += len(part)
+        return part
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast("bytearray", buffer)).cast("B")
+        part = self.read(len(view))
+        view[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@dataclass(slots=True)
+class _Coverage:
+    base: int
+    next: int
+    leader_epoch: int = -1
+    source_bytes: int = 0
+    holes: list[Hole] = field(default_factory=list)
+
+
+class OpenSegment:
+    """Rows of one partition on their way into one object.
+
+    Compressed blocks go to a local file that means nothing after a crash: Kafka is the truth. The file is opened for
+    each append, so that thousands of open segments do not need thousands of file handles.
+    """
+
+    def __init__(
+        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Spool, room: BlockRoom | None = None
+    ) -> None:
+        self.source = source
+        self._limits = limits
+        self._sync = os.urandom(SYNC_BYTES)
+        self._blocks = BlockEncoder(
+            topic=source.topic,
+            partition=source.partition,
+            codec=limits.codec,
+            level=limits.level,
+            sync=self._sync,
+            overflow=spool.overflow,
+        )
+        self._spool = spool
+        # Without the topic's name: it may be as long as a file's name may be.
+        self._file = spool.new_file(f"{source.partition}-{base}")
+        self._room = room or BlockRoom()
+        self._room.enter()
+        self._holds_room = True
+        self._file_bytes = 0
+        self._uncompressed = 0
+        self._sha256 = hashlib.sha256()
+        self._tally = Tally()
+        self._coverage = _Coverage(base=base, next=base)
+
+    @property
+    def records(self) -> int:
+        return self._tally.records
+
+    @property
+    def next(self) -> int:
+        """The offset at which the next segment begins."""
+        return self._coverage.next
+
+    @property
+    def spooled_bytes(self) -> int:
+        return self._file_bytes
+
+    @property
+    def is_full(self) -> bool:
+        limits = self._limits
+        return (
+            (
+                limits.uncompressed_bytes > 0
+                and self._uncompressed + self._blocks.pending_bytes >= limits.uncompressed_bytes
+            )
+            or (limits.records > 0 and self.records >= limits.records)
+            or len(self._coverage.holes) >= MOST_HOLES
+        )
+
+    def append(self, frame: Frame, start: int) -> int:
+        """Take rows from `start` on, up to and with the one that fills the segment. Returns the first row not taken."""
+        row = start
+        if row < len(frame) and frame.table[Column.OFFSET, row] < self.next:
+            raise ValueError(f"{self.source}: offset {frame.table[Column.OFFSET, row]} is below {self.next}")
+        while row < len(frame) and not self.is_full:
+            stop = len(frame)
+            if self._limits.records:
+                stop = min(stop, row + self._limits.records - self.records)
+            block_bytes = self._room.block_bytes
+            after = self._blocks.append(frame, row, stop, min(block_bytes, self._left_bytes()))
+            if after > row:
+                self._tally.add(frame, row, after)
+                self._coverage.next = self._tally.last + 1
+                row = after
+            if self._blocks.is_full or self._blocks.pending_bytes >= block_bytes:
+                self._flush_block()
+        return row
+
+    def _left_bytes(self) -> int:
+        """How large the block at hand may grow where the segment's limit is near."""
+        limit = self._limits.uncompressed_bytes
+        return limit - self._uncompressed if limit else BLOCK_BYTES
+
+    def cover(self, next_offset: int, *, leader_epoch: int, source_bytes: int) -> None:
+        """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets."""
+        coverage = self._coverage
+        coverage.next = max(coverage.next, next_offset)
+        coverage.leader_epoch = leader_epoch if leader_epoch >= 0 else coverage.leader_epoch
+        coverage.source_bytes += source_bytes
+
+    def forget_epoch(self) -> None:
+        """The coverage will end behind batches that were never seen."""
+        self._coverage.leader_epoch = -1
+
+    def note_hole(self, hole: Hole) -> None:
+        """Record that offsets were not there to be read; they become part of the coverage."""
+        holes = self._coverage.holes
+        last = holes[-1] if holes else None
+        if last is not None and last.cause is hole.cause and last.last_offset + 1 == hole.first_offset:
+            holes[-1] = replace(last, last_offset=hole.last_offset)  # no record came between
+        else:
+            holes.append(hole)
+        self._coverage.next = max(self._coverage.next, hole.last_offset + 1)
+
+    def _flush_block(self) -> None:
+        self._uncompressed += self._blocks.pending_bytes
+        with (
+            in_spool(self._file),
+            self._file.open("r+b") as file,
+        ):  # buffered: a raw write may take a part and not say so
+            if file.seek(0, io.SEEK_END) < self._file_bytes:
+                raise self._touched()
+            file.seek(self._file_bytes)
+            for piece in self._blocks.flush():
+                self._sha256.update(piece)
+                self._file_bytes += file.write(piece)
+
+    def finish(self) -> FinishedSegment:
+        """Write what is pending and state the facts. The segment must hold a record; it cannot be used afterwards."""
+        if not self.records:
+            raise ValueError(f"{self.source}: there is no segment without a record")
+        self._flush_block()
+        self._leave_room()
+        with in_spool(self._file):
+            if self._file.stat().st_size < self._file_bytes:
+                raise self._touched()
+            os.truncate(self._file, self._file_bytes)
+        facts = self._facts()
+        header = encode_header(self._limits.codec, self._sync, facts.to_header())
+        return FinishedSegment(
+            source=self.source,
+            facts=facts,
+            header=header,
+            spool=self._spool,
+            blocks=self._file,
+            size=len(header) + self._file_bytes,
+        )
+
+    def _touched(self) -> TemporaryError:
+        return TemporaryError(f"{self._file}: is not what was written to it; Kafka still has the records")
+
+    def _facts(self) -> SegmentFacts:
+        coverage = self._coverage
+        return SegmentFacts(
+            format=format_for(coverage.holes),
+            writer=__version__,
+            cluster_id=self.source.cluster_id,
+            topic_id=self.source.topic_id,
+            leader_epoch=coverage.leader_epoch,
+            base=coverage.base,
+            next=coverage.next,
+            source_bytes=coverage.source_bytes,
+            holes=tuple(coverage.holes),
+            sha256=self._sha256.hexdigest(),
+            **self._tally.facts(),
+        )
+
+    def discard(self) -> None:
+        """Forget everything; Kafka still has it."""
+        self._leave_room()
+        self._file.unlink(missing_ok=True)
+
+    def _leave_room(self) -> None:
+        if self._holds_room:
+            self._holds_room = False
+            self._room.leave()

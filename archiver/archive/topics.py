@@ -1,0 +1,419 @@
+"""Topics as the archive knows them: their shape, their lives, where logs were cut back."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from archiver.archive.control import (
+    _READS_AT_ONCE,
+    FORMAT,
+    Fact,
+    append_fact,
+    facts,
+    latest_fact,
+    read_fact,
+    settle_first,
+)
+from archiver.archive.layout import Layout, is_topic_name
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    NotWholeError,
+    StrangerError,
+)
+from archiver.process.json_values import as_list, as_number, as_object, as_text, spelled_number
+from archiver.store.port import ObjectStore
+
+CLUSTER = "cluster"
+TOPICS = "topics"
+_MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to be counted through
+_MOST_EPOCH = 2**31 - 1
+_MOST_CONFIG = 1 << 20  # characters: throttled replicas name each partition of a topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Where a partition's log was cut back: what lies below is the parent life's. The epoch of the record before it, or -1."""
+
+    offset: int
+    leader_epoch: int = -1
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.leader_epoch < -1:
+            raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One history of a topic. One with a parent holds only the partitions whose logs were cut back: those in `branches`."""
+
+    life: int
+    topic_id: str
+    parent: int | None = None
+    branches: Mapping[int, Branch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.parent is None) != (not self.branches):
+            raise ValueError(f"life {self.life} has parent {self.parent} and {len(self.branches)} branches")
+
+    def holds(self, partition: int) -> bool:
+        return self.parent is None or partition in self.branches
+
+    def to_json(self) -> Fact:
+        return {
+            "life": self.life,
+            "topic_id": self.topic_id,
+            "parent": self.parent,
+            "branches": {
+                str(partition): {"offset": branch.offset, "leader_epoch": branch.leader_epoch}
+                for partition, branch in sorted(self.branches.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, fact: Fact) -> "Life":
+        parent = fact["parent"]
+        return cls(
+            life=as_number(fact["life"]),
+            topic_id=as_text(fact["topic_id"]),
+            parent=None if parent is None else as_number(parent),
+            branches={
+                spelled_number(partition, 0, _MOST_PARTITIONS): Branch(
+                    offset=as_number(branch["offset"]), leader_epoch=as_number(branch["leader_epoch"], -1, _MOST_EPOCH)
+                )
+                for partition, branch in as_object(fact.get("branches", {})).items()
+            },
+        )
+
+
+class Stretch(NamedTuple):
+    """Offsets of a partition that one life holds; `until_offset` is exclusive, None: to its end."""
+
+    life: int
+    from_offset: int
+    until_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFact:
+    """What a topic is: where it lives, how many partitions it has, which configs were set on it."""
+
+    topic: str
+    cluster_id: str
+    partitions: int
+    configs: Mapping[str, str]
+    lives: tuple[Life, ...]
+    _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.lives or [life.life for life in self.lives] != list(range(len(self.lives))):
+            raise ValueError(f"the lives of {self.topic} are not numbered from 0: {[life.life for life in self.lives]}")
+        roots: list[int] = []
+        holders: dict[tuple[int, int], int] = {}  # the newest life of a root that holds a partition, if not the root
+        for life in self.lives:
+            if life.parent is not None and not 0 <= life.parent < life.life:
+                raise ValueError(f"life {life.life} of {self.topic} has parent {life.parent}")
+            if life.parent is not None and self.lives[life.parent].topic_id != life.topic_id:
+                raise ValueError(f"life {life.life} of {self.topic} is of another topic id than its parent")
+            root = life.life if life.parent is None else roots[life.parent]
+            roots.append(root)
+            for partition in life.branches:
+                if holders.get((root, partition), root) != life.parent:
+                    raise ValueError(f"life {life.life} of {self.topic}-{partition} is no branch of life {life.parent}")
+                holders[root, partition] = life.life
+        object.__setattr__(self, "_roots", tuple(roots))
+
+    @property
+    def current(self) -> Life:
+        """The newest life; some partitions may still live in an earlier one of the same root."""
+        return self.lives[-1]
+
+    def root(self, life: int) -> int:
+        """Return the life without a parent that a life goes back to: the lives of one root are of one topic.
+
+        Topic ids do not tell that: all topics of brokers without ids have the same one, none.
+        """
+        return self._roots[life]
+
+    def life_of_partition(self, topic_id: str, partition: int) -> Life:
+        """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known.
+
+        Without a topic id it is the topic that was settled last.
+        """
+        named = [life.life for life in self.lives if topic_id in {"", life.topic_id}]
+        found = self._holder(self.root(named[-1]), partition, len(self.lives)) if named else None
+        if found is None:
+            raise KeyError(topic_id)
+        return found
+
+    def lineage(self, life: int, partition: int) -> list[Stretch]:
+        """Tell which life holds which offsets of a partition, as seen when `life` was the newest; root first."""
+        stretches: list[Stretch] = []
+        until: int | None = None
+        holder = self._holder(self.root(life), partition, life + 1)
+        while holder is not None:
+            branch = holder.branches.get(partition)
+            start = 0 if branch is None else branch.offset
+            if until is None or start < until:  # else it was itself cut back to below its own beginning
+                stretches.append(Stretch(holder.life, start, until))
+                until = start
+            holder = None if holder.parent is None else self.lives[holder.parent]
+        return stretches[::-1]
+
+    def _holder(self, root: int, partition: int, below: int) -> Life | None:
+        """Return the newest life of a root, below a number, that holds a partition."""
+        earlier = reversed(self.lives[:below])
+        return next((life for life in earlier if life.holds(partition) and self.root(life.life) == root), None)
+
+    def to_fact(self) -> Fact:
+        return {
+            "format": FORMAT,
+            "topic": self.topic,
+            "cluster_id": self.cluster_id,
+            "partitions": self.partitions,
+            "configs": dict(self.configs),
+            "lives": [life.to_json() for life in self.lives],
+        }
+
+    @classmethod
+    def from_fact(cls, fact: Fact, where: str = "") -> "TopicFact":
+        """Read a fact; `where` names its key in an error."""
+        try:
+            return cls(
+                topic=as_text(fact["topic"]),
+                cluster_id=as_text(fact["cluster_id"]),
+                partitions=as_number(fact["partitions"], 1, _MOST_PARTITIONS),
+                configs={name: as_text(value, _MOST_CONFIG) for name, value in as_object(fact["configs"]).items()},
+                lives=tuple(Life.from_json(as_object(life)) for life in as_list(fact["lives"])),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact lacks {error}") from error
+        except ValueError as error:
+            raise CorruptSegmentError(
+                f"{where or fact.get('topic')}: a topic's control fact cannot be: {error}"
+            ) from error
+
+
+def settle_cluster(store: ObjectStore, layout: Layout, cluster_id: str) -> None:
+    """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
+    held = settle_first(store, layout, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
+    if held.get("cluster_id") != cluster_id:
+        raise _another_cluster(layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
+
+
+def read_cluster(store: ObjectStore, layout: Layout) -> str | None:
+    """Return whose archive this is; None when that is not written down."""
+    held = latest_fact(store, layout, CLUSTER)
+    return None if held is None else str(held.get("cluster_id"))
+
+
+def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError:
+    return StrangerError(
+        f"{what}: this archive belongs to cluster {owner}, and this is {cluster_id}; give each cluster its own prefix in storage.url"
+    )
+
+
+def topic_stream(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def read_topic(store: ObjectStore, layout: Layout, topic: str) -> TopicFact | None:
+    """Return what is known of a topic."""
+    return _parse_topic(layout, topic, latest_fact(store, layout, topic_stream(topic)))
+
+
+def read_topic_history(store: ObjectStore, layout: Layout, topic: str) -> list[TopicFact]:
+    """Return what was known of a topic, oldest first."""
+    numbered = enumerate(facts(store, layout, topic_stream(topic)))  # they are numbered from 0 without gaps
+    return [_topic_fact(fact, topic, layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
+
+
+def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
+    """Return what a topic was in a life, not what became of its name later."""
+    return next((fact for fact in reversed(history) if fact.current.life == life), None)
+
+
+def topics_known(store: ObjectStore, layout: Layout) -> frozenset[str]:
+    """Return the topics that were archived, or were to be: by their names alone."""
+    return frozenset(filter(is_topic_name, store.list_directories(layout.control_prefix(TOPICS))))
+
+
+def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
+    """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
+    return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(store, layout).items()}
+
+
+def list_topic_facts(store: ObjectStore, layout: Layout) -> dict[str, list[int]]:
+    """List which topics are known, with the numbers of the facts of each; none: there is only the directory."""
+    prefix = layout.control_prefix(TOPICS)
+    found: dict[str, list[int]] = {}
+    for item in store.list(prefix):
+        topic, slash, _ = item.key.removeprefix(prefix).partition("/")
+        if slash and is_topic_name(topic):
+            number = layout.parse_fact(topic_stream(topic), item.key)
+            found.setdefault(topic, []).extend([] if number is None else [number])
+    return found
+
+
+def read_topics_known(
+    store: ObjectStore, layout: Layout, numbers: Mapping[str, int | None]
+) -> dict[str, TopicFact | NotWholeError | None]:
+    """Read one fact of each topic, several at a time; one that cannot be read stands there as its error."""
+
+    def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
+        topic, number = known
+        if number is None:
+            return None
+        stream = topic_stream(topic)
+        try:
+            return _topic_fact(read_fact(store, layout, stream, number), topic, layout.fact_key(stream, number))
+        except NotWholeError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="topic") as pool:
+        return dict(zip(numbers, pool.map(read, numbers.items()), strict=True))
+
+
+def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:
+    where = f"{layout.control_prefix(topic_stream(topic))} (the newest)"
+    return None if latest is None else _topic_fact(latest, topic, where)
+
+
+def _topic_fact(fact: Fact, topic: str, where: str) -> TopicFact:
+    found = TopicFact.from_fact(fact, where)
+    if found.topic != topic:
+        raise CorruptSegmentError(
+            f"{where}: is a control fact of topic {found.topic}, not of {topic}; bring its older version back"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Whether the topic that a cluster has now is the one of a root, as its records tell where ids do not."""
+
+    root: int
+    is_same: bool
+
+
+class UnprovenError(ArchiverError):
+    """No topic id tells whether a topic is still the one that is `known`: its records must be asked, for a Judged."""
+
+    def __init__(self, known: TopicFact) -> None:
+        super().__init__(f"{known.topic}: no topic id tells whether it is still the topic that was archived")
+        self.known = known
+
+
+def settle_topic(
+    store: ObjectStore,
+    layout: Layout,
+    *,
+    topic: str,
+    topic_id: str,
+    cluster_id: str,
+    partitions: int,
+    configs: Mapping[str, str] | None,
+    judged: Judged | None = None,
+) -> TopicFact:
+    """Write down what the topic is now, if that is news, and return what is known then, its life included.
+
+    `configs` None: they cannot be read, and stay as known. Another topic id is a recreated topic: a new life without a
+    parent. Where one id or both are missing, `judged` decides; raises UnprovenError when it is not of the newest root. Another
+    cluster is refused. Who still sees the topic of an earlier life finds its lives, and writes down nothing: ids do not come back.
+    """
+
+    def decide(latest: Fact | None) -> Fact | None:
+        known = _parse_topic(layout, topic, latest)
+        if known is not None and known.cluster_id != cluster_id:
+            raise _another_cluster(topic, known.cluster_id, cluster_id)
+        known_configs = {} if known is None else known.configs
+        wanted = TopicFact(
+            topic=topic,
+            cluster_id=cluster_id,
+            partitions=partitions,
+            configs=known_configs if configs is None else configs,
+            lives=_lives_now(known, topic_id, judged),
+        )
+        is_old_news = topic_id not in {"", wanted.current.topic_id}
+        return None if known == wanted or is_old_news else wanted.to_fact()
+
+    settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
+    if settled is None or topic_id not in {"", *(life.topic_id for life in settled.lives)}:
+        raise CorruptSegmentError(f"{topic}: no control fact after one was written")
+    return settled
+
+
+def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) -> tuple[Life, ...]:
+    """Return the lives of a topic that has this id, or none, now."""
+    if known is None:
+        return (Life(life=0, topic_id=topic_id),)
+    if topic_id and topic_id in {life.topic_id for life in known.lives}:
+        return known.lives
+    begun = (*known.lives, Life(life=len(known.lives), topic_id=topic_id))
+    if topic_id and known.current.topic_id:
+        return begun
+    root = known.root(known.current.life)
+    if judged is None or judged.root != root:
+        raise UnprovenError(known)
+    if not judged.is_same:
+        return begun
+    if not topic_id:  # missing for a moment, or for good: what is known of it stays
+        return known.lives
+    return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
+
+
+def settle_branch(
+    store: ObjectStore, layout: Layout, *, topic: str, partition: int, parent: int, branch: Branch
+) -> tuple[int, Branch]:
+    """Write down that a partition's log was cut back, and return the life in which it goes on, and where that begins.
+
+    When another instance has already branched this partition off that parent, its branch holds. The newest life takes
+    the partition in if it can; else one begins. A topic that another one has followed is refused: its log is gone.
+    """
+
+    def decide(latest: Fact | None) -> Fact | None:
+        known = _parse_topic(layout, topic, latest)
+        if known is None or known.root(parent) != known.root(known.current.life):
+            raise StrangerError(f"{topic}: life {parent} is not of the topic that is there now; it was created again")
+        if _branch_off(known, partition, parent) is not None:
+            return None
+        present = known.life_of_partition("", partition)
+        if present.life != parent:
+            raise ValueError(f"{topic}-{partition} lives in life {present.life}, and never did in life {parent}")
+        *earlier, newest = known.lives
+        if newest.parent == parent and partition not in newest.branches:
+            lives = (*earlier, replace(newest, branches={**newest.branches, partition: branch}))
+        else:
+            topic_id = known.current.topic_id
+            begun = Life(life=len(known.lives), topic_id=topic_id, parent=parent, branches={partition: branch})
+            lives = (*known.lives, begun)
+        return replace(known, lives=lives).to_fact()
+
+    settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
+    found = None if settled is None else _branch_off(settled, partition, parent)
+    if found is None:
+        raise CorruptSegmentError(f"{topic}: no control fact after one was written")
+    return found
+
+
+def _branch_off(fact: TopicFact, partition: int, parent: int) -> tuple[int, Branch] | None:
+    """Return the life that a partition went on in after `parent`, and its branch; None if it still lives there."""
+    for life in fact.lives:
+        if life.parent == parent and partition in life.branches:
+            return life.life, life.branches[partition]
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSource:
+    """The partition that records come from, in one life of its topic."""
+
+    topic: str
+    partition: int
+    life: int
+    topic_id: str
+    cluster_id: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,86 @@
+"""What a backup is asked to do, and the parts that are made for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from archiver.backup.feed import Feed
+from archiver.backup.indexer import Indexer
+from archiver.backup.opener import Opener
+from archiver.backup.partition_writer import Archive
+from archiver.backup.pump import Pump
+from archiver.backup.start_offsets import EARLIEST, Start
+from archiver.config.model import TopicsConfig, Unproven
+from archiver.groups.keeper import PositionKeeper, PositionPolicy
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.workers import Workers
+
+# For puts to end after a signal; the whole program shall be gone after 15 s.
+STOP_S = 9.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupRequest:
+    """What to archive, from where, to where."""
+
+    kafka: KafkaSettings
+    topics: TopicsConfig
+    place_of_include: Callable[[int], str]
+    archive: Archive
+    positions: PositionPolicy
+    memory_bytes: int
+    spool_bytes: int
+    rate_bytes: int = 0
+    start: Start = EARLIEST
+    unproven: Unproven = Unproven.REFUSE
+
+
+def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
+    """Who opens partitions for this backup."""
+    return Opener(
+        client,
+        archive=request.archive,
+        pool=pool,
+        cluster_id=cluster_id,
+        start=request.start,
+        unproven=request.unproven,
+    )
+
+
+def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
+    """Who keeps the positions of consumer groups."""
+    archive = request.archive
+    return PositionKeeper(
+        client,
+        request.positions,
+        store=archive.store,
+        layout=archive.layout,
+        pool=pool,
+        cluster_id=cluster_id,
+        note_trouble=archive.ledger.retried,
+    )
+
+
+def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
+    """Who tells the index of facts what this backup puts."""
+    archive = request.archive
+    return Indexer(archive.store, archive.layout, archive.fresh, clock=archive.clock, wait=wait)
+
+
+def pump_of(
+    request: BackupRequest, client: KafkaClient, pool: Workers, on_durable: Callable[[Feed], None] = lambda _: None
+) -> Pump:
+    """The loop of this backup."""
+    archive = request.archive
+    return Pump(
+        client,
+        pool=pool,
+        memory_bytes=request.memory_bytes,
+        spool_bytes=request.spool_bytes,
+        rate_bytes=request.rate_bytes,
+        clock=archive.clock,
+        ledger=archive.ledger,
+        on_tick=archive.vigil.beat,
+        on_durable=on_durable,
+    )

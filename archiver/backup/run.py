@@ -1,0 +1,231 @@
+"""The two kinds of backup, from a configuration to its end: opens the parts, and closes what it opened."""
+
+import asyncio
+import gc
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.layout import Layout
+from archiver.archive.probe import probe_store
+from archiver.archive.segment_writer import SegmentLimits
+from archiver.archive.spool import Spool, open_spool
+from archiver.backup.feed import Feed, PartitionReport
+from archiver.backup.ledger import NO_LEDGER, Ledger
+from archiver.backup.partition_writer import Archive, BatchPolicy
+from archiver.backup.request import BackupRequest
+from archiver.backup.retry import persist
+from archiver.backup.until_end import Attend, BackupReport, attend_nothing, back_up_until_end
+from archiver.codec.compression import BlockCodec
+from archiver.config.model import ArchiverConfig, GroupPositions
+from archiver.errors import DroppedError, StoppedError, UsageError
+from archiver.groups.keeper import PositionPolicy
+from archiver.groups.own_group import own_group
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.group import GroupSettings
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.defects import sweep_defects
+from archiver.process.signals import stop_on_signals, unless_stopped
+from archiver.process.silence import Vigil
+from archiver.process.workers import Workers, workers
+from archiver.store.address import archive_mark
+from archiver.store.s3 import open_store
+
+if TYPE_CHECKING:
+    from archiver.backup.arrival import Arrival
+    from archiver.backup.metrics import Metrics
+    from archiver.backup.service import Service
+
+_DECODING_SHARE = 5 / 8  # of the memory; an eighth is for what was fetched, the rest for open segments
+_DAY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceResult:
+    """What a backup has done that was stopped."""
+
+    records: int
+    dropped: Sequence[DroppedError]  # what it held at the end, and could not put in time
+
+
+def run_backup(
+    config: ArchiverConfig, notice: Callable[[Sequence[PartitionReport]], None]
+) -> tuple[BackupReport, float]:
+    """Archive up to the end of now. Returns what became of it, and the seconds it took."""
+    started_s = time.monotonic()
+    sweep_defects()
+
+    async def run() -> BackupReport:
+        stop = stop_on_signals()
+        with ExitStack() as stack:
+            ledger, attend = _observed(config, stack)
+            pool, spool = stack.enter_context(_workers()), stack.enter_context(_spool(config))
+            request = await unless_stopped(stop, _request(config, spool, ledger, pool))
+            return await back_up_until_end(request, pool, stop, notice, attend)
+
+    return asyncio.run(run()), time.monotonic() - started_s
+
+
+def _observed(config: ArchiverConfig, stack: ExitStack) -> tuple[Ledger, Attend]:
+    if config.metrics.listen is None:
+        return NO_LEDGER, attend_nothing
+    from archiver.backup.run_endpoint import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
+
+    return stack.enter_context(serve_run(config.metrics.listen))
+
+
+def run_service(
+    config: ArchiverConfig,
+    notice: Callable[[int, Collection[Feed]], None],
+    say: Callable[[str], None] = lambda _: None,
+) -> ServiceResult:
+    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
+
+    `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
+    """
+    from archiver.backup.arrival import Arrival  # noqa: PLC0415 - with the service
+    from archiver.backup.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
+    from archiver.backup.metrics_server import MetricsServer  # noqa: PLC0415
+    from archiver.backup.service import Service  # noqa: PLC0415 - as above, with librdkafka
+    from archiver.backup.vitals import Vitals  # noqa: PLC0415
+
+    vitals = Vitals()
+    metrics = Metrics(
+        vitals.states, vitals.clock_ms, rebalances=vitals.rebalances, commit_failures=vitals.commit_failures
+    )
+
+    async def run() -> Sequence[DroppedError]:
+        stop = stop_on_signals()
+        with ExitStack() as stack:
+            if config.metrics.listen is not None:
+                checks = {"is_healthy": vitals.why_not_healthy, "is_ready": vitals.why_not_ready}
+                stack.enter_context(MetricsServer(config.metrics.listen, metrics, **checks))
+            pool = stack.enter_context(_workers())
+            spool = stack.enter_context(_spool(config))
+            request = await unless_stopped(
+                stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
+            )
+            mark = archive_mark(config.storage)
+            group = await unless_stopped(
+                stop, persist("group", lambda: _own_group(config, mark, request, pool), metrics)
+            )
+            service = Service(request, _group(config, group, mark), pool)
+            vitals.attend(service)
+            with suppress(StoppedError):
+                await service.run(
+                    stop,
+                    lambda client: [
+                        _tell(service, metrics, notice, Arrival(config, group, say)),
+                        _sweep_daily(pool),
+                        *vitals.watch(client),
+                    ],
+                )
+            return service.dropped
+
+    dropped: Sequence[DroppedError] = ()
+    with suppress(StoppedError):  # before there was a service
+        dropped = asyncio.run(run())
+    return ServiceResult(records=metrics.records, dropped=dropped)
+
+
+async def _tell(
+    service: "Service",
+    metrics: "Metrics",
+    notice: Callable[[int, Collection[Feed]], None],
+    arrival: "Arrival",
+) -> None:
+    while True:
+        arrival.look(service)
+        notice(metrics.records, list(service.feeds.values()))
+        await asyncio.sleep(1.0)
+
+
+async def _sweep_daily(pool: Workers) -> None:
+    while True:
+        await pool.call(sweep_defects)
+        await asyncio.sleep(_DAY_S)
+
+
+async def _own_group(config: ArchiverConfig, mark: str, request: BackupRequest, pool: Workers) -> str:
+    if config.backup.group is not None:
+        return config.backup.group
+    async with KafkaClient(request.kafka) as client:
+        return await own_group(client, request.archive.store, request.archive.layout, pool, config, mark)
+
+
+def _group(config: ArchiverConfig, group: str, mark: str) -> GroupSettings:
+    return GroupSettings(
+        group=group,
+        protocol=config.backup.group_protocol,
+        session_timeout_ms=config.backup.session_timeout_ms,
+        refresh_ms=config.topics.refresh_ms,
+        archive=mark,
+    )
+
+
+def _workers() -> AbstractContextManager[Workers]:
+    return workers((os.cpu_count() or 1) + 2, "decoder")
+
+
+def _spool(config: ArchiverConfig) -> AbstractContextManager[Spool]:
+    return open_spool(config.backup.spool.dir, config.backup.spool.bytes)
+
+
+async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: Workers) -> BackupRequest:
+    """Open the archive, and see that it can be written to without harm."""
+    if not config.topics.include:
+        raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
+    kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    store, prefix = await pool.call(open_store, config.storage)  # who gives the credentials may be slow
+    layout = Layout(prefix)
+    await pool.call(probe_store, store, layout)
+    gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
+    backup = config.backup
+    return BackupRequest(
+        kafka=kafka,
+        topics=config.topics,
+        place_of_include=config.place_of_include,
+        archive=Archive(
+            store=store,
+            layout=layout,
+            limits=_limits(config),
+            age_s=backup.segment.age_ms / 1000 or math.inf,
+            spool=spool,
+            clock=time.monotonic,
+            # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
+            vigil=Vigil(backup.session_timeout_ms / 2000),
+            ledger=ledger,
+            decoding=DecodingRoom(int(backup.memory_bytes * _DECODING_SHARE)),
+            batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
+        ),
+        positions=_positions(config),
+        memory_bytes=backup.memory_bytes,
+        spool_bytes=spool.most_bytes,
+        rate_bytes=backup.rate_bytes,
+        start=backup.start,
+        unproven=config.topics.unproven,
+    )
+
+
+def _positions(config: ArchiverConfig) -> PositionPolicy:
+    backup, topics = config.backup, config.topics
+    is_excluded = not topics.model_copy(update={"include": (OFFSETS_TOPIC,)}).select([OFFSETS_TOPIC])
+    if is_excluded and backup.groups is GroupPositions.TOPIC:
+        raise UsageError(f"backup.groups: topic is to archive {OFFSETS_TOPIC}, and topics.exclude leaves it out")
+    return PositionPolicy(keep=backup.groups, interval_ms=backup.groups_interval_ms, is_topic_excluded=is_excluded)
+
+
+def _limits(config: ArchiverConfig) -> SegmentLimits:
+    backup = config.backup
+    return SegmentLimits(
+        uncompressed_bytes=backup.segment.bytes,
+        records=backup.segment.records,
+        codec=BlockCodec(backup.codec),
+        level=backup.level,
+    )

@@ -1,0 +1,113 @@
+"""From a file, or from the address of a bucket, to a checked configuration."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar, get_origin
+
+from pydantic import (
+    ValidationError,
+)
+
+from archiver.config.environment import FILE_VARIABLE, named_file, variables
+from archiver.config.kafka_keys import Group, names_of
+from archiver.config.keyfile import Key, KeyFile
+from archiver.config.model import ArchiverConfig, KafkaProperties, Section, TargetConfig, WithKafka, section_of
+from archiver.errors import UsageError
+
+DEFAULT_FILE: Final = Path("archive.yaml")
+
+
+def load_config(path: Path | None = None) -> ArchiverConfig:
+    """From `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. UsageError says what is wrong and where."""
+    return _load(ArchiverConfig, path or _default_file())
+
+
+def load_target(path: Path) -> TargetConfig:
+    """A restore's target cluster."""
+    return _load(TargetConfig, path)
+
+
+def config_from_url(url: str) -> ArchiverConfig:
+    """For commands that only read an archive. An endpoint other than AWS comes by the AWS chain (AWS_ENDPOINT_URL)."""
+    return _validate(ArchiverConfig, {"storage": {"url": url}}, lambda _: "--url")
+
+
+def config_of_bucket(url: str) -> ArchiverConfig:
+    """For an object that is named by its address: the way to this bucket as the configuration knows it that is found unnamed, else as by `--url`."""
+    by_url = config_from_url(url)
+    found = _found_file()
+    if found is None:
+        return by_url
+    config = _load(ArchiverConfig, found)
+    if config.storage.bucket != by_url.storage.bucket:
+        return by_url
+    return config.model_copy(update={"storage": config.storage.model_copy(update={"url": by_url.storage.url})})
+
+
+def _default_file() -> Path:
+    found = _found_file()
+    if found is None:
+        raise UsageError(f"no configuration: give -c FILE, set ${FILE_VARIABLE}, or write ./{DEFAULT_FILE}")
+    return found
+
+
+def _found_file() -> Path | None:
+    named = named_file()
+    if named:
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+Model = TypeVar("Model", bound=Section)
+
+
+def _load(model: type[Model], path: Path) -> Model:
+    entries = KeyFile(path, list(_keys_of(model)), variables())
+    entries.read()
+    made = _validate(model, entries.tree(), entries.place_of)
+    if isinstance(made, WithKafka):
+        made._place_of = entries.place_of  # noqa: SLF001 - of our own
+    return made
+
+
+def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
+    for name, info in model.model_fields.items():
+        below = (*path, str(info.validation_alias or name))
+        section = section_of(info)
+        is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
+        if name == "kafka":  # what is known of its own keys, before those that are not
+            for key in names_of(*Group):
+                yield Key(f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True)
+        yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
+        if section is not None:
+            yield from _keys_of(section, below)
+
+
+def _validate(model: type[Model], tree: Mapping[str, object], place_of: Callable[[str], str]) -> Model:
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        # Inputs stay out of the message: under kafka they may be secrets.
+        found = error.errors(include_url=False, include_input=False)
+    lines = [f"{place_of(_dotted(model, item['loc'], item['type']))}: " for item in found]
+    raise UsageError("\n".join(line + _reason(dict(item)) for line, item in zip(lines, found, strict=True)))
+
+
+def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> str:
+    """Name a key; where a whole section is missing, the key in it that is required."""
+    names = [part for part in location if isinstance(part, str)]
+    info = model.model_fields.get(names[0]) if len(names) == 1 else None
+    below = None if info is None else section_of(info)
+    if kind == "missing" and below is not None:
+        names += [name for name, one in below.model_fields.items() if one.is_required()][:1]
+    return ".".join(names)
+
+
+def _reason(item: Mapping[str, object]) -> str:
+    if item["type"] == "missing":
+        return "is required"
+    if item["type"] == "tuple_type":
+        return "must be a list, such as [orders, payments]"
+    context = item.get("ctx")
+    cause = context.get("error") if isinstance(context, dict) else None
+    return str(cause or item["msg"])

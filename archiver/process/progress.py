@@ -1,0 +1,169 @@
+"""How far a long activity is, and how long it still takes."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from archiver.process.text import printable
+
+if TYPE_CHECKING:
+    from rich.status import Status
+from typing import TYPE_CHECKING
+
+from archiver.process.logs import LogField, progress_log
+from archiver.process.text import spell_count
+
+PROGRESS_EVERY_S: Final = 5.0
+
+
+class Progress:
+    """How far a long activity is: a line that changes on a terminal, a log line every few seconds elsewhere.
+
+    `tell` may be called as often as one likes, from one thread. Elsewhere than on a terminal, what is told before a long silence
+    is logged when it is due. `close` also shows the last line that was told.
+    """
+
+    def __init__(
+        self,
+        activity: str,
+        *,
+        quiet: bool = False,
+        every_s: float = PROGRESS_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._activity = activity
+        self._quiet = quiet
+        self._every_s = every_s
+        self._clock = clock
+        self._started = self._logged = clock()
+        self._untold = ""
+        self._due: threading.Timer | None = None
+        self._logging = threading.Lock()
+        self._status: Status | None = None
+        self._on_terminal = not quiet and sys.stderr.isatty()
+
+    def tell(self, text: str) -> None:
+        """`text` is how far it is now; it replaces what was told before."""
+        if self._quiet:
+            return
+        if self._on_terminal:
+            self._show(text)
+            return
+        with self._logging:
+            self._untold = text
+            left_s = self._every_s - (self._clock() - self._logged)
+            if left_s <= 0:
+                self._log()
+            elif self._due is None:
+                self._due = threading.Timer(left_s, self._log_rest)
+                self._due.daemon = True
+                self._due.start()
+
+    def say(self, text: str) -> None:
+        """Tell once what does not change: a line at once, on a terminal, too. Elsewhere it tells when the next one comes."""
+        if self._quiet:
+            return
+        left_s = max(0.0, self._every_s - (self._clock() - self._logged))
+        soon = "" if self._on_terminal else f"; the next line comes in {spell_seconds(left_s)}"
+        progress_log.info("%s%s", text, soon, extra=self._fields())
+
+    def close(self) -> None:
+        """May be repeated."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        self._log_rest()
+
+    def _log_rest(self) -> None:
+        with self._logging:
+            if self._untold:
+                self._log()
+
+    def _show(self, text: str) -> None:
+        from rich.text import Text  # noqa: PLC0415 - 50 ms, and on terminals only
+
+        line = Text(printable(f"{self._activity} {self._seconds():.0f} s: {text}"))
+        if self._status is not None:
+            self._status.update(line)
+            return
+        from rich.console import Console  # noqa: PLC0415
+
+        console = Console(stderr=True)
+        if console.is_dumb_terminal:  # rich shows nothing there
+            self._on_terminal = False
+            self.tell(text)
+            return
+        self._status = console.status(line)
+        self._status.start()
+
+    def _log(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        progress_log.info("%s", self._untold, extra=self._fields())
+        self._logged, self._untold = self._clock(), ""
+
+    def _fields(self) -> dict[str, object]:
+        return {LogField.ACTIVITY: self._activity, LogField.SECONDS: round(self._seconds(), 1)}
+
+    def _seconds(self) -> float:
+        return self._clock() - self._started
+
+
+class Pace:
+    """How fast something goes, and how long it still takes at that.
+
+    `unit` is of what, as in `records`; of what has none for a reader, no rate is told.
+    """
+
+    def __init__(self, unit: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit = unit
+        self._clock = clock
+        self._begun: tuple[float, int] | None = None  # when, and how much was done by then
+
+    def tell(self, done: int, total: int) -> str:
+        """Tell of `done` things of `total`; what was done before the first call is not its work."""
+        now_s = self._clock()
+        begun_s, before = self._begun = self._begun or (now_s, done)
+        taken_s, made = now_s - begun_s, done - before
+        share = f"{100 * done // total}%" if 0 < total >= done else ""
+        if taken_s < 1 or made <= 0:
+            return share
+        rate = made / taken_s
+        left = f"{spell_seconds((total - done) / rate)} left" if done < total else ""
+        speed = f"{rate:,.0f} {self._unit}/s" if self._unit and rate >= 10 else ""
+        return ", ".join(part for part in (share, speed, left) if part)
+
+
+def spell_seconds(seconds: float) -> str:
+    """Write a time so that it can be read at a glance."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def told_as(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
+    """Without a unit what is told is shares of Spark's work, of which nobody knows the size."""
+    notice(what)
+    pace = Pace(unit)
+
+    def tell(done: int, total: int) -> None:
+        notice(f"{what}: {pace.tell(done, total)}")
+
+    return tell
+
+
+def told_of_asked(notice: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Tell of objects that are asked for their facts: that can take long, and where nobody else writes it may be spared."""
+    tell: Callable[[int, int], None] | None = None
+
+    def tell_asked(done: int, total: int) -> None:
+        nonlocal tell
+        tell = tell or told_as(
+            f"asking {spell_count(total, 'object')} for the facts that decide what is read (storage.index)", notice
+        )
+        tell(done, total)
+
+    return tell_asked

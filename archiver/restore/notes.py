@@ -1,0 +1,194 @@
+"""What a restore notes in the archive of each topic: its plan, its claims, that it is finished."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_facts
+from archiver.archive.layout import Layout, is_partition_number, is_restore_id
+from archiver.errors import NotWholeError, UsageError
+from archiver.process.failpoints import reach
+from archiver.process.json_values import as_number
+from archiver.process.workers import workers
+from archiver.restore.claims import FORMAT, Claim, _from_fact
+from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, joint_claim_from_fact
+from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
+from archiver.restore.noted_target import is_here, is_of
+from archiver.restore.plan import TopicPlan
+from archiver.store.port import ObjectStore
+
+_FINISHED = "finished"  # the streams beside those of a topic's partitions
+_REPLACED = "replaced"
+_REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
+_NOTHING: Mapping[str, Mapping[str, object]] = {}
+_NOTES_AT_ONCE = 16
+_MOST_REPLICAS = 2**15 - 1
+Terms = Mapping[str, object]
+
+
+class RestoreNotes:
+    """What all runs of a restore have noted of its targets, read together: one listing, and each fact once.
+
+    Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not told.
+    """
+
+    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str) -> None:
+        self._store = store
+        self.layout = layout
+        self._cluster_id = cluster_id  # of the targets
+        self.restore_id = restore_id
+        self._parent = f"{RESTORES}/{restore_id}"
+        self._read: dict[tuple[str, int], Fact] = {}  # facts never change
+
+    def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, Claim]]:
+        """Return the claims on these very topics, by topic and partition."""
+        claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
+        for stream, topic, name, fact in self._latest(targets, is_partition_number):
+            claim = _from_fact(fact, stream)
+            if self._is_of(fact, targets[topic]):
+                claims[topic][int(name)] = claim
+        return claims
+
+    def joint_claims(self, targets: Mapping[str, str]) -> dict[str, JointClaim]:
+        """Return the claims on all partitions of these very topics at once, by topic."""
+        return {
+            topic: claim
+            for stream, topic, _, fact in self._latest(targets, JOINT_CLAIM.__eq__)
+            for claim in [joint_claim_from_fact(fact, stream)]
+            if self._is_of(fact, targets[topic])
+        }
+
+    def finished(self, targets: Mapping[str, str]) -> set[str]:
+        """Return which of these very topics were finished: filled, read back, their configs set."""
+        return {
+            topic for _, topic, _, fact in self._latest(targets, _FINISHED.__eq__) if self._is_of(fact, targets[topic])
+        }
+
+    def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
+        """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
+        begun: dict[str, str] = {}
+        ids = self._store.list_directories(self.layout.control_prefix(RESTORES)) if targets else ()
+        for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
+            other = RestoreNotes(self._store, self.layout, restore_id, self._cluster_id)
+            named = set(self._store.list_directories(self.layout.control_prefix(other._parent)))
+            if mine := {name: one for name, one in targets.items() if name in named}:
+                begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
+        return begun
+
+    def _planned(self, targets: Mapping[str, str]) -> set[str]:
+        return {topic for _, topic, _, fact in self._latest(targets, PLAN.__eq__) if self._is_of(fact, targets[topic])}
+
+    def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
+        """Return what was planned for these very topics, by target: a run that goes on does what the first one would have.
+
+        `terms` are what is asked for now. Raises UsageError when that was something else.
+        """
+        plans: dict[str, TopicPlan] = {}
+        for stream, topic, _, fact in self._latest(targets, PLAN.__eq__):
+            if self._is_of(fact, targets[topic]):
+                if fact.get("terms") != terms:
+                    raise UsageError(
+                        f"restore {self.restore_id} into {topic} was begun with other options (life, partitions,"
+                        " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
+                        " take another --id and an empty target"
+                    )
+                plans[topic] = plan_from_fact(self._store, self.layout, stream, fact)
+        return plans
+
+    def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
+        """Write down what is planned for topics. Returns what holds: of two runs at once, the first one's.
+
+        What is written later changes only what the plan before it refused.
+        """
+
+        def note(plan: TopicPlan) -> TopicPlan:
+            topic_id = targets[plan.target]
+            stream = f"{self._parent}/{plan.target}/{PLAN}"
+            holds = plan
+
+            def decide(latest: Fact | None) -> Fact | None:
+                nonlocal holds
+                if latest is not None and self._is_of(latest, topic_id):
+                    noted = plan_from_fact(self._store, self.layout, stream, latest)
+                    holds = noted.mended_by(plan)
+                    if holds == noted:
+                        return None
+                as_fact = plan_to_fact(self._store, self.layout, stream, holds)
+                return {**self._place(topic_id), "terms": terms, **as_fact}
+
+            append_fact(self._store, self.layout, stream, decide)
+            reach("plan.noted")
+            return holds
+
+        with workers(_NOTES_AT_ONCE, "plans") as pool:
+            return {plan.target: plan for plan in pool.map(note, plans)}
+
+    def replaced(self, topics: Collection[str]) -> dict[str, str]:
+        """Return of those topics that this restore has begun to make which topic id they had before; empty: none."""
+        return {
+            topic: str(fact.get("target_topic_id", ""))
+            for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+            if is_here(fact, self._cluster_id)
+        }
+
+    def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
+        """Return of topics that this restore has begun to make anew how many replicas they had, where that was noted."""
+        return {
+            topic: _replicas(fact, stream)
+            for stream, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
+            if is_here(fact, self._cluster_id) and _REPLICATION_FACTOR in fact
+        }
+
+    def note_replaced(self, targets: Mapping[str, str], replicas: Mapping[str, int]) -> None:
+        """Write down, before anything is deleted or created, which topics will be made anew, their ids, and how many replicas they have.
+
+        Whatever else has the name afterwards is not what was there before.
+        """
+        self._note_each(_REPLACED, targets, {name: {_REPLICATION_FACTOR: count} for name, count in replicas.items()})
+
+    def note_finished(self, targets: Mapping[str, str]) -> None:
+        """Write down that these topics were finished, once each. From then on a rerun leaves them alone."""
+        self._note_each(_FINISHED, targets)
+
+    def _note_each(
+        self, name: str, targets: Mapping[str, str], further: Mapping[str, Mapping[str, object]] = _NOTHING
+    ) -> None:
+        def note(target: tuple[str, str]) -> None:
+            ours = {**self._place(target[1]), **further.get(target[0], {})}
+            append_fact(
+                self._store,
+                self.layout,
+                f"{self._parent}/{target[0]}/{name}",
+                lambda latest: None if latest == ours else ours,
+            )
+            reach(f"{name}.noted")
+
+        with workers(_NOTES_AT_ONCE, name) as pool:
+            list(pool.map(note, targets.items()))
+
+    def _place(self, topic_id: str) -> dict[str, object]:
+        return {"format": FORMAT, "target_cluster_id": self._cluster_id, "target_topic_id": topic_id}
+
+    def _is_of(self, fact: Fact, topic_id: str) -> bool:
+        return is_of(fact, self._cluster_id, topic_id)
+
+    def _latest(
+        self, topics: Collection[str], is_wanted: Callable[[str], bool]
+    ) -> Iterator[tuple[str, str, str, Fact]]:
+        """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
+        newest = newest_numbers(self._store, self.layout, self._parent) if topics else {}
+        named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
+        wanted = {
+            stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
+        }
+        unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
+        for stream, fact in read_facts(self._store, self.layout, unread).items():
+            self._read[stream, unread[stream]] = fact
+        for stream, number in wanted.items():
+            topic, _, name = named[stream]
+            yield stream, topic, name, self._read[stream, number]
+
+
+def _replicas(fact: Fact, stream: str) -> int:
+    try:
+        return as_number(fact[_REPLICATION_FACTOR], 1, _MOST_REPLICAS)
+    except ValueError as error:
+        raise NotWholeError(f"control/{stream}: does not tell how many replicas ({error}); use another --id") from error

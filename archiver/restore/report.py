@@ -1,0 +1,96 @@
+"""What became of a restore."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from archiver.errors import ArchiverError
+from archiver.restore.target_limits import Count
+from archiver.restore.task import TaskReport
+
+
+class Nothing(StrEnum):
+    """Why no record came back, and none is verified."""
+
+    ARCHIVED = "nothing archived"  # the archive knows of the topic, and has no object of it
+    CHOSEN = "nothing chosen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """What became of one topic."""
+
+    source: str
+    life: int
+    target: str
+    partitions: tuple[TaskReport, ...]
+    retention_command: str  # empty when nothing is left to set, or not to be set by a command
+    is_finished: bool  # False: its configs are still those of the filling
+    left_out_configs: tuple[str, ...]
+    refusal: ArchiverError | None = None  # of configs that it was to have in the end: of all, unless it is finished
+    appends: bool = False  # behind records that were there; its configs are its own
+    retention: str = ""  # that was set as archived, if that was asked for
+    strange_retention: tuple[str, ...] = ()  # what was archived and can be no topic's retention
+    expiring: Count | None = None  # records that the brokers delete for it
+    inherits_retention: bool = False  # it is the cluster's own: none was archived
+    oversized: int = 0  # partitions of which they may delete the oldest records
+    nothing: Nothing | None = None
+    left_out_filling: tuple[str, ...] = ()  # what the cluster refused while it was filled, and what held instead
+    repartition: int | None = None  # into so many partitions; None: each into its own
+    target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def errors(self) -> tuple[TaskReport, ...]:
+        return tuple(report for report in (*self.partitions, *self.target_partitions) if report.error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a restore, also of one that came to an end before it was done."""
+
+    topics: Sequence[TopicReport]
+    filling_s: float  # creating, filling and reading back
+    failure: ArchiverError | None = None  # what kept it from going on with the others
+    not_begun: Sequence[str] = ()  # those, by their targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreResult:
+    """What a restore did."""
+
+    restore_id: str  # empty: it ended before it was known
+    seconds: float
+    filling_seconds: float  # without Spark's start
+    topics: "Sequence[TopicReport]"
+    failure: ArchiverError | None = None  # what kept it from going on with the others
+    not_begun: Sequence[str] = ()  # those, by their targets
+
+    @classmethod
+    def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":
+        """Return that of a restore that has ended before it could tell of any topic."""
+        return cls(restore_id=restore_id, seconds=seconds, filling_seconds=0.0, topics=(), failure=failure)
+
+    @property
+    def records(self) -> int:
+        return sum(topic.records for topic in self.topics)
+
+    @property
+    def filled(self) -> int:
+        """How many of them were not on the target before this run."""
+        return sum(one.records - one.already_there for topic in self.topics for one in topic.partitions)
+
+    @property
+    def records_a_second(self) -> float | None:
+        """How fast this run has filled and read back; None: it had nothing to fill."""
+        return round(self.filled / self.filling_seconds, 1) if self.filled and self.filling_seconds else None
+
+    @property
+    def bytes(self) -> int | None:
+        """Of keys and values; None: not counted of all partitions."""
+        sizes = [one.bytes for topic in self.topics for one in topic.partitions]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None

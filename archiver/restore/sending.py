@@ -1,0 +1,107 @@
+"""Batches to a broker: how fast, how often again, and what an answer means."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from archiver.codec.batch import EncodedBatch
+from archiver.errors import (
+    KafkaError,
+    KafkaTemporaryError,
+)
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.connection import CLOSED
+from archiver.kafka.produce import Outcome, produce
+from archiver.process.failpoints import reach
+from archiver.restore.task import RestoreTask, Value
+
+_PRODUCE_TIMEOUT_MS = 30_000
+ATTEMPTS = 60
+PAUSE_S = 0.5
+_CREDIT_S = 1.0
+
+
+class Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
+    """Someone with our identity is ahead of us: read the log end again."""
+
+
+async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
+    """Repeat what has no effect until a broker does it: a cluster that has just started has no coordinator yet."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await attempt()
+        except KafkaTemporaryError:
+            await asyncio.sleep(PAUSE_S)
+    return await attempt()
+
+
+class Pace:
+    """Holds a sender back to so many bytes a second."""
+
+    def __init__(self, rate_bytes: int) -> None:
+        self._rate_bytes = rate_bytes
+        self._free_at_s: float | None = None  # before the first
+
+    async def wait_for(self, size: int) -> None:
+        """Wait before so many bytes go for as long as they take: of many small tasks each sends but once.
+
+        What it takes to make and send them counts, unless that is long: after an outage nobody may hurry.
+        """
+        if self._rate_bytes:
+            now_s = asyncio.get_running_loop().time()
+            begun_s = now_s if self._free_at_s is None else max(self._free_at_s, now_s - _CREDIT_S)
+            self._free_at_s = begun_s + size / self._rate_bytes
+            await asyncio.sleep(self._free_at_s - now_s)
+
+
+async def send(
+    client: KafkaClient,
+    task: RestoreTask,
+    partition: int,
+    batch: EncodedBatch,
+    what: str,
+    standing: Callable[[], Awaitable[int | None]],
+    *,
+    looks_first: bool,
+) -> int:
+    """Send until the broker answers. Returns the offset where it stands; `what` it is messages tell. Raises Behind.
+
+    Repeating a batch is safe as long as the broker remembers its producer id and sequence number. For how long it does
+    goes by the timestamps of the records: when those are old, a broker that starts again has forgotten, and one that
+    runs forgets every ten minutes. So before a batch is repeated `standing` looks whether it is there; with
+    `looks_first`, before it is sent at all.
+    """
+    told, closed = "", 0
+    for _ in range(ATTEMPTS):
+        try:
+            offset = await standing() if looks_first else None
+            if offset is not None:
+                return offset
+        except KafkaTemporaryError as error:
+            told = str(error)
+            await asyncio.sleep(PAUSE_S)
+            continue
+        try:
+            answer = await produce(client, task.target_topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
+        except KafkaTemporaryError as error:
+            looks_first, told = True, str(error)
+            closed += error.cause == CLOSED
+            await asyncio.sleep(PAUSE_S)
+            continue
+        match answer.outcome:
+            case Outcome.DONE:
+                reach("batch.answered")
+                return answer.base_offset
+            case Outcome.OUT_OF_SEQUENCE | Outcome.DUPLICATE:
+                raise Behind
+            case Outcome.FATAL:
+                raise KafkaError(f"the broker refuses {what}: {answer.message}")
+            case Outcome.TEMPORARY:
+                looks_first, told = True, answer.message
+                await asyncio.sleep(PAUSE_S)
+    if closed == ATTEMPTS:  # and what was asked between them was answered
+        raise KafkaTemporaryError(
+            f"no broker took {what}: the connection was closed at each of {closed} requests with a batch of"
+            f" {len(batch.content):,} bytes; raise socket.request.max.bytes of the brokers, if it is less, and run the same"
+            " command again"
+        )
+    raise KafkaTemporaryError(f"no broker took {what} ({told}); run the same command again")

@@ -1,0 +1,29 @@
+"""Spark as an extra, started beside what a command does first."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from archiver.errors import UsageError
+
+
+@contextmanager
+def spark_beside(command: str, notice: Callable[[str], None], *, with_sql: bool = False) -> Iterator[Callable[[], Any]]:
+    """Start Spark beside what the block does first. What it gets waits for that, and says so the first time."""
+    try:
+        from archiver.spark.session import open_context, open_session  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{command} needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
+        ) from error
+    with (open_session if with_sql else open_context)(f"archiver {command}") as start_spark:
+        is_told = False
+
+        def wait_for_spark() -> Any:  # noqa: ANN401 - pyspark's, an extra
+            nonlocal is_told
+            if not is_told:  # on a machine that is busy it takes half a minute
+                notice("starting Spark")
+            is_told = True
+            return start_spark()
+
+        yield wait_for_spark
