@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
 from archiver.archive.catalog import read_archive
+from archiver.archive.handle import Archive
 from archiver.archive.holdings import survey
 from archiver.archive.index import FreshEntries
 from archiver.archive.inventory import end_at
+from archiver.archive.layout import Layout
 from archiver.archive.listing import list_newest
 from archiver.backup.indexer import Indexer
 from archiver.codec.selection import EVERYTHING
@@ -55,7 +57,7 @@ SHARES = (0.9, 0.04, 0.03, 0.03)  # of the files of the index: a merged one, and
 
 def plan_all(store: GeneratedStore) -> object:
     targets = {name: name for name in store.shape.names}
-    archive = read_archive(store, LAYOUT, wanted=targets.__contains__, reads=lambda _: EVERYTHING)
+    archive = read_archive(Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: EVERYTHING)
     plan = plan_restore(archive, targets)
     assert sum(len(one.parts) for topic in plan.topics for one in topic.partitions) == store.shape.objects
     return plan
@@ -64,7 +66,7 @@ def plan_all(store: GeneratedStore) -> object:
 def plan_query(store: GeneratedStore) -> object:
     """Of one topic, as the data source does for each that a statement names."""
     options = parse_options({"topic": store.shape.names[0]}, StorageConfig(url="s3://nowhere"))
-    with patch("archiver.spark.table.scan.store_of", lambda _: (store, "")):
+    with patch("archiver.spark.table.scan.archive_of", lambda _: Archive(store, Layout())):
         plan = plan_scan(options, lambda _: EVERYTHING, 8)
     assert sum(len(task.parts) for task in plan.tasks) == store.shape.partitions * store.shape.per_partition
     return plan
@@ -85,14 +87,14 @@ def choose_all(store: GeneratedStore) -> object:
 
 
 def list_all(store: GeneratedStore) -> object:
-    found = survey(store, LAYOUT, None)
+    found = survey(Archive(store, LAYOUT), None)
     assert sum(one.segments for one in found.holdings) == store.shape.objects
     assert not found.problems
     return found
 
 
 def verify_listing(store: GeneratedStore) -> object:
-    found = check_listing(store, LAYOUT)
+    found = check_listing(Archive(store, LAYOUT))
     assert len(found.segments) == store.shape.objects
     assert not found.problems, found.problems[:3]
     return found
@@ -100,13 +102,13 @@ def verify_listing(store: GeneratedStore) -> object:
 
 def start_backup(store: GeneratedStore) -> object:
     """Where all partitions end, and what the index lacks of what is below."""
-    ends = list_newest(store, LAYOUT, set(store.shape.names)) or {}
+    ends = list_newest(Archive(store, LAYOUT), set(store.shape.names)) or {}
     with ThreadPoolExecutor(8) as pool:
         positions = list(pool.map(lambda newest: end_at(store, newest).next, ends.values()))
     fresh = FreshEntries()
     for (topic, life, partition), end in zip(ends, positions, strict=True):
         fresh.note_found((topic, life), partition, end)
-    Indexer(store, LAYOUT, fresh, clock=time.monotonic, wait=asyncio.sleep).bring_in()
+    Indexer(Archive(store, LAYOUT), fresh, clock=time.monotonic, wait=asyncio.sleep).bring_in()
     return positions
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from archiver.archive.catalog import read_archive, topic_names
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import list_newest
@@ -38,8 +39,6 @@ from archiver.process.children import start_child
 from archiver.process.memory import settle_memory
 from archiver.restore.plan import plan_restore
 from archiver.restore.request import RestoreRequest
-from archiver.store.port import ObjectStore
-from archiver.store.s3 import open_store
 from benchmarks.growth import table, write_page
 from benchmarks.landing import Landing
 from benchmarks.report import machine_facts
@@ -112,10 +111,15 @@ def make_archive(minio: S3, shape: Shape) -> None:
 def segments_of(shape: Shape, spool: Path) -> Iterator[tuple[str, bytes, dict[str, str]]]:
     """One record each, and readable: a restore could read them. The control facts of all topics come first."""
     layout, control = Layout(), MemoryStore()
-    settle_cluster(control, layout, CLUSTER)
+    settle_cluster(Archive(control, layout), CLUSTER)
     for topic in map(topic_name, range(shape.topics)):
         settle_topic(
-            control, layout, topic=topic, topic_id=f"id-{topic}", cluster_id=CLUSTER, partitions=PARTITIONS, configs={}
+            Archive(control, layout),
+            topic=topic,
+            topic_id=f"id-{topic}",
+            cluster_id=CLUSTER,
+            partitions=PARTITIONS,
+            configs={},
         )
     yield from ((key, found.body, {}) for key, found in control.objects.items())
     for topic in map(topic_name, range(shape.topics)):
@@ -158,32 +162,32 @@ def prepare(minio: S3, shape: Shape) -> None:
 # --- what is measured, each in a process of its own
 
 
-def plan_all(store: ObjectStore, layout: Layout, shape: Shape) -> None:
-    targets = RestoreRequest().targets(topic_names(store, layout))
-    plan = plan_restore(read_archive(store, layout, wanted=targets.__contains__), targets)
+def plan_all(archive: Archive, shape: Shape) -> None:
+    targets = RestoreRequest().targets(topic_names(archive))
+    plan = plan_restore(read_archive(archive, wanted=targets.__contains__), targets)
     assert sum(topic.records for topic in plan.topics) == shape.objects
 
 
-def plan_topic(store: ObjectStore, layout: Layout, shape: Shape) -> None:
+def plan_topic(archive: Archive, shape: Shape) -> None:
     name = topic_name(shape.topics // 2)
-    plan = plan_restore(read_archive(store, layout, wanted=name.__eq__), {name: name})
+    plan = plan_restore(read_archive(archive, wanted=name.__eq__), {name: name})
     assert plan.topics[0].records == shape.objects // shape.topics
 
 
-def start_anew(store: ObjectStore, layout: Layout, shape: Shape) -> None:
+def start_anew(archive: Archive, shape: Shape) -> None:
     """Positions of all partitions, of which nothing is known."""
-    ends = list_newest(store, layout, {topic_name(number) for number in range(shape.topics)}) or {}
+    ends = list_newest(archive, {topic_name(number) for number in range(shape.topics)}) or {}
     with ThreadPoolExecutor(OPENERS) as pool:
-        positions = list(pool.map(lambda newest: end_at(store, newest).next, ends.values()))
+        positions = list(pool.map(lambda newest: end_at(archive.store, newest).next, ends.values()))
     assert positions == [shape.per_partition] * (PARTITIONS * shape.topics)
 
 
-def start_with_hints(store: ObjectStore, layout: Layout, shape: Shape) -> None:
+def start_with_hints(archive: Archive, shape: Shape) -> None:
     """Positions of all partitions, of which the group has the newest base."""
 
     def look(number: int) -> int:
         topic = topic_name(number // PARTITIONS)
-        return position_of(store, layout, topic, 0, number % PARTITIONS, shape.per_partition - 1).next
+        return position_of(archive, topic, 0, number % PARTITIONS, shape.per_partition - 1).next
 
     with ThreadPoolExecutor(OPENERS) as pool:
         assert set(pool.map(look, range(PARTITIONS * shape.topics))) == {shape.per_partition}
@@ -205,7 +209,7 @@ COMMANDS: dict[str, Callable[[Shape], list[str]]] = {
     "ls": lambda _: ["ls"],
     "ls-topic": lambda shape: ["ls", topic_name(shape.topics // 2)],
 }
-CALLS: dict[str, Callable[[ObjectStore, Layout, Shape], None]] = {
+CALLS: dict[str, Callable[[Archive, Shape], None]] = {
     "plan": plan_all,
     "plan-topic": plan_topic,
     "start": start_anew,
@@ -256,8 +260,8 @@ def measure(minio: S3, shape: Shape, task: str) -> Figure:
 def run_task(task: str, shape: Shape) -> None:
     settle_memory()  # as the command does
     config = StorageConfig(url=f"s3://{shape.bucket}", endpoint=os.environ["AWS_ENDPOINT_URL"])
-    store, prefix = open_store(config)
-    CALLS[task](store, Layout(prefix), shape)
+    archive = open_archive(config)
+    CALLS[task](archive, shape)
 
 
 def measure_all(minio: S3, shapes: Sequence[Shape], repeat: int) -> dict[str, dict[str, dict[str, float]]]:

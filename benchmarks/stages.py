@@ -18,6 +18,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
+from archiver.archive.handle import open_archive
 from archiver.archive.segment_writer import SegmentBody
 from archiver.codec import batch as batch_codec
 from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
@@ -30,7 +31,6 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.kafka.settings import KafkaSettings
 from archiver.store.port import ObjectKind
-from archiver.store.s3 import open_store
 
 # As archiver/backup/until_end.py asks.
 _PARTITION_BYTES = 4 * 1024 * 1024
@@ -177,7 +177,7 @@ def measure_stages(bootstrap: str, topic: str, storage: StorageConfig, level: in
     watch = Stopwatch()
     fetched = asyncio.run(_fetch_all(bootstrap, topic, watch))
     records = 0
-    store, prefix = open_store(storage)
+    archive = open_archive(storage)
     with tempfile.TemporaryDirectory(prefix="stages-") as folder:
         segment = _Segment(topic, level, Path(folder), watch)
         for frame in _decode(fetched, watch):
@@ -190,7 +190,7 @@ def measure_stages(bootstrap: str, topic: str, storage: StorageConfig, level: in
             path.write_bytes(blocks)
             header = encode_header(_ZSTANDARD, bytes(16), {})
             with watch.on("put"), SegmentBody(header, path) as body:
-                store.put_if_absent(f"{prefix}/{number:06}", body, {}, kind=ObjectKind.FACT)
+                archive.store.put_if_absent(f"{archive.layout.prefix}/{number:06}", body, {}, kind=ObjectKind.FACT)
     seconds = _split_decode(watch.seconds)
     total = sum(seconds.values())
     return {

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
-from archiver.archive.layout import Layout
 from archiver.archive.segments import blocks_of
 from archiver.archive.topics import (
     Stretch,
@@ -21,7 +21,6 @@ from archiver.archive.topics import (
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
-from archiver.store.port import ObjectStore
 
 Tell = Callable[[str], None]
 
@@ -34,20 +33,19 @@ class KnownTopics:
     histories: Mapping[str, Sequence[TopicFact]]  # of those with more than one life
 
 
-def read_known(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
+def read_known(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
     """Read the control facts of the wanted topics (default: all). Raises NotWholeError for one that cannot be read."""
     newest: dict[str, TopicFact | None] = {}
-    for name, fact in _newest_facts(store, layout, wanted).items():
+    for name, fact in _newest_facts(archive, wanted).items():
         if isinstance(fact, NotWholeError):
             raise fact
         newest[name] = fact
     several = [name for name, fact in newest.items() if fact is not None and len(fact.lives) > 1]
-    return KnownTopics(newest, {name: read_topic_history(store, layout, name) for name in several})
+    return KnownTopics(newest, {name: read_topic_history(archive, name) for name in several})
 
 
 def read_archive(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     life: int | None = None,
     *,
     wanted: Callable[[str], bool] | None = None,
@@ -62,8 +60,8 @@ def read_archive(
     control facts, if those were read before. `use`, `reads` and `tell_asked` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
-        reading = beside.submit(_newest_facts, store, layout, wanted) if known is None else None
-        inventory = read_inventory(store, layout, wanted, use=use, reads=reads, tell=tell_asked)
+        reading = beside.submit(_newest_facts, archive, wanted) if known is None else None
+        inventory = read_inventory(archive, wanted, use=use, reads=reads, tell=tell_asked)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
     found: list[ArchivedTopic] = []
@@ -75,7 +73,7 @@ def read_archive(
         topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
         if fact is not None and topic.fact is None:  # it has moved on since that life
             history = known.histories.get(name) if known is not None else None
-            topic = _archived(inventory, name, history or read_topic_history(store, layout, name), life, with_records)
+            topic = _archived(inventory, name, history or read_topic_history(archive, name), life, with_records)
         found.append(topic)
     return found
 
@@ -88,21 +86,23 @@ def _among(
 
 
 def _newest_facts(
-    store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None
+    archive: Archive, wanted: Callable[[str], bool] | None
 ) -> dict[str, TopicFact | NotWholeError | None]:
-    known = list_topics_known(store, layout)
-    return read_topics_known(store, layout, {name: known[name] for name in known if not wanted or wanted(name)})
+    known = list_topics_known(archive)
+    return read_topics_known(archive, {name: known[name] for name in known if not wanted or wanted(name)})
 
 
-def topic_names(store: ObjectStore, layout: Layout) -> set[str]:
+def topic_names(archive: Archive) -> set[str]:
     """List the topics by name alone: two listings of directories, however many objects are in them."""
-    parsed = (layout.parse_topic_directory(name) for name in store.list_directories(layout.topics_prefix))
-    return {found[0] for found in parsed if found is not None} | topics_known(store, layout)
+    parsed = (
+        archive.layout.parse_topic_directory(name)
+        for name in archive.store.list_directories(archive.layout.topics_prefix)
+    )
+    return {found[0] for found in parsed if found is not None} | topics_known(archive)
 
 
 def find_topic(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     name: str,
     life: int | None = None,
     *,
@@ -114,9 +114,9 @@ def find_topic(
 
     `use` and `reads` as in read_inventory.
     """
-    inventory = read_inventory(store, layout, lambda topic: topic == name, use=use, reads=reads)
+    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads)
     try:
-        history: Sequence[TopicFact] | None = read_topic_history(store, layout, name)
+        history: Sequence[TopicFact] | None = read_topic_history(archive, name)
     except NotWholeError as error:
         tell(str(error))
         history = None

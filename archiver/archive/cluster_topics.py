@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import StrEnum
 
-from archiver.archive.layout import Layout, is_topic_name
+from archiver.archive.handle import open_archive
+from archiver.archive.layout import is_topic_name
 from archiver.archive.topics import topics_known
 from archiver.config.model import ArchiverConfig, GroupPositions, TopicsConfig
 from archiver.errors import KafkaError
@@ -13,7 +14,6 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
-from archiver.store.s3 import open_store
 
 
 class Standing(StrEnum):
@@ -103,8 +103,8 @@ def tell_unmatched(
 def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
     """Look at the cluster and at the names of what is archived. Changes nothing."""
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    store, prefix = open_store(config.storage)
-    archived = topics_known(store, Layout(prefix))
+    archive = open_archive(config.storage)
+    archived = topics_known(archive)
 
     async def look() -> ClusterTopics:
         async with KafkaClient(kafka) as client:

@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from archiver.archive.handle import Archive
 from archiver.archive.layout import FACT_DIGITS, Layout
-from archiver.archive.topics import TOPICS
 from archiver.errors import (
     ArchiverError,
     CorruptSegmentError,
@@ -15,9 +15,11 @@ from archiver.errors import (
 )
 from archiver.process.json_values import as_object, parse_json
 from archiver.process.workers import workers
-from archiver.store.port import ObjectKind, ObjectStore, refuse_larger
+from archiver.store.port import ObjectKind, refuse_larger
 
 FORMAT = 1
+CLUSTER = "cluster"
+TOPICS = "topics"
 RESTORES = "restores"
 _DIGEST = "sha256"
 _ATTEMPTS = 32
@@ -43,37 +45,38 @@ def most_fact_bytes(stream: str) -> int:
     return _MOST_BYTES.get(stream.partition("/")[0], _FEW_BYTES)
 
 
-def latest_fact(store: ObjectStore, layout: Layout, stream: str) -> Fact | None:
+def latest_fact(archive: Archive, stream: str) -> Fact | None:
     """Return the fact that holds; None when the stream has none."""
-    newest = _newest(store, layout, stream)
-    return None if newest is None else _read(store, layout, stream, newest)
+    newest = _newest(archive, stream)
+    return None if newest is None else _read(archive, stream, newest)
 
 
-def facts(store: ObjectStore, layout: Layout, stream: str) -> list[Fact]:
+def facts(archive: Archive, stream: str) -> list[Fact]:
     """Return the history of a stream, oldest first."""
-    listed = sorted(_listed(store, layout, stream))
-    refuse_larger(layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
-    return [_read(store, layout, stream, one) for one in listed]
+    listed = sorted(_listed(archive, stream))
+    refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
+    return [_read(archive, stream, one) for one in listed]
 
 
-def append_fact(
-    store: ObjectStore, layout: Layout, stream: str, decide: Callable[[Fact | None], Fact | None]
-) -> Fact | None:
+def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
     """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
 
     When another writer was faster, `decide` is asked again with what that one wrote; it may answer None: nothing to add.
     It also meets its own fact there, when the answer to the put was lost: it must know what it wrote.
     """
     for _ in range(_ATTEMPTS):
-        newest = _newest(store, layout, stream)
-        latest = None if newest is None else _read(store, layout, stream, newest)
+        newest = _newest(archive, stream)
+        latest = None if newest is None else _read(archive, stream, newest)
         wanted = decide(latest)
         if wanted is None:
             return latest
-        key = _key_behind(layout, stream, newest)
-        if store.put_if_absent(key, _bounded(encode_fact(wanted), stream, key), {}, kind=ObjectKind.FACT) is not None:
+        key = _key_behind(archive.layout, stream, newest)
+        if (
+            archive.store.put_if_absent(key, _bounded(encode_fact(wanted), stream, key), {}, kind=ObjectKind.FACT)
+            is not None
+        ):
             return wanted
-    raise TemporaryError(f"{layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
+    raise TemporaryError(f"{archive.layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 
 
 def _key_behind(layout: Layout, stream: str, newest: "_Listed | None") -> str:
@@ -92,32 +95,32 @@ def _bounded(content: bytes, stream: str, key: str) -> bytes:
     return content
 
 
-def settle_first(store: ObjectStore, layout: Layout, stream: str, wanted: Fact) -> Fact:
+def settle_first(archive: Archive, stream: str, wanted: Fact) -> Fact:
     """Write the first fact of a stream, if nobody did, and return the one that is."""
-    return append_fact(store, layout, stream, lambda latest: wanted if latest is None else None) or wanted
+    return append_fact(archive, stream, lambda latest: wanted if latest is None else None) or wanted
 
 
-def newest_numbers(store: ObjectStore, layout: Layout, parent: str) -> dict[str, int]:
+def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:
     """List all streams below a parent at once, each with the number of its fact that holds."""
-    prefix = layout.control_prefix(parent)
+    prefix = archive.layout.control_prefix(parent)
     newest: dict[str, int] = {}
-    for item in store.list(prefix):
+    for item in archive.store.list(prefix):
         stream = f"{parent}/{item.key.removeprefix(prefix).rpartition('/')[0]}"
-        number = layout.parse_fact(stream, item.key)
+        number = archive.layout.parse_fact(stream, item.key)
         if number is not None:
             newest[stream] = number  # listed in the order of their numbers
     return newest
 
 
-def read_fact(store: ObjectStore, layout: Layout, stream: str, number: int) -> Fact:
+def read_fact(archive: Archive, stream: str, number: int) -> Fact:
     """Read one that was listed. Raises NotWholeError."""
-    return _read(store, layout, stream, _Listed(number))
+    return _read(archive, stream, _Listed(number))
 
 
-def read_facts(store: ObjectStore, layout: Layout, numbers: Mapping[str, int]) -> dict[str, Fact]:
+def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
     with workers(_READS_AT_ONCE, "fact") as pool:
-        found = pool.map(lambda one: read_fact(store, layout, *one), numbers.items())
+        found = pool.map(lambda one: read_fact(archive, *one), numbers.items())
         return dict(zip(numbers, found, strict=True))
 
 
@@ -128,21 +131,21 @@ class _Listed(NamedTuple):
     size: int = 0
 
 
-def _listed(store: ObjectStore, layout: Layout, stream: str) -> Iterator[_Listed]:
-    for item in store.list(layout.control_prefix(stream)):
-        number = layout.parse_fact(stream, item.key)
+def _listed(archive: Archive, stream: str) -> Iterator[_Listed]:
+    for item in archive.store.list(archive.layout.control_prefix(stream)):
+        number = archive.layout.parse_fact(stream, item.key)
         if number is not None:
             yield _Listed(number, item.size)
 
 
-def _newest(store: ObjectStore, layout: Layout, stream: str) -> _Listed | None:
-    return max(_listed(store, layout, stream), default=None)
+def _newest(archive: Archive, stream: str) -> _Listed | None:
+    return max(_listed(archive, stream), default=None)
 
 
-def _read(store: ObjectStore, layout: Layout, stream: str, listed: _Listed) -> Fact:
-    key, most_bytes = layout.fact_key(stream, listed.number), most_fact_bytes(stream)
+def _read(archive: Archive, stream: str, listed: _Listed) -> Fact:
+    key, most_bytes = archive.layout.fact_key(stream, listed.number), most_fact_bytes(stream)
     refuse_larger(key, listed.size, most_bytes)
-    found = store.get(key, most_bytes)
+    found = archive.store.get(key, most_bytes)
     if found is None:
         raise CorruptSegmentError(f"{key}: was listed, and is gone; control facts are never deleted")
     return decode_fact(found[0], key)

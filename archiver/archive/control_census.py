@@ -9,14 +9,13 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
-from archiver.archive.control import RESTORES, Fact, read_fact
+from archiver.archive.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
+from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.layout import Layout, chosen_name
 from archiver.archive.parts import ObjectPart
-from archiver.archive.topics import CLUSTER, TOPICS
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
-from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +24,14 @@ _PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # facts that are gone: told in one line
 
 
-def count_beside(
-    store: ObjectStore, layout: Layout, below: str = "", *, goes_on: Callable[[], bool] = lambda: True
-) -> Mapping[str, int]:
+def count_beside(archive: Archive, below: str = "", *, goes_on: Callable[[], bool] = lambda: True) -> Mapping[str, int]:
     """Count what lies beside the records, by what it belongs to: `restores/<id>`, `group-positions`, `probe` and others.
 
     Topics' facts, of which the index knows the numbers, and the index are left out. `below`: only of streams that begin so.
     What is not counted when `goes_on` ends it is missing: a count is one of so many at least.
     """
-    listed = takewhile(lambda _: goes_on(), store.list(f"{layout.control_root}{below}"))
-    return Counter(filter(None, (_belongs_to(layout, item.key) for item in listed)))
+    listed = takewhile(lambda _: goes_on(), archive.store.list(f"{archive.layout.control_root}{below}"))
+    return Counter(filter(None, (_belongs_to(archive.layout, item.key) for item in listed)))
 
 
 def _belongs_to(layout: Layout, key: str) -> str:
@@ -81,17 +78,21 @@ def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
         start = number + 1
 
 
-def lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[str], list[str]]:
+def lost_beside(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
     """Tell what must be there by what else is, and how much more the index has seen. Returns problems and notes."""
-    there = _Beside(store, layout)
-    lost = [*_lost_facts(layout, there), *_lost_of_restores(store, layout, there), *_lost_choices(store, layout, there)]
+    there = _Beside(archive)
+    lost = [*_lost_facts(archive.layout, there), *_lost_of_restores(archive, there), *_lost_choices(archive, there)]
     named: Counter[str] = Counter()
     for one in lost:
         named[_root_of(one.stream)] += one.objects
     problems, notes = [one.text for one in lost], list[str]()
     seen = index.beside.counts
     for root, count in sorted(seen.items()):
-        place, left, is_restore = layout.control_prefix(root), there.counts[root], root.startswith(f"{RESTORES}/")
+        place, left, is_restore = (
+            archive.layout.control_prefix(root),
+            there.counts[root],
+            root.startswith(f"{RESTORES}/"),
+        )
         if not left and is_restore:  # somebody has tidied up
             notes.append(
                 f"{place}: is gone, with all of {spell_count(count, 'object')}: that restore can neither go on nor be checked again"
@@ -107,7 +108,7 @@ def lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[
     if unknown and index.files and not index.lost_files and not index.unreadable:
         log.info(  # nobody needs to do anything: the next backup counts them
             "%s: %s in no file of the index: put since a backup wrote the last one, or its newest file is gone",
-            layout.index_prefix,
+            archive.layout.index_prefix,
             spell_count(unknown, "object beside the records is", "objects beside the records are"),
         )
     return problems, notes
@@ -116,19 +117,19 @@ def lost_beside(store: ObjectStore, layout: Layout, index: Index) -> tuple[list[
 class _Beside:
     """What one listing shows."""
 
-    def __init__(self, store: ObjectStore, layout: Layout) -> None:
+    def __init__(self, archive: Archive) -> None:
         self.numbers: dict[str, set[int]] = {}  # of facts, by stream
         self.chosen: set[str] = set()
         self.mapped: set[str] = set()  # streams of partitions that have an offset map
         self.counts: Counter[str] = Counter()
-        for item in store.list(layout.control_root):
-            self.counts[_belongs_to(layout, item.key)] += 1
-            found = layout.split_fact(item.key)
+        for item in archive.store.list(archive.layout.control_root):
+            self.counts[_belongs_to(archive.layout, item.key)] += 1
+            found = archive.layout.split_fact(item.key)
             if found is not None:
                 self.numbers.setdefault(found[0], set()).add(found[1])
-            elif (offset_map := layout.parse_offset_map(item.key)) is not None:
+            elif (offset_map := archive.layout.parse_offset_map(item.key)) is not None:
                 self.mapped.add(f"{RESTORES}/{offset_map.restore_id}/{offset_map.topic}/{offset_map.partition}")
-            elif layout.is_chosen(item.key):
+            elif archive.layout.is_chosen(item.key):
                 self.chosen.add(item.key)
 
     def of_restores(self) -> Sequence[str]:
@@ -142,41 +143,43 @@ def _lost_facts(layout: Layout, there: _Beside) -> Iterator[Gone]:
             yield from gone_facts(layout, stream, numbers, max(numbers))
 
 
-def _lost_of_restores(store: ObjectStore, layout: Layout, there: _Beside) -> Iterator[Gone]:
+def _lost_of_restores(archive: Archive, there: _Beside) -> Iterator[Gone]:
     """Tell of targets, and of their partitions, what was written before something that is there."""
     for stream in there.of_restores():
         target, _, last = stream.rpartition("/")
         if last == "finished" and f"{target}/plan" not in there.numbers:
-            yield from gone_facts(layout, f"{target}/plan", (), 1)
-        place = f"{layout.control_prefix(stream)}offsets/"
+            yield from gone_facts(archive.layout, f"{target}/plan", (), 1)
+        place = f"{archive.layout.control_prefix(stream)}offsets/"
         has_map = stream in there.mapped or not last.isdecimal() or f"{target}/finished" not in there.numbers
-        if not has_map and next(store.list(place), None) is None:  # the restore may have gone on while we listed
+        if (
+            not has_map and next(archive.store.list(place), None) is None
+        ):  # the restore may have gone on while we listed
             yield Gone(stream, 1, f"{place}: the offset map is gone; run that restore again: it is made anew")
 
 
-def _lost_choices(store: ObjectStore, layout: Layout, there: _Beside) -> Iterator[Gone]:
+def _lost_choices(archive: Archive, there: _Beside) -> Iterator[Gone]:
     """Tell which pieces of plans, and which lists of chosen records, are gone: plans name them."""
 
     def lost_of(stream: str) -> tuple[list[str], list[str]]:
         try:
-            plan = read_fact(store, layout, stream, max(there.numbers[stream]))
+            plan = read_fact(archive, stream, max(there.numbers[stream]))
         except NotWholeError:  # which level `records` tells
             return [], []
         pieces = _pieces_in(stream, plan)
-        chosen = set(_choices_in(layout, plan))
+        chosen = set(_choices_in(archive.layout, plan))
         for piece in pieces:
             with suppress(NotWholeError):
-                chosen |= set(_choices_in(layout, read_fact(store, layout, piece, 0)))
+                chosen |= set(_choices_in(archive.layout, read_fact(archive, piece, 0)))
         # They may have been put while we listed.
         lost = [piece for piece in pieces if piece not in there.numbers]
-        lost = [piece for piece in lost if store.head(layout.fact_key(piece, 0)) is None]
-        return lost, [key for key in sorted(chosen - there.chosen) if store.head(key) is None]
+        lost = [piece for piece in lost if archive.store.head(archive.layout.fact_key(piece, 0)) is None]
+        return lost, [key for key in sorted(chosen - there.chosen) if archive.store.head(key) is None]
 
     plans = [stream for stream in there.of_restores() if stream.endswith("/plan")]
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
         for stream, (pieces, lost) in zip(plans, pool.map(lost_of, plans), strict=True):
             for piece in pieces:
-                yield from gone_facts(layout, piece, (), 1)
+                yield from gone_facts(archive.layout, piece, (), 1)
             for key in lost:
                 text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
                 yield Gone(stream, 1, text)

@@ -8,15 +8,16 @@ from reprlib import repr as short_repr
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.control import Fact, newest_numbers, read_fact
+from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY, arrange_all
-from archiver.archive.layout import MOST_OFFSET, CopyKey, Layout, is_partition_number
+from archiver.archive.layout import MOST_OFFSET, CopyKey, is_partition_number
 from archiver.archive.listing import ListedPartition, Listing, Partition
 from archiver.archive.lookup import look_up
 from archiver.archive.topics import TopicFact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.json_values import as_number
-from archiver.store.port import ListedObject, ObjectStore
+from archiver.store.port import ListedObject
 
 COPIES = "copies"
 _LISTINGS_AT_ONCE = 8
@@ -37,8 +38,7 @@ def copy_stream(instance: str, topic: str, life: int, partition: int) -> str:
 
 
 def find_copy(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     instance: str,
     name: str,
     life: int | None = None,
@@ -49,21 +49,21 @@ def find_copy(
 
     That is the given one, or the newest that it has a complete copy of. A partition without one counts as damaged.
     """
-    streams = _streams_of(store, layout, instance, name)
+    streams = _streams_of(archive, instance, name)
     if not streams:
-        raise UsageError(f"instance {instance} has no complete copy of topic {name}; {_who_has(store, layout, name)}")
+        raise UsageError(f"instance {instance} has no complete copy of topic {name}; {_who_has(archive, name)}")
     life = max(streams) if life is None else life
     if life not in streams:
         raise UsageError(
             f"instance {instance} has no complete copy of life {life} of {name}; it has one of"
             f" {', '.join(map(str, sorted(streams)))}"
         )
-    fact = _shape(store, layout, name, life, tell)
-    copies, damaged = _newest_copies(store, layout, instance, name, life, streams[life])
+    fact = _shape(archive, name, life, tell)
+    copies, damaged = _newest_copies(archive, instance, name, life, streams[life])
     for number in range(fact.partitions if fact else 0):
         if number not in streams[life]:
             damaged[number].append(f"{name}-{number}: instance {instance} has no complete copy of this partition")
-    found = look_up(store, Listing(_list_copies(store, layout, copies), ()), Index())
+    found = look_up(archive.store, Listing(_list_copies(archive, copies), ()), Index())
     for one in found.damaged:
         damaged[one.key.partition].append(one.message)
     partitions = arrange_all(found.segments).get((name, life), {})
@@ -81,26 +81,26 @@ def find_copy(
     )
 
 
-def _streams_of(store: ObjectStore, layout: Layout, instance: str, name: str) -> dict[int, dict[int, int]]:
+def _streams_of(archive: Archive, instance: str, name: str) -> dict[int, dict[int, int]]:
     """List the facts that hold, life -> partition -> number, with one request."""
     found: dict[int, dict[int, int]] = {}
-    for stream, number in newest_numbers(store, layout, f"{COPIES}/{instance}/{name}").items():
+    for stream, number in newest_numbers(archive, f"{COPIES}/{instance}/{name}").items():
         life, _, partition = stream.removeprefix(f"{COPIES}/{instance}/{name}/").partition("/")
         if is_partition_number(life) and is_partition_number(partition):
             found.setdefault(int(life), {})[int(partition)] = number
     return found
 
 
-def _who_has(store: ObjectStore, layout: Layout, name: str) -> str:
-    instances = sorted(store.list_directories(layout.control_prefix(COPIES)))
-    having = [instance for instance in instances if _streams_of(store, layout, instance, name)]
+def _who_has(archive: Archive, name: str) -> str:
+    instances = sorted(archive.store.list_directories(archive.layout.control_prefix(COPIES)))
+    having = [instance for instance in instances if _streams_of(archive, instance, name)]
     return f"these instances have: {', '.join(having)}" if having else "no instance has, and this version writes none"
 
 
-def _shape(store: ObjectStore, layout: Layout, name: str, life: int, tell: Tell) -> TopicFact | None:
+def _shape(archive: Archive, name: str, life: int, tell: Tell) -> TopicFact | None:
     """Return what the topic was in a life; a damaged control fact is told."""
     try:
-        history = read_topic_history(store, layout, name)
+        history = read_topic_history(archive, name)
     except NotWholeError as error:
         tell(str(error))
         return None
@@ -108,17 +108,17 @@ def _shape(store: ObjectStore, layout: Layout, name: str, life: int, tell: Tell)
 
 
 def _newest_copies(
-    store: ObjectStore, layout: Layout, instance: str, topic: str, life: int, numbers: Mapping[int, int]
+    archive: Archive, instance: str, topic: str, life: int, numbers: Mapping[int, int]
 ) -> tuple[list[CompleteCopy], defaultdict[int, list[str]]]:
     """Read the fact that holds of each partition, and tell why one cannot be."""
 
     def read(numbered: tuple[int, int]) -> CompleteCopy | str:
         partition, number = numbered
         stream = copy_stream(instance, topic, life, partition)
-        where = layout.fact_key(stream, number)
+        where = archive.layout.fact_key(stream, number)
         try:
             key = CopyKey(instance=instance, topic=topic, life=life, partition=partition, generation=0)
-            return _complete_copy(read_fact(store, layout, stream, number), key, where)
+            return _complete_copy(read_fact(archive, stream, number), key, where)
         except NotWholeError as error:
             return str(error)
 
@@ -149,12 +149,10 @@ def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
         ) from error
 
 
-def _list_copies(
-    store: ObjectStore, layout: Layout, copies: Sequence[CompleteCopy]
-) -> dict[Partition, ListedPartition]:
+def _list_copies(archive: Archive, copies: Sequence[CompleteCopy]) -> dict[Partition, ListedPartition]:
     def listing(copy: CompleteCopy) -> list[tuple[int, int, ListedObject]]:
-        items = store.list(layout.copy_prefix(copy.key))
-        parsed = ((layout.parse_copied_segment(copy.key, item.key), item) for item in items)
+        items = archive.store.list(archive.layout.copy_prefix(copy.key))
+        parsed = ((archive.layout.parse_copied_segment(copy.key, item.key), item) for item in items)
         return [(key.base, key.next or 0, item) for key, item in parsed if key is not None]
 
     with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:

@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
-from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
 from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_history, read_topics_known
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.columns import Chain, Lazy, Places, total
-from archiver.store.port import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +68,13 @@ class Survey:
     problems: Sequence[str]
 
 
-def survey(store: ObjectStore, layout: Layout, topic: str | None) -> Survey:
+def survey(archive: Archive, topic: str | None) -> Survey:
     """Sum up the archive by topic, or one topic by partition."""
-    return _survey_all(store, layout) if topic is None else _survey_topic(store, layout, topic)
+    return _survey_all(archive) if topic is None else _survey_topic(archive, topic)
 
 
-def _survey_all(store: ObjectStore, layout: Layout) -> Survey:
-    found = look(store, layout)
+def _survey_all(archive: Archive) -> Survey:
+    found = look(archive)
     return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
 
 
@@ -89,8 +88,7 @@ class Sight(NamedTuple):
 
 
 def look(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     wanted: Callable[[str], bool] | None = None,
     *,
     asks_all: Index | None = None,
@@ -100,21 +98,21 @@ def look(
 
     `asks_all`, an index: all of their newest control facts are read, and each object is asked. `tell` as in read_inventory.
     """
-    inventory = read_inventory(store, layout, wanted, asks_all=asks_all, tell=tell)
-    known = {name: found for name, found in list_topic_facts(store, layout).items() if not wanted or wanted(name)}
+    inventory = read_inventory(archive, wanted, asks_all=asks_all, tell=tell)
+    known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
     with_lives = {name for name, life in inventory.partitions if life}
     asked = {
         name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
     }
-    histories, unreadable = _newest_facts(store, layout, asked)
+    histories, unreadable = _newest_facts(archive, asked)
     newest = {topic: history[-1] for topic, history in histories.items()}
     return Sight(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _survey_topic(store: ObjectStore, layout: Layout, topic: str) -> Survey:
-    inventory = read_inventory(store, layout, lambda name: name == topic)
-    histories, unreadable = _history(store, layout, topic)
+def _survey_topic(archive: Archive, topic: str) -> Survey:
+    inventory = read_inventory(archive, lambda name: name == topic)
+    histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
     if not holdings and not unreadable:
@@ -156,17 +154,15 @@ def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Se
     return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)])
 
 
-def _newest_facts(
-    store: ObjectStore, layout: Layout, numbers: Mapping[str, int | None]
-) -> tuple[dict[str, list[TopicFact]], list[str]]:
-    found = read_topics_known(store, layout, numbers)
+def _newest_facts(archive: Archive, numbers: Mapping[str, int | None]) -> tuple[dict[str, list[TopicFact]], list[str]]:
+    found = read_topics_known(archive, numbers)
     readable = {topic: [fact] for topic, fact in found.items() if isinstance(fact, TopicFact)}
     return readable, [str(error) for error in found.values() if isinstance(error, NotWholeError)]
 
 
-def _history(store: ObjectStore, layout: Layout, topic: str) -> tuple[dict[str, list[TopicFact]], list[str]]:
+def _history(archive: Archive, topic: str) -> tuple[dict[str, list[TopicFact]], list[str]]:
     try:
-        return {topic: read_topic_history(store, layout, topic)}, []
+        return {topic: read_topic_history(archive, topic)}, []
     except NotWholeError as error:
         return {}, [str(error)]
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from archiver.archive.entries import Entries
+from archiver.archive.handle import Archive
 from archiver.archive.index_file import (
     MOST_FILE_BYTES,
     NOTHING_SEEN,
@@ -293,18 +294,18 @@ def _reach_from_first(known: KnownDirectory, partition: int, end: int) -> int:
     return int(reach[gaps[0]] if len(gaps) else reach[-1])
 
 
-def read_index(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Index:
+def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Index:
     """Read what the index knows of the wanted topics (default: all). Whatever is wrong with it, it is only smaller then."""
     index = Index()
     try:
-        generation, files = _newest_generation(store, layout)
+        generation, files = _newest_generation(archive)
     except ArchiverError as error:
         log.info("the index of facts is not used: %s", error)
-        index.unreadable[layout.index_prefix] = str(error)
+        index.unreadable[archive.layout.index_prefix] = str(error)
         return index
     index.files = len(files)
-    index.lost_files = _next_number(layout, generation, files) - len(files)
-    for key, (members, beside) in _read_files(store, files, index):
+    index.lost_files = _next_number(archive.layout, generation, files) - len(files)
+    for key, (members, beside) in _read_files(archive.store, files, index):
         index.beside = index.beside.joined(beside)
         for directory in list(members):
             packed = cut_member(
@@ -370,12 +371,14 @@ def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObje
         yield item
 
 
-def _newest_generation(store: ObjectStore, layout: Layout) -> tuple[int, list[ListedObject]]:
+def _newest_generation(archive: Archive) -> tuple[int, list[ListedObject]]:
     """Return its number and its files, in order. Number 0 without a file: there is no index yet."""
-    names = store.list_directories(layout.index_prefix)
-    generation = max((found for name in names if (found := layout.parse_index_generation(name)) is not None), default=0)
-    listed = store.list(layout.index_generation_prefix(generation))
-    return generation, [item for item in listed if layout.parse_index(generation, item.key) is not None]
+    names = archive.store.list_directories(archive.layout.index_prefix)
+    generation = max(
+        (found for name in names if (found := archive.layout.parse_index_generation(name)) is not None), default=0
+    )
+    listed = archive.store.list(archive.layout.index_generation_prefix(generation))
+    return generation, [item for item in listed if archive.layout.parse_index(generation, item.key) is not None]
 
 
 def _next_number(layout: Layout, generation: int, files: Iterable[ListedObject]) -> int:
@@ -386,34 +389,33 @@ def _next_number(layout: Layout, generation: int, files: Iterable[ListedObject])
 
 
 def append_to_index(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     entries: Iterable[IndexEntry],
     beside: SeenBeside = NOTHING_SEEN,
 ) -> int:
     """Put a file behind those of the newest generation. Returns how many that has then."""
-    return _append(store, layout, encode_index(group_entries(entries), beside))
+    return _append(archive, encode_index(group_entries(entries), beside))
 
 
-def _append(store: ObjectStore, layout: Layout, content: bytes, most_files: int | None = None) -> int:
+def _append(archive: Archive, content: bytes, most_files: int | None = None) -> int:
     """With `most_files` the generation gets no more than so many."""
-    generation, files = _newest_generation(store, layout)
-    number = _next_number(layout, generation, files)
+    generation, files = _newest_generation(archive)
+    number = _next_number(archive.layout, generation, files)
     if number + _ATTEMPTS > _LAST_NUMBER:
-        raise _nothing_follows(layout, files[-1].key)
+        raise _nothing_follows(archive.layout, files[-1].key)
     # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
     # so nobody loses for long, however many write.
     for lost in range(_ATTEMPTS):
         if most_files is not None and len(files) + lost >= most_files:
             return len(files) + lost
         if (
-            store.put_if_absent(
-                layout.index_key(generation, number + lost), content, _metadata(content), kind=ObjectKind.FACT
+            archive.store.put_if_absent(
+                archive.layout.index_key(generation, number + lost), content, _metadata(content), kind=ObjectKind.FACT
             )
             is not None
         ):
             return len(files) + lost + 1
-    raise TemporaryError(f"{layout.index_prefix}: {_ATTEMPTS} other writers were faster")
+    raise TemporaryError(f"{archive.layout.index_prefix}: {_ATTEMPTS} other writers were faster")
 
 
 def _nothing_follows(layout: Layout, last: str) -> ArchiverError:
@@ -442,8 +444,7 @@ def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> st
 
 
 def share(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     files: Iterable[Iterable[tuple[Directory, Entries]]],
     beside: SeenBeside = NOTHING_SEEN,
     *,
@@ -455,41 +456,41 @@ def share(
     """
     try:
         for known in files:
-            _append(store, layout, encode_index(known, beside), MOST_FILES)
+            _append(archive, encode_index(known, beside), MOST_FILES)
     except ArchiverError as error:
         log.log(level, "the index of facts was not written: %s", error)
 
 
-def merge_index(store: ObjectStore, layout: Layout) -> None:
+def merge_index(archive: Archive) -> None:
     """Begin a generation with all that the newest one knows of objects that are still there.
 
     One topic directory at a time: what is held is the compressed files. Who loses the race for the new generation has
     nothing to do: what it was about to write is in the files of the old one.
     """
-    packed = PackedIndex(store, layout)
+    packed = PackedIndex(archive)
     members: dict[Directory, bytes] = {}
     for directory in packed.directories():
-        entries = _entries_of(store, layout, directory, packed.of(directory))
+        entries = _entries_of(archive, directory, packed.of(directory))
         if len(entries):
             members[directory] = encode_member(entries)
     for problem in packed.unreadable.values():
         log.warning("a part of the index of facts is left behind, as it cannot be read: %s", problem)
     if packed.generation == _LAST_NUMBER:
-        raise _nothing_follows(layout, layout.index_generation_prefix(_LAST_NUMBER))
+        raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(_LAST_NUMBER))
     if members:
         content = join_members(members, packed.beside)
-        store.put_if_absent(
-            layout.index_key(packed.generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
+        archive.store.put_if_absent(
+            archive.layout.index_key(packed.generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
         )
 
 
 class PackedIndex:
     """All files of the index as they lie there, compressed: what it knows of a topic directory is read when it is asked for."""
 
-    def __init__(self, store: ObjectStore, layout: Layout) -> None:
-        self.generation, files = _newest_generation(store, layout)
+    def __init__(self, archive: Archive) -> None:
+        self.generation, files = _newest_generation(archive)
         told = Index()
-        self._files = list(_read_files(store, files, told))
+        self._files = list(_read_files(archive.store, files, told))
         self.unreadable = told.unreadable  # also of what was read since
         self.beside = reduce(SeenBeside.joined, (file.beside for _, file in self._files), NOTHING_SEEN)
 
@@ -505,9 +506,9 @@ class PackedIndex:
         return index
 
 
-def _entries_of(store: ObjectStore, layout: Layout, directory: Directory, index: Index) -> Entries:
+def _entries_of(archive: Archive, directory: Directory, index: Index) -> Entries:
     """Return what is known of the objects that are listed."""
-    listing = list_directory(store, layout, *directory)
+    listing = list_directory(archive, *directory)
     listed = {partition: found for (_, _, partition), found in listing.partitions.items()}
     known = index.of(directory)
     rows = [known.find(found) for found in listed.values()]

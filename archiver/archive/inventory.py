@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from archiver.archive.entries import Entries
+from archiver.archive.handle import Archive
 from archiver.archive.index import Index, read_index, share
 from archiver.archive.index_file import Directory, IndexEntry
 from archiver.archive.layout import Layout, SegmentKey
@@ -246,8 +247,7 @@ def problems_of(topic: str, number: int, partition: PartitionInventory, damaged:
 
 
 def read_inventory(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     wanted: Callable[[str], bool] | None = None,
     *,
     use: IndexUse = IndexUse.CHECK,
@@ -263,14 +263,14 @@ def read_inventory(
     facts, and what the index has of it only spares room. `tell` is told now and then how many were asked, and of how many.
     """
     # The index first: what is put meanwhile is not missing.
-    index = read_index(store, layout, wanted) if asks_all is None else asks_all
-    listing = list_segments(store, layout, wanted)
+    index = read_index(archive, wanted) if asks_all is None else asks_all
+    listing = list_segments(archive, wanted)
     strangers = tuple(sorted(listing.strangers))
     segments, learned, damaged, contradicted = look_up(
-        store, listing, index, use=use if asks_all is None else IndexUse.IGNORE, reads=reads, tell=tell
+        archive.store, listing, index, use=use if asks_all is None else IndexUse.IGNORE, reads=reads, tell=tell
     )
     if asks_all is None:
-        _share(store, layout, learned, now, is_needed=contradicted > 0)
+        _share(archive, learned, now, is_needed=contradicted > 0)
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
@@ -278,8 +278,7 @@ def read_inventory(
 
 
 def _share(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     learned: Mapping[Partition, Segments],
     now: Callable[[], datetime],
     *,
@@ -293,7 +292,7 @@ def _share(
     ):
         return
     most = max(_SHARED_AT_ONCE, -(-count // _MOST_SHARED))
-    share(store, layout, (map(_entries_of, one) for one in _files_of(known, most)))
+    share(archive, (map(_entries_of, one) for one in _files_of(known, most)))
 
 
 def _files_of(known: Mapping[Partition, Segments], most: int) -> Iterator[list[tuple[Directory, list[Segments]]]]:
@@ -323,15 +322,13 @@ def _is_overdue(segments: Segments, now: datetime) -> bool:
     return segments.first_put is not None and now - segments.first_put > _OVERDUE
 
 
-def learn_unknown(
-    store: ObjectStore, layout: Layout, index: Index, topic: str, life: int, partition: int
-) -> Iterator[list[IndexEntry]]:
+def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partition: int) -> Iterator[list[IndexEntry]]:
     """Ask those objects of a partition for their facts that the index does not know, some after the others."""
-    listing = list_directory(store, layout, topic, life, partition)
+    listing = list_directory(archive, topic, life, partition)
     for listed in listing.partitions.values():
         unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
         for start in range(0, len(unknown), _TOLD_EACH):
-            found = learn(store, unknown[start : start + _TOLD_EACH])
+            found = learn(archive.store, unknown[start : start + _TOLD_EACH])
             yield [
                 IndexEntry(one.key, one.size, one.etag, one.facts)
                 for one in found
@@ -382,9 +379,7 @@ class ArchivedEnd:
         )
 
 
-def position_of(
-    store: ObjectStore, layout: Layout, topic: str, life: int, partition: int, newest_base: int | None = None
-) -> ArchivedEnd:
+def position_of(archive: Archive, topic: str, life: int, partition: int, newest_base: int | None = None) -> ArchivedEnd:
     """Return where a writer goes on: the end of the coverage, with one HEAD, or two beside a merged segment.
 
     The last plain segment tells; a merged one tells by its name, so an old writer's segment inside it moves nothing back.
@@ -392,22 +387,24 @@ def position_of(
     before it, and a listing that contradicts it wins.
     """
     if newest_base is None:
-        return _last_end(store, layout, store.list(layout.partition_prefix(topic, life, partition)))
-    hinted = layout.segment_key(SegmentKey(topic=topic, life=life, partition=partition, base=newest_base))
-    later = _last_end(store, layout, store.list(layout.partition_prefix(topic, life, partition), start_after=hinted))
+        return _last_end(archive, archive.store.list(archive.layout.partition_prefix(topic, life, partition)))
+    hinted = archive.layout.segment_key(SegmentKey(topic=topic, life=life, partition=partition, base=newest_base))
+    later = _last_end(
+        archive, archive.store.list(archive.layout.partition_prefix(topic, life, partition), start_after=hinted)
+    )
     if later.key:
         return later
-    found = store.head(hinted)
-    return position_of(store, layout, topic, life, partition) if found is None else _end_from(hinted, found)
+    found = archive.store.head(hinted)
+    return position_of(archive, topic, life, partition) if found is None else _end_from(hinted, found)
 
 
-def _last_end(store: ObjectStore, layout: Layout, listed: Iterable[ListedObject]) -> ArchivedEnd:
+def _last_end(archive: Archive, listed: Iterable[ListedObject]) -> ArchivedEnd:
     newest = Newest()
     for item in listed:
-        key = layout.parse_segment(item.key)
+        key = archive.layout.parse_segment(item.key)
         if key is not None:
             newest.see(key, item.key)
-    return end_at(store, newest)
+    return end_at(archive.store, newest)
 
 
 def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:

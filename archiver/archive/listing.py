@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, SegmentKey, offsets_name, stem_of
 from archiver.process.columns import CHUNK, Chain, Lazy, Numbers, Places, Texts, narrow
 from archiver.store.port import ListedObject, ObjectStore
@@ -149,66 +150,70 @@ class _Span(NamedTuple):
     until: str
 
 
-def list_segments(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool] | None = None) -> Listing:
+def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Listing:
     """List the archive; of the wanted topics only, if told which."""
-    spans = [_Span(layout.topics_prefix, "", "")] if wanted is None else _spans_of(store, layout, wanted)
+    spans = [_Span(archive.layout.topics_prefix, "", "")] if wanted is None else _spans_of(archive, wanted)
     found: list[_Parsed] = []
     if len(spans) == 1:  # the whole archive, one topic, or neighbours
-        items = list(islice(_list(store, spans[0]), _ALONE))
-        found.append(_parse(layout, items))
-        spans = _rest_of(store, spans[0], items[-1].key) if len(items) == _ALONE else []
+        items = list(islice(_list(archive.store, spans[0]), _ALONE))
+        found.append(_parse(archive.layout, items))
+        spans = _rest_of(archive.store, spans[0], items[-1].key) if len(items) == _ALONE else []
     with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
-        found += pool.map(lambda span: _parse(layout, _list(store, span)), spans)
+        found += pool.map(lambda span: _parse(archive.layout, _list(archive.store, span)), spans)
     return _join(found)
 
 
-def list_directory(store: ObjectStore, layout: Layout, topic: str, life: int, partition: int | None = None) -> Listing:
+def list_directory(archive: Archive, topic: str, life: int, partition: int | None = None) -> Listing:
     """List one topic directory, or one partition of it."""
-    prefix = layout.topic_prefix(topic, life) if partition is None else layout.partition_prefix(topic, life, partition)
-    return _join([_parse(layout, store.list(prefix))])
+    prefix = (
+        archive.layout.topic_prefix(topic, life)
+        if partition is None
+        else archive.layout.partition_prefix(topic, life, partition)
+    )
+    return _join([_parse(archive.layout, archive.store.list(prefix))])
 
 
-def list_beside(store: ObjectStore, layout: Layout) -> list[str]:
+def list_beside(archive: Archive) -> list[str]:
     """List what lies under the prefix and is not the archive's: keys, and directories without what is in them, not too many."""
     found: list[str] = []
     after: str | None = ""
     while after is not None and len(found) < _MOST_BESIDE:
-        after = _look_beside(store, layout, after, found)
+        after = _look_beside(archive, after, found)
     return found
 
 
-def _look_beside(store: ObjectStore, layout: Layout, after: str, found: list[str]) -> str | None:
+def _look_beside(archive: Archive, after: str, found: list[str]) -> str | None:
     """Go on behind a key, up to the first one in a directory. Returns what sorts behind all in that; None at the end."""
-    for item in store.list(layout.root, after):
-        name, slash, _ = item.key.removeprefix(layout.root).partition("/")
-        if not slash or not layout.is_ours(name):
-            found.append(f"{layout.root}{name}{slash}")
+    for item in archive.store.list(archive.layout.root, after):
+        name, slash, _ = item.key.removeprefix(archive.layout.root).partition("/")
+        if not slash or not archive.layout.is_ours(name):
+            found.append(f"{archive.layout.root}{name}{slash}")
         if slash:
-            return f"{layout.root}{name}/{_LAST}"
+            return f"{archive.layout.root}{name}/{_LAST}"
         if len(found) == _MOST_BESIDE:
             break
     return None
 
 
 def list_newest(
-    store: ObjectStore, layout: Layout, topics: Collection[str], most_keys: float = math.inf
+    archive: Archive, topics: Collection[str], most_keys: float = math.inf
 ) -> dict[Partition, Newest] | None:
     """List topics for their ends alone: for many partitions far less than a listing of each. None: they have too many keys."""
     listed = itertools.count(1)
 
     def look(span: _Span) -> dict[Partition, Newest]:
         found: dict[Partition, Newest] = {}
-        for item in _list(store, span):
+        for item in _list(archive.store, span):
             if next(listed) > most_keys:
                 break
-            key = layout.parse_segment(item.key)
+            key = archive.layout.parse_segment(item.key)
             if key is not None:
                 found.setdefault((key.topic, key.life, key.partition), Newest()).see(key, item.key)
         return found
 
     newest: dict[Partition, Newest] = {}
     with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
-        for found in pool.map(look, _spans_of(store, layout, topics.__contains__)):
+        for found in pool.map(look, _spans_of(archive, topics.__contains__)):
             newest |= found  # no topic directory is in two spans
     return None if next(listed) > most_keys + 1 else newest
 
@@ -270,15 +275,15 @@ def _reaches(span: _Span, key: str) -> bool:
     return not span.until or key.encode() <= span.until.encode()
 
 
-def _spans_of(store: ObjectStore, layout: Layout, wanted: Callable[[str], bool]) -> list[_Span]:
+def _spans_of(archive: Archive, wanted: Callable[[str], bool]) -> list[_Span]:
     """A span for each wanted directory, or one for several small ones that are neighbours: each costs a request."""
-    prefix = layout.topics_prefix
-    names = _directories(store, prefix)
-    parsed = {name: layout.parse_topic_directory(name) for name in names}
+    prefix = archive.layout.topics_prefix
+    names = _directories(archive.store, prefix)
+    parsed = {name: archive.layout.parse_topic_directory(name) for name in names}
     is_wanted = {name: topic is not None and wanted(topic[0]) for name, topic in parsed.items()}
     chosen = [name for name in names if is_wanted[name]]
     each = [_Span(f"{prefix}{name}/", "", "") for name in chosen]
-    if len(each) <= _FEW_DIRECTORIES or _are_large(store, each):
+    if len(each) <= _FEW_DIRECTORIES or _are_large(archive.store, each):
         return each
     # Each sorts right before a directory, and before the key of the directory itself.
     bounds = {name: f"{prefix}{name}.{_LAST}" for name in names}

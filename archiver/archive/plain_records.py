@@ -10,8 +10,8 @@ import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
 from archiver.archive.catalog import Tell, find_topic
+from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY
-from archiver.archive.layout import Layout
 from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
@@ -65,8 +65,7 @@ def wanted_of(partition: int | None, selection: Selection, positions: Mapping[in
 
 
 def follow_records(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     name: str,
     *,
     tell: Tell,
@@ -86,9 +85,7 @@ def follow_records(
             tell(problem)
 
     while True:
-        topic = find_topic(
-            store, layout, name, use=use, reads=wanted_of(partition, selection, positions), tell=tell_once
-        )
+        topic = find_topic(archive, name, use=use, reads=wanted_of(partition, selection, positions), tell=tell_once)
         if topic.fact is not None:
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)
@@ -99,7 +96,7 @@ def follow_records(
                     positions[number] = min(positions.get(number, 0), branch.offset)
             life = topic.life
         for row in read_records(
-            store, topic, tell=tell_once, partition=partition, selection=selection, positions=positions
+            archive.store, topic, tell=tell_once, partition=partition, selection=selection, positions=positions
         ):
             positions[row["partition"]] = row["offset"] + 1
             yield row

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from archiver.archive.control import encode_fact, most_fact_bytes
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.archive.segment_writer import MOST_HOLES
 from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
-from archiver.store.port import ObjectKind, ObjectStore
+from archiver.store.port import ObjectKind
 
 _STREAM: Final = "probe"
 _FIRST_CONTENT: Final = b"probe"  # of the probe that earlier writers put
@@ -46,23 +47,23 @@ def probe_key(layout: Layout) -> str:
     return layout.fact_key(_STREAM, 0)
 
 
-def probe_store(store: ObjectStore, layout: Layout) -> None:
+def probe_store(archive: Archive) -> None:
     """Refuse a store that overwrites, or changes metadata.
 
     All writers put the same object, so none is in the way of another, whenever one was killed. It stays: later probes
     find what they must not change.
     """
-    key = probe_key(layout)
+    key = probe_key(archive.layout)
     try:
         # The second put is needed only where the first one found nothing.
         overwrites = all(
-            store.put_if_absent(key, CONTENT, METADATA, kind=ObjectKind.FACT) is not None for _ in range(2)
+            archive.store.put_if_absent(key, CONTENT, METADATA, kind=ObjectKind.FACT) is not None for _ in range(2)
         )
     except StoreLacksError as error:
         raise StoreError(_unsafe(key, str(error))) from error
     if overwrites:
         raise StoreError(_unsafe(key, "it overwrote an object"))
-    found = store.get(key, most_fact_bytes(_STREAM))
+    found = archive.store.get(key, most_fact_bytes(_STREAM))
     if found is None:
         raise StoreTemporaryError(f"{key}: was put, and is not there; who deletes objects of the archive?")
     changed = [name for name, text in METADATA.items() if found[1].get(name) != text]

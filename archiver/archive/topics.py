@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from archiver.archive.control import (
     _READS_AT_ONCE,
+    CLUSTER,
     FORMAT,
+    TOPICS,
     Fact,
     append_fact,
     facts,
@@ -15,6 +17,7 @@ from archiver.archive.control import (
     read_fact,
     settle_first,
 )
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, is_topic_name
 from archiver.errors import (
     ArchiverError,
@@ -23,10 +26,7 @@ from archiver.errors import (
     StrangerError,
 )
 from archiver.process.json_values import as_list, as_number, as_object, as_text, spelled_number
-from archiver.store.port import ObjectStore
 
-CLUSTER = "cluster"
-TOPICS = "topics"
 _MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to be counted through
 _MOST_EPOCH = 2**31 - 1
 _MOST_CONFIG = 1 << 20  # characters: throttled replicas name each partition of a topic
@@ -195,16 +195,16 @@ class TopicFact:
             ) from error
 
 
-def settle_cluster(store: ObjectStore, layout: Layout, cluster_id: str) -> None:
+def settle_cluster(archive: Archive, cluster_id: str) -> None:
     """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
-    held = settle_first(store, layout, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
+    held = settle_first(archive, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
-        raise _another_cluster(layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
+        raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
 
-def read_cluster(store: ObjectStore, layout: Layout) -> str | None:
+def read_cluster(archive: Archive) -> str | None:
     """Return whose archive this is; None when that is not written down."""
-    held = latest_fact(store, layout, CLUSTER)
+    held = latest_fact(archive, CLUSTER)
     return None if held is None else str(held.get("cluster_id"))
 
 
@@ -218,15 +218,15 @@ def topic_stream(topic: str) -> str:
     return f"{TOPICS}/{topic}"
 
 
-def read_topic(store: ObjectStore, layout: Layout, topic: str) -> TopicFact | None:
+def read_topic(archive: Archive, topic: str) -> TopicFact | None:
     """Return what is known of a topic."""
-    return _parse_topic(layout, topic, latest_fact(store, layout, topic_stream(topic)))
+    return _parse_topic(archive.layout, topic, latest_fact(archive, topic_stream(topic)))
 
 
-def read_topic_history(store: ObjectStore, layout: Layout, topic: str) -> list[TopicFact]:
+def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
     """Return what was known of a topic, oldest first."""
-    numbered = enumerate(facts(store, layout, topic_stream(topic)))  # they are numbered from 0 without gaps
-    return [_topic_fact(fact, topic, layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
+    numbered = enumerate(facts(archive, topic_stream(topic)))  # they are numbered from 0 without gaps
+    return [_topic_fact(fact, topic, archive.layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
 
 
 def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
@@ -234,30 +234,30 @@ def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
     return next((fact for fact in reversed(history) if fact.current.life == life), None)
 
 
-def topics_known(store: ObjectStore, layout: Layout) -> frozenset[str]:
+def topics_known(archive: Archive) -> frozenset[str]:
     """Return the topics that were archived, or were to be: by their names alone."""
-    return frozenset(filter(is_topic_name, store.list_directories(layout.control_prefix(TOPICS))))
+    return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(TOPICS))))
 
 
-def list_topics_known(store: ObjectStore, layout: Layout) -> dict[str, int | None]:
+def list_topics_known(archive: Archive) -> dict[str, int | None]:
     """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
-    return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(store, layout).items()}
+    return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(archive).items()}
 
 
-def list_topic_facts(store: ObjectStore, layout: Layout) -> dict[str, list[int]]:
+def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
     """List which topics are known, with the numbers of the facts of each; none: there is only the directory."""
-    prefix = layout.control_prefix(TOPICS)
+    prefix = archive.layout.control_prefix(TOPICS)
     found: dict[str, list[int]] = {}
-    for item in store.list(prefix):
+    for item in archive.store.list(prefix):
         topic, slash, _ = item.key.removeprefix(prefix).partition("/")
         if slash and is_topic_name(topic):
-            number = layout.parse_fact(topic_stream(topic), item.key)
+            number = archive.layout.parse_fact(topic_stream(topic), item.key)
             found.setdefault(topic, []).extend([] if number is None else [number])
     return found
 
 
 def read_topics_known(
-    store: ObjectStore, layout: Layout, numbers: Mapping[str, int | None]
+    archive: Archive, numbers: Mapping[str, int | None]
 ) -> dict[str, TopicFact | NotWholeError | None]:
     """Read one fact of each topic, several at a time; one that cannot be read stands there as its error."""
 
@@ -267,7 +267,7 @@ def read_topics_known(
             return None
         stream = topic_stream(topic)
         try:
-            return _topic_fact(read_fact(store, layout, stream, number), topic, layout.fact_key(stream, number))
+            return _topic_fact(read_fact(archive, stream, number), topic, archive.layout.fact_key(stream, number))
         except NotWholeError as error:
             return error
 
@@ -306,8 +306,7 @@ class UnprovenError(ArchiverError):
 
 
 def settle_topic(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     *,
     topic: str,
     topic_id: str,
@@ -324,7 +323,7 @@ def settle_topic(
     """
 
     def decide(latest: Fact | None) -> Fact | None:
-        known = _parse_topic(layout, topic, latest)
+        known = _parse_topic(archive.layout, topic, latest)
         if known is not None and known.cluster_id != cluster_id:
             raise _another_cluster(topic, known.cluster_id, cluster_id)
         known_configs = {} if known is None else known.configs
@@ -338,7 +337,7 @@ def settle_topic(
         is_old_news = topic_id not in {"", wanted.current.topic_id}
         return None if known == wanted or is_old_news else wanted.to_fact()
 
-    settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
+    settled = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
     if settled is None or topic_id not in {"", *(life.topic_id for life in settled.lives)}:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return settled
@@ -363,9 +362,7 @@ def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) ->
     return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
 
 
-def settle_branch(
-    store: ObjectStore, layout: Layout, *, topic: str, partition: int, parent: int, branch: Branch
-) -> tuple[int, Branch]:
+def settle_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
     """Write down that a partition's log was cut back, and return the life in which it goes on, and where that begins.
 
     When another instance has already branched this partition off that parent, its branch holds. The newest life takes
@@ -373,7 +370,7 @@ def settle_branch(
     """
 
     def decide(latest: Fact | None) -> Fact | None:
-        known = _parse_topic(layout, topic, latest)
+        known = _parse_topic(archive.layout, topic, latest)
         if known is None or known.root(parent) != known.root(known.current.life):
             raise StrangerError(f"{topic}: life {parent} is not of the topic that is there now; it was created again")
         if _branch_off(known, partition, parent) is not None:
@@ -390,7 +387,7 @@ def settle_branch(
             lives = (*known.lives, begun)
         return replace(known, lives=lives).to_fact()
 
-    settled = _parse_topic(layout, topic, append_fact(store, layout, topic_stream(topic), decide))
+    settled = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
     found = None if settled is None else _branch_off(settled, partition, parent)
     if found is None:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")

@@ -6,7 +6,7 @@ Why it may be asked so, and what the answers mean: docs/decisions/0007-a-life-fo
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive
 from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.topics import Branch, Stretch
 from archiver.errors import NotWholeError
@@ -28,8 +28,7 @@ class Archived:
 
 async def find_branch(
     client: KafkaClient,
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     *,
     pool: Workers,
     topic: str,
@@ -44,7 +43,7 @@ async def find_branch(
     """
     our_end = 0
     highest_known: int | None = None  # of the epochs that we have asked about or below
-    async for archived in newest_first(pool, store, layout, topic, partition, lineage):
+    async for archived in newest_first(pool, archive, topic, partition, lineage):
         our_end = max(our_end, archived.next)
         epoch = archived.facts.leader_epoch
         if epoch < 0 or (highest_known is not None and epoch > highest_known):
@@ -65,13 +64,13 @@ def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch
 
 
 async def newest_first(
-    pool: Workers, store: ObjectStore, layout: Layout, topic: str, partition: int, lineage: Sequence[Stretch]
+    pool: Workers, archive: Archive, topic: str, partition: int, lineage: Sequence[Stretch]
 ) -> AsyncIterator[Archived]:
     """Walk back through the segments of a partition, one HEAD at a time. Damaged ones tell nothing and are passed over."""
     for stretch in reversed(lineage):
         until = stretch.until_offset
-        for key in await pool.call(_keys_newest_first, store, layout, topic, partition, stretch):
-            found = await pool.call(_look_at, store, key)
+        for key in await pool.call(_keys_newest_first, archive, topic, partition, stretch):
+            found = await pool.call(_look_at, archive.store, key)
             if found is not None:
                 size, facts = found
                 yield Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
@@ -79,8 +78,7 @@ async def newest_first(
 
 async def first_reaching(
     pool: Workers,
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     topic: str,
     partition: int,
     lineage: Sequence[Stretch],
@@ -91,30 +89,28 @@ async def first_reaching(
         until = stretch.until_offset
         if until is not None and until <= offset:
             continue
-        for key in await pool.call(_keys_reaching, store, layout, topic, partition, stretch, offset):
-            found = await pool.call(_look_at, store, key)
+        for key in await pool.call(_keys_reaching, archive, topic, partition, stretch, offset):
+            found = await pool.call(_look_at, archive.store, key)
             if found is not None and found[1].next > offset:
                 size, facts = found
                 return Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
     return None
 
 
-def _keys_reaching(
-    store: ObjectStore, layout: Layout, topic: str, partition: int, stretch: Stretch, offset: int
-) -> list[str]:
+def _keys_reaching(archive: Archive, topic: str, partition: int, stretch: Stretch, offset: int) -> list[str]:
     """List, oldest first, what may reach beyond an offset: a plain object ends at the latest where the next one begins."""
-    keys = _keys_newest_first(store, layout, topic, partition, stretch)
+    keys = _keys_newest_first(archive, topic, partition, stretch)
     for count, name in enumerate(keys, 1):
-        key = layout.parse_segment(name)
+        key = archive.layout.parse_segment(name)
         if key is not None and key.base <= offset:
             return keys[:count][::-1]
     return keys[::-1]
 
 
-def _keys_newest_first(store: ObjectStore, layout: Layout, topic: str, partition: int, stretch: Stretch) -> list[str]:
+def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: Stretch) -> list[str]:
     found: list[tuple[int, str]] = []
-    for item in store.list(layout.partition_prefix(topic, stretch.life, partition)):
-        key = layout.parse_segment(item.key)
+    for item in archive.store.list(archive.layout.partition_prefix(topic, stretch.life, partition)):
+        key = archive.layout.parse_segment(item.key)
         if key is not None and (stretch.until_offset is None or key.base < stretch.until_offset):
             # A merged segment reaches up to its next; a plain one goes beyond its base, how far is not in its name.
             found.append((key.base if key.next is None else key.next - 1, item.key))

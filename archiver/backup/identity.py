@@ -18,7 +18,7 @@ from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import Judged, Stretch, TopicFact
 from archiver.archive.v1_bounds import PIECE_BYTES, Container, open_container
 from archiver.backup.cut_back import Archived, find_branch, first_reaching, newest_first
-from archiver.backup.partition_writer import Archive
+from archiver.backup.partition_writer import SegmentSink
 from archiver.codec.frame import Column, Frame
 from archiver.codec.tally import Tally
 from archiver.config.model import Unproven
@@ -88,9 +88,9 @@ class _Findings:
 class Identity:
     """Holds the newest archived records of partitions against their logs."""
 
-    def __init__(self, client: KafkaClient, archive: Archive, pool: Workers, unproven: Unproven) -> None:
+    def __init__(self, client: KafkaClient, sink: SegmentSink, pool: Workers, unproven: Unproven) -> None:
         self._client = client
-        self._archive = archive
+        self._sink = sink
         self._pool = pool
         self._unproven = unproven
         self._sights: dict[TopicPartition, tuple[int, Sight]] = {}  # each with the root whose log it was seen in
@@ -241,8 +241,8 @@ class Identity:
         return await anext(self._newest_first(place), None)
 
     def _newest_first(self, place: Place) -> AsyncIterator[Archived]:
-        archive = self._archive
-        return newest_first(self._pool, archive.store, archive.layout, place.topic, place.partition, place.lineage)
+        sink = self._sink
+        return newest_first(self._pool, sink.archive, place.topic, place.partition, place.lineage)
 
     async def kin(self, place: Place, end: Archived, at: PartitionOffsets) -> Kin:
         """Tell what a log, which begins and ends there, is to an archive that ends with that object."""
@@ -279,11 +279,10 @@ class Identity:
 
     async def _was_cut_back(self, place: Place, end: Archived, log_start: int, below: int) -> bool:
         """Tell whether a log that has other records is the same one up to where it was cut back, as epochs tell."""
-        archive = self._archive
+        sink = self._sink
         branch = await find_branch(
             self._client,
-            archive.store,
-            archive.layout,
+            sink.archive,
             pool=self._pool,
             topic=place.topic,
             partition=place.partition,
@@ -317,13 +316,13 @@ class Identity:
             found = None if position >= below else await first_offset(self._client, wanted)
             if found is None:
                 return None
-            archive = self._archive
+            sink = self._sink
             archived = await first_reaching(
-                self._pool, archive.store, archive.layout, place.topic, place.partition, place.lineage, found
+                self._pool, sink.archive, place.topic, place.partition, place.lineage, found
             )
             if archived is None:
                 return None
-            frame = await self._pool.call(_records_from, archive.store, place, archived, found, below)
+            frame = await self._pool.call(_records_from, sink.archive.store, place, archived, found, below)
             agrees = None if frame is None else await self.holds(place, frame, log_start, below)
             if agrees is not None:
                 return agrees
@@ -331,7 +330,9 @@ class Identity:
         return None
 
     async def _holds(self, place: Place, archived: Archived, log_start: int, below: int) -> bool | None:
-        frame = await self._pool.call(_last_records, self._archive.store, place, archived, min(below, archived.next))
+        frame = await self._pool.call(
+            _last_records, self._sink.archive.store, place, archived, min(below, archived.next)
+        )
         return None if frame is None else await self.holds(place, frame, log_start, below)
 
     async def holds(self, place: Place, frame: Frame, log_start: int, below: int) -> bool | None:

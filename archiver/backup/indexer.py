@@ -9,15 +9,14 @@ from functools import partial
 from typing import Final
 
 from archiver.archive.control_census import count_beside
+from archiver.archive.handle import Archive
 from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
 from archiver.archive.inventory import learn_unknown
-from archiver.archive.layout import Layout
 from archiver.archive.topics import list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import workers
-from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +34,14 @@ class Indexer:
 
     def __init__(
         self,
-        store: ObjectStore,
-        layout: Layout,
+        archive: Archive,
         fresh: FreshEntries,
         *,
         clock: Callable[[], float],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store = store
-        self._layout = layout
+        self._store = archive.store
+        self._layout = archive.layout
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
@@ -94,10 +92,12 @@ class Indexer:
     def _beside(self, entries: Iterable[IndexEntry], count_s: float) -> SeenBeside:
         """Tell the facts of the topics of the entries, and all that was not told yet; of other objects what can be counted in time."""
         topics = {entry.key.topic for entry in entries}
-        known = list_topics_known(self._store, self._layout)
+        known = list_topics_known(Archive(self._store, self._layout))
         told = self._told
         until_s = self._clock() + count_s
-        found = count_beside(self._store, self._layout, goes_on=lambda: self._clock() < until_s) if count_s else {}
+        found = (
+            count_beside(Archive(self._store, self._layout), goes_on=lambda: self._clock() < until_s) if count_s else {}
+        )
         return SeenBeside(
             {
                 topic: number
@@ -118,7 +118,7 @@ class Indexer:
             return
         try:
             if not entries and not self._has_read:
-                self._told = self._told.joined(read_index(self._store, self._layout, lambda _: False).beside)
+                self._told = self._told.joined(read_index(Archive(self._store, self._layout), lambda _: False).beside)
             beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
             if not entries and not any(beside):
                 return
@@ -162,17 +162,17 @@ class Indexer:
         if not found:
             return
         topics = {topic for topic, _ in found}
-        index = read_index(self._store, self._layout, topics.__contains__)
+        index = read_index(Archive(self._store, self._layout), topics.__contains__)
         self._told, self._has_read = self._told.joined(index.beside), True
         for (topic, life), ends in found.items():
             for partition in index.not_whole((topic, life), ends):
-                yield from learn_unknown(self._store, self._layout, index, topic, life, partition)
+                yield from learn_unknown(Archive(self._store, self._layout), index, topic, life, partition)
             index.forget((topic, life))
 
     def _append(
         self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False
     ) -> None:
-        files = append_to_index(self._store, self._layout, entries, beside)
+        files = append_to_index(Archive(self._store, self._layout), entries, beside)
         self._told = self._told.joined(beside)
         if files >= MOST_FILES and may_merge:
-            merge_index(self._store, self._layout)
+            merge_index(Archive(self._store, self._layout))

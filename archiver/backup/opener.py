@@ -26,7 +26,7 @@ from archiver.archive.topics import (
 from archiver.backup.cut_back import find_branch
 from archiver.backup.feed import NO_END, Feed
 from archiver.backup.identity import Identity, Place
-from archiver.backup.partition_writer import Archive, PartitionWriter, Written, refuse_stranger
+from archiver.backup.partition_writer import PartitionWriter, SegmentSink, Written, refuse_stranger
 from archiver.backup.start_offsets import EARLIEST, First, Start, Starts
 from archiver.config.model import Unproven
 from archiver.errors import (
@@ -84,16 +84,16 @@ class Opener:
         self,
         client: KafkaClient,
         *,
-        archive: Archive,
+        sink: SegmentSink,
         pool: Workers,
         cluster_id: str,
         start: Start = EARLIEST,
         unproven: Unproven = Unproven.REFUSE,
     ) -> None:
         self._client = client
-        self._identity = Identity(client, archive, pool, unproven)
-        self._starts = Starts(client, archive, pool, start)
-        self._archive = archive
+        self._identity = Identity(client, sink, pool, unproven)
+        self._starts = Starts(client, sink, pool, start)
+        self._sink = sink
         self._pool = pool
         self._cluster_id = cluster_id
         self._shapes: dict[str, object] = {}
@@ -101,7 +101,7 @@ class Opener:
 
     async def take_possession(self) -> None:
         """Make the archive this cluster's, before anything else. Raises StrangerError when it is another's."""
-        await self._pool.call(settle_cluster, self._archive.store, self._archive.layout, self._cluster_id)
+        await self._pool.call(settle_cluster, self._sink.archive, self._cluster_id)
         await self._starts.note_present()
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
@@ -156,8 +156,7 @@ class Opener:
         self, topic: TopicDescription, configs: Mapping[str, str] | None, judged: Judged | None
     ) -> TopicFact:
         return settle_topic(
-            self._archive.store,
-            self._archive.layout,
+            self._sink.archive,
             topic=topic.name,
             topic_id=topic.topic_id,
             cluster_id=self._cluster_id,
@@ -179,10 +178,10 @@ class Opener:
         are_many_unknown = len(unknown) >= _MANY
         topics = {topic for topic, _ in (unknown if are_many_unknown else partitions)}
         most_keys = math.inf if are_many_unknown else _KEYS_A_LISTING * len(partitions)
-        archive, silences = self._archive, self._archive.vigil.silences
+        sink, silences = self._sink, self._sink.vigil.silences
         try:
             async with asyncio.timeout(_LOOK_UP_S):
-                newest = await self._pool.call(list_newest, archive.store, archive.layout, topics, most_keys)
+                newest = await self._pool.call(list_newest, sink.archive, topics, most_keys)
         except (ArchiverError, TimeoutError) as error:
             log.debug("%r; each partition is listed on its own", error)
             return None
@@ -205,13 +204,13 @@ class Opener:
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
         listed = None
-        if ends is not None and source.topic in ends.topics and ends.silences == self._archive.vigil.silences:
+        if ends is not None and source.topic in ends.topics and ends.silences == self._sink.vigil.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         if end.key:
-            self._archive.fresh.note_found((source.topic, source.life), partition, end.next)
+            self._sink.fresh.note_found((source.topic, source.life), partition, end.next)
         confirm = None if topic_id else self._confirmation(source, fact, asyncio.get_running_loop())
-        writer = PartitionWriter(source, end, self._archive, written=written, confirm=confirm)
+        writer = PartitionWriter(source, end, self._sink, written=written, confirm=confirm)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._starts.first(source))
         feed = Feed(writer=writer, end_offset=end_offset)
@@ -240,9 +239,9 @@ class Opener:
     def _end_of(
         self, source: PartitionSource, life: Life, newest_base: int | None = None, listed: Newest | None = None
     ) -> ArchivedEnd:
-        archive = self._archive
+        sink = self._sink
         if listed is None:
-            end = position_of(archive.store, archive.layout, source.topic, source.life, source.partition, newest_base)
+            end = position_of(sink.archive, source.topic, source.life, source.partition, newest_base)
             if newest_base is not None and end.next <= newest_base and life.parent is None:
                 log.warning(
                     "%s: the group has committed an object from offset %d on, which is not in this archive, where it ends at"
@@ -252,7 +251,7 @@ class Opener:
                     end.next,
                 )
         else:
-            end = end_at(archive.store, listed)
+            end = end_at(sink.archive.store, listed)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
             return end
@@ -262,13 +261,13 @@ class Opener:
 
     def _refuse_long_name(self, source: PartitionSource) -> None:
         """Ask the store, before anything is fetched, whether it would take an object of a long name."""
-        layout = self._archive.layout
+        layout = self._sink.archive.layout
         key = layout.segment_key(SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=0))
         length = len(key.rpartition("/")[2])
         if length <= _TAKEN_BY_ALL:
             return
         try:
-            self._archive.store.get_range(key, 0, 1)  # a HEAD is not told why
+            self._sink.archive.store.get_range(key, 0, 1)  # a HEAD is not told why
         except StoreNameError as error:
             raise StoreNameError(
                 f"{source}: the store takes no objects with names of {length} bytes, as this partition's would have; leave the"
@@ -282,13 +281,12 @@ class Opener:
 
         When they do not, because only what was not archived yet was cut, the life goes on.
         """
-        source, archive = feed.source, self._archive
+        source, sink = feed.source, self._sink
         fact = await self._pool.call(self._read_topic, source)
         log_start = (await self._client.offsets([feed.key]))[feed.key].log_start
         branch = await find_branch(
             self._client,
-            archive.store,
-            archive.layout,
+            sink.archive,
             pool=self._pool,
             topic=source.topic,
             partition=source.partition,
@@ -314,10 +312,9 @@ class Opener:
         return opened
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
-        archive = self._archive
+        sink = self._sink
         life, settled = settle_branch(
-            archive.store,
-            archive.layout,
+            sink.archive,
             topic=source.topic,
             partition=source.partition,
             parent=source.life,
@@ -332,11 +329,11 @@ class Opener:
             source.life,
         )
         reach("branch.settled")
-        archive.ledger.branched(source.topic)
+        sink.ledger.branched(source.topic)
         return self._read_topic(source)
 
     def _read_topic(self, source: PartitionSource) -> TopicFact:
-        fact = read_topic(self._archive.store, self._archive.layout, source.topic)
+        fact = read_topic(self._sink.archive, source.topic)
         if fact is None:
             raise CorruptSegmentError(f"{source.topic}: its control facts are gone; they are never deleted")
         return fact

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.block_budget import BlockRoom, DecodingRoom
+from archiver.archive.handle import Archive
 from archiver.archive.index import FreshEntries
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import ArchivedEnd, position_of
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.layout import SegmentKey
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
@@ -32,7 +33,7 @@ from archiver.config.model import Unreadable
 from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchError, StoreTemporaryError, StrangerError
 from archiver.process.failpoints import reach
 from archiver.process.silence import Vigil
-from archiver.store.port import ObjectKind, ObjectStore
+from archiver.store.port import ObjectKind
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +84,10 @@ class BatchPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
+class SegmentSink:
     """Where segments go, and how."""
 
-    store: ObjectStore
-    layout: Layout
+    archive: Archive
     limits: SegmentLimits
     age_s: float
     spool: Spool
@@ -169,7 +169,7 @@ class PartitionWriter:
         self,
         source: PartitionSource,
         end: ArchivedEnd,
-        archive: Archive,
+        sink: SegmentSink,
         *,
         written: Written | None = None,
         confirm: Callable[[FinishedSegment], None] | None = None,
@@ -179,11 +179,11 @@ class PartitionWriter:
         self.leader_epoch = end.leader_epoch  # of the last batch before the position; -1: not known
         self.written = written or Written()
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
-        self.newest_base = archive.layout.base_of(end.key) if end.key else None
+        self.newest_base = sink.archive.layout.base_of(end.key) if end.key else None
         self.was_overtaken = False  # at the last put another writer was first
-        self._archive = archive
+        self._sink = sink
         self._confirm = confirm
-        self._silences = archive.vigil.silences
+        self._silences = sink.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
         self._closed: FinishedSegment | None = None  # waits for its put
@@ -195,12 +195,12 @@ class PartitionWriter:
     @property
     def batches(self) -> BatchPolicy:
         """Which batches it takes."""
-        return self._archive.batches
+        return self._sink.batches
 
     @property
     def decoding(self) -> DecodingRoom:
         """What it decodes in."""
-        return self._archive.decoding
+        return self._sink.decoding
 
     @property
     def durable_position(self) -> int:
@@ -269,7 +269,7 @@ class PartitionWriter:
     def _take_step(self, rest: Fetch) -> Fetch:
         """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
         batches = first_step(rest.records)
-        *sizes, largest = self._archive.decoding.sizes(self._archive.batches.most_bytes)
+        *sizes, largest = self._sink.decoding.sizes(self._sink.batches.most_bytes)
         for most_bytes in sizes:
             try:
                 return self._take_within(most_bytes, batches, rest)
@@ -281,7 +281,7 @@ class PartitionWriter:
         return self._take_within(largest, batches, rest)
 
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
-        with self._archive.decoding.lend(most_bytes) as scratch:
+        with self._sink.decoding.lend(most_bytes) as scratch:
             decoded = _decode(batches, self.position, rest.aborted, most_bytes, scratch)
             charged_bytes = self._append(decoded, batches, rest.charged_bytes)
         if (
@@ -340,7 +340,7 @@ class PartitionWriter:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
         told = f"{cause}; {why}" if why else cause
         log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
-        self._archive.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
+        self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int) -> None:
         """Go on behind offsets that compaction left empty; not a hole."""
@@ -374,16 +374,16 @@ class PartitionWriter:
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
         """The open segment, or a new one that will begin with this row."""
         if self._open is None:
-            archive = self._archive
-            self._open = OpenSegment(self.source, self._base, archive.limits, archive.spool, archive.room)
-            self._opened_at_s = archive.clock()
+            sink = self._sink
+            self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.room)
+            self._opened_at_s = sink.clock()
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:
                 self._open.note_hole(hole)
         return self._open
 
     def _is_old(self) -> bool:
-        return self._archive.clock() - self._opened_at_s >= self._archive.age_s
+        return self._sink.clock() - self._opened_at_s >= self._sink.age_s
 
     def _put(self) -> bool:
         """Close, put, go on at its `next`. False: someone else was there first, and the position is theirs."""
@@ -398,7 +398,7 @@ class PartitionWriter:
         reach("segment.put")
         ours = end.next == closed.facts.next
         self._base = end.next  # 3. only now the position counts
-        self.newest_base = self._archive.layout.base_of(end.key)
+        self.newest_base = self._sink.archive.layout.base_of(end.key)
         self.was_overtaken = not ours
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
@@ -411,14 +411,14 @@ class PartitionWriter:
             if self._open is None:
                 raise ValueError(f"{self.source}: no segment is open")
             self._closed, self._open = self._open.finish(), None
-            self._closed_at_s, self._pause_s = self._archive.clock(), _FIRST_PAUSE_S
+            self._closed_at_s, self._pause_s = self._sink.clock(), _FIRST_PAUSE_S
         return self._closed
 
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
         """The same put again tells its outcome. Not for ever: then the partition is read anew."""
         self.written.put_retries += 1
-        self._archive.ledger.retried("put", error.cause)
-        if self._archive.clock() - self._closed_at_s > PUT_PATIENCE_S:
+        self._sink.ledger.retried("put", error.cause)
+        if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
             return error
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return PutLaterError(error, pause_s)
@@ -427,33 +427,33 @@ class PartitionWriter:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
         if self._confirm is not None:
             self._confirm(closed)
-        silences = self._archive.vigil.silences
+        silences = self._sink.vigil.silences
         if silences == self._silences:
             return None
         source = self.source
-        end = position_of(self._archive.store, self._archive.layout, source.topic, source.life, source.partition)
+        end = position_of(self._sink.archive, source.topic, source.life, source.partition)
         self._silences = silences
         return end if end.next > self._base else None
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
         """Put; the end of the archive then, which is another writer's when that one was first."""
-        archive, key = self._archive, self._key(closed.facts.base)
+        sink, key = self._sink, self._key(closed.facts.base)
         with closed.open_body() as body:
-            etag = archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
+            etag = sink.archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
         if etag is not None:
-            archive.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
+            sink.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
         facts = closed.facts if etag is not None else self._winner(closed)
         if facts.sha256 == closed.facts.sha256:  # also when the answer to our own put was lost
-            self._count(closed, archive.clock() - self._closed_at_s)
+            self._count(closed, sink.clock() - self._closed_at_s)
             return ArchivedEnd.of(facts, key)
-        archive.ledger.retried("put", "overtaken")
+        sink.ledger.retried("put", "overtaken")
         # Whoever was first may be far ahead by now.
         source = self.source
-        return position_of(archive.store, archive.layout, source.topic, source.life, source.partition, facts.base)
+        return position_of(sink.archive, source.topic, source.life, source.partition, facts.base)
 
     def _winner(self, finished: FinishedSegment) -> SegmentFacts:
         key = self._key(finished.facts.base)
-        found = self._archive.store.head(key)
+        found = self._sink.archive.store.head(key)
         facts = facts_from_metadata(found.metadata, key) if found is not None else None
         if facts is None:
             raise CorruptSegmentError(
@@ -463,14 +463,14 @@ class PartitionWriter:
         return facts
 
     def _key(self, base: int) -> str:
-        return self._archive.layout.segment_key(self._segment_key(base))
+        return self._sink.archive.layout.segment_key(self._segment_key(base))
 
     def _segment_key(self, base: int) -> SegmentKey:
         source = self.source
         return SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
 
     def _count(self, finished: FinishedSegment, seconds: float) -> None:
-        written, facts, ledger = self.written, finished.facts, self._archive.ledger
+        written, facts, ledger = self.written, finished.facts, self._sink.ledger
         written.records += facts.records
         written.payload_bytes += facts.bytes
         written.stored_bytes += finished.size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from archiver.backup.feed import Feed
 from archiver.backup.indexer import Indexer
 from archiver.backup.opener import Opener
-from archiver.backup.partition_writer import Archive
+from archiver.backup.partition_writer import SegmentSink
 from archiver.backup.pump import Pump
 from archiver.backup.start_offsets import EARLIEST, Start
 from archiver.config.model import TopicsConfig, Unproven
@@ -27,7 +27,7 @@ class BackupRequest:
     kafka: KafkaSettings
     topics: TopicsConfig
     place_of_include: Callable[[int], str]
-    archive: Archive
+    sink: SegmentSink
     positions: PositionPolicy
     memory_bytes: int
     spool_bytes: int
@@ -40,7 +40,7 @@ def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
     """Who opens partitions for this backup."""
     return Opener(
         client,
-        archive=request.archive,
+        sink=request.sink,
         pool=pool,
         cluster_id=cluster_id,
         start=request.start,
@@ -50,37 +50,37 @@ def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
     """Who keeps the positions of consumer groups."""
-    archive = request.archive
+    sink = request.sink
     return PositionKeeper(
         client,
         request.positions,
-        store=archive.store,
-        layout=archive.layout,
+        store=sink.archive.store,
+        layout=sink.archive.layout,
         pool=pool,
         cluster_id=cluster_id,
-        note_trouble=archive.ledger.retried,
+        note_trouble=sink.ledger.retried,
     )
 
 
 def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
     """Who tells the index of facts what this backup puts."""
-    archive = request.archive
-    return Indexer(archive.store, archive.layout, archive.fresh, clock=archive.clock, wait=wait)
+    sink = request.sink
+    return Indexer(sink.archive, sink.fresh, clock=sink.clock, wait=wait)
 
 
 def pump_of(
     request: BackupRequest, client: KafkaClient, pool: Workers, on_durable: Callable[[Feed], None] = lambda _: None
 ) -> Pump:
     """The loop of this backup."""
-    archive = request.archive
+    sink = request.sink
     return Pump(
         client,
         pool=pool,
         memory_bytes=request.memory_bytes,
         spool_bytes=request.spool_bytes,
         rate_bytes=request.rate_bytes,
-        clock=archive.clock,
-        ledger=archive.ledger,
-        on_tick=archive.vigil.beat,
+        clock=sink.clock,
+        ledger=sink.ledger,
+        on_tick=sink.vigil.beat,
         on_durable=on_durable,
     )

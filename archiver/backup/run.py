@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archiver.archive.block_budget import DecodingRoom
-from archiver.archive.layout import Layout
+from archiver.archive.handle import open_archive
 from archiver.archive.probe import probe_store
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool, open_spool
 from archiver.backup.feed import Feed, PartitionReport
 from archiver.backup.ledger import NO_LEDGER, Ledger
-from archiver.backup.partition_writer import Archive, BatchPolicy
+from archiver.backup.partition_writer import BatchPolicy, SegmentSink
 from archiver.backup.request import BackupRequest
 from archiver.backup.retry import persist
 from archiver.backup.until_end import Attend, BackupReport, attend_nothing, back_up_until_end
@@ -35,7 +35,6 @@ from archiver.process.signals import stop_on_signals, unless_stopped
 from archiver.process.silence import Vigil
 from archiver.process.workers import Workers, workers
 from archiver.store.address import archive_mark
-from archiver.store.s3 import open_store
 
 if TYPE_CHECKING:
     from archiver.backup.arrival import Arrival
@@ -156,7 +155,7 @@ async def _own_group(config: ArchiverConfig, mark: str, request: BackupRequest, 
     if config.backup.group is not None:
         return config.backup.group
     async with KafkaClient(request.kafka) as client:
-        return await own_group(client, request.archive.store, request.archive.layout, pool, config, mark)
+        return await own_group(client, request.sink.archive, pool, config, mark)
 
 
 def _group(config: ArchiverConfig, group: str, mark: str) -> GroupSettings:
@@ -182,18 +181,16 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    store, prefix = await pool.call(open_store, config.storage)  # who gives the credentials may be slow
-    layout = Layout(prefix)
-    await pool.call(probe_store, store, layout)
+    archive = await pool.call(open_archive, config.storage)  # who gives the credentials may be slow
+    await pool.call(probe_store, archive)
     gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
     backup = config.backup
     return BackupRequest(
         kafka=kafka,
         topics=config.topics,
         place_of_include=config.place_of_include,
-        archive=Archive(
-            store=store,
-            layout=layout,
+        sink=SegmentSink(
+            archive=archive,
             limits=_limits(config),
             age_s=backup.segment.age_ms / 1000 or math.inf,
             spool=spool,

@@ -82,7 +82,7 @@ class Service:
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._request = request
-        self._archive = request.archive
+        self._sink = request.sink
         self._group = group
         self._pool = pool
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # what opens must not wait behind puts that hang
@@ -91,7 +91,7 @@ class Service:
         self._indexer = indexer_of(request, wait)
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(
-            self.membership.commit, archive=group.archive, age_s=self._archive.age_s, clock=self._archive.clock
+            self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
         self._has_told_of_others = False  # that commit to this group, too
         self.topics: dict[str, TopicDescription] = {}
@@ -148,7 +148,7 @@ class Service:
         return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(self._request.kafka)))
 
     async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        return await persist(what, work, self._archive.ledger, self._wait)
+        return await persist(what, work, self._sink.ledger, self._wait)
 
     async def _leave(self) -> None:
         """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
@@ -187,7 +187,7 @@ class Service:
         self.topics = now
 
     async def _known_topics(self) -> frozenset[str]:
-        return await self._openers.call(topics_known, self._archive.store, self._archive.layout)
+        return await self._openers.call(topics_known, self._sink.archive)
 
     def _tell_unmatched(self, seen: ClusterTopics) -> None:
         """Each entry of topics.include once, for as long as it matches nothing."""
@@ -198,7 +198,7 @@ class Service:
 
     def _note_refused(self, seen: ClusterTopics) -> None:
         """Nobody is given the partitions of a topic that may not be described: it fails for as long as that lasts."""
-        before, now_s = self.refused, self._archive.clock()
+        before, now_s = self.refused, self._sink.clock()
         self.refused = {
             name: Refused(
                 seen.refused[name],
@@ -210,7 +210,7 @@ class Service:
         for name, refused in self.refused.items():
             if name not in before or str(before[name].error) != str(refused.error):
                 log.error("%s; it is included, and not archived", refused.error)
-                self._archive.ledger.failed(name, type(refused.error).__name__)
+                self._sink.ledger.failed(name, type(refused.error).__name__)
 
     async def _look_again(self) -> None:
         while True:
@@ -228,7 +228,7 @@ class Service:
                     error,
                     self._group.refresh_ms / 1000,
                 )
-                self._archive.ledger.retried("topics", type(error).__name__)
+                self._sink.ledger.retried("topics", type(error).__name__)
 
     async def _settle_changes(self) -> None:
         held = {topic for topic, _ in self.held}
@@ -257,7 +257,7 @@ class Service:
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         for key in partitions:
             self._forget(key)
-            self.held[key] = Hold(since_s=self._archive.clock())
+            self.held[key] = Hold(since_s=self._sink.clock())
         self._begin(partitions, with_hints=True)
 
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
@@ -330,7 +330,7 @@ class Service:
         try:
             hints = await asyncio.wait_for(asked, _HINTS_S)
         except (ArchiverError, TimeoutError) as error:
-            self._archive.ledger.retried("hints", type(error).__name__)
+            self._sink.ledger.retried("hints", type(error).__name__)
             return {}
         others = [key for key, hint in hints.items() if hint.archive not in {"", self._group.archive}]
         if others and not self._has_told_of_others:
@@ -396,7 +396,7 @@ class Service:
             hold = self.held.get(feed.key)
             if hold is None:
                 continue
-            hold.archived_to, hold.since_s = feed.writer.durable_position, self._archive.clock()
+            hold.archived_to, hold.since_s = feed.writer.durable_position, self._sink.clock()
             if isinstance(feed.error, CutBackError):
                 self._spawn(self._branch_off(feed, hold))
             elif feed.error is not None:
@@ -404,7 +404,7 @@ class Service:
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
         """Each time after a while: where nothing is archived in between, there may be nothing but cuts."""
-        await self._wait(self._pause_s(feed.key, self._archive.clock()))
+        await self._wait(self._pause_s(feed.key, self._sink.clock()))
         try:
             self._add(await self._opener.branch_off(feed), hold)
         except Exception as error:  # noqa: BLE001 - as above
@@ -415,7 +415,7 @@ class Service:
     ) -> None:
         """Tell why partitions stand still, and try them again after a while: nothing is final but their removal."""
         still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
-        now_s = self._archive.clock()
+        now_s = self._sink.clock()
         pauses_s = [self._pause_s(key, now_s) for key in still_ours]
         for key, pause_s in zip(still_ours, pauses_s, strict=True):
             self._open_again_at_s[key] = now_s + pause_s
@@ -424,7 +424,7 @@ class Service:
                 self.failing.pop(key, None)
             else:
                 self.failing[key] = pending_since_s or self.failing.get(key) or now_s
-                self._archive.ledger.failed(key[0], type(error).__name__)
+                self._sink.ledger.failed(key[0], type(error).__name__)
         if still_ours:
             log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
 
@@ -440,7 +440,7 @@ class Service:
         """Try again what failed; together, so that a thousand partitions of a topic are one question about it."""
         while True:
             await self._wait(_FIRST_PAUSE_S / 2)
-            now_s = self._archive.clock()
+            now_s = self._sink.clock()
             due = [key for key, at_s in self._open_again_at_s.items() if at_s <= now_s]
             for key in due:
                 del self._open_again_at_s[key]

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact, settle_first
 from archiver.archive.topics import PartitionSource, topics_known
-from archiver.backup.partition_writer import Archive
+from archiver.backup.partition_writer import SegmentSink
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -45,14 +45,14 @@ class Starts:
     def __init__(
         self,
         client: KafkaClient,
-        archive: Archive,
+        sink: SegmentSink,
         pool: Workers,
         start: Start,
         *,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._client = client
-        self._archive = archive
+        self._sink = sink
         self._pool = pool
         self._start = start
         self._clock_ms = clock_ms
@@ -71,7 +71,7 @@ class Starts:
     async def _look(self) -> Fact:
         at_ms = self._clock_ms()  # before the ends: what comes between is archived
         described = await self._client.describe_topics(None)
-        known = await self._pool.call(topics_known, self._archive.store, self._archive.layout)
+        known = await self._pool.call(topics_known, self._sink.archive)
         new = {name: topic for name, topic in sorted(described.items()) if name not in known}
         ends: Mapping[TopicPartition, Any] = {}
         if not isinstance(self._start, int):
@@ -130,8 +130,8 @@ class Starts:
             is_known = latest is not None and _first_of(latest, stream).offset <= agreed.offset
             return None if is_known else _fact(source, agreed)
 
-        archive = self._archive
-        await self._pool.call(append_fact, archive.store, archive.layout, stream, decide)
+        sink = self._sink
+        await self._pool.call(append_fact, sink.archive, stream, decide)
         log.error(
             "%s: the log was cut back to offset %d, below offset %d at which the archive was to begin: it begins there now."
             " Look for an unclean election or a lost disk",
@@ -139,14 +139,14 @@ class Starts:
             agreed.offset,
             first.offset,
         )
-        archive.ledger.branched(source.topic)
+        sink.ledger.branched(source.topic)
         return True
 
     def _latest(self, stream: str) -> Fact | None:
-        return latest_fact(self._archive.store, self._archive.layout, stream)
+        return latest_fact(self._sink.archive, stream)
 
     def _settle(self, stream: str, wanted: Fact) -> Fact:
-        return settle_first(self._archive.store, self._archive.layout, stream, wanted)
+        return settle_first(self._sink.archive, stream, wanted)
 
 
 def _stream(source: PartitionSource) -> str:

@@ -94,8 +94,8 @@ async def _selected(
     client: KafkaClient, request: BackupRequest, keeper: PositionKeeper, pool: Workers
 ) -> tuple[list[TopicDescription], list[ArchiverError]]:
     """Return the topics to archive, and why others that are included cannot be."""
-    archive, topics = request.archive, request.topics
-    known = await pool.call(topics_known, archive.store, archive.layout)
+    sink, topics = request.sink, request.topics
+    known = await pool.call(topics_known, sink.archive)
     seen = await look_at_topics(client, topics, topics.select(known))
     unmatched = list(tell_unmatched(topics, seen.unmatched(topics), request.place_of_include))
     names = set(topics.select(seen.found))

@@ -100,16 +100,15 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
 
 
 def ls(options: argparse.Namespace) -> int:
+    from archiver.archive.handle import open_archive
     from archiver.archive.holdings import survey
-    from archiver.archive.layout import Layout
     from archiver.cli.printing import holding_lines, holding_row, segment_lines, segment_row
-    from archiver.store.s3 import open_store
 
     if options.segments and options.topic is None:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
     config = _archive_config(options).storage
-    store, prefix = open_store(config)
-    found = survey(store, Layout(prefix), options.topic)
+    archive = open_archive(config)
+    found = survey(archive, options.topic)
     if options.format == "json":
         segments = {"segments": [segment_row(one) for one in found.segments]} if options.segments else {}
         print_json(
@@ -132,12 +131,11 @@ def ls(options: argparse.Namespace) -> int:
 
 def cat(options: argparse.Namespace) -> int:
     from archiver.archive.catalog import find_topic
-    from archiver.archive.layout import Layout
+    from archiver.archive.handle import open_archive
     from archiver.archive.plain_records import follow_records, json_pieces, read_records, wanted_of
-    from archiver.store.s3 import open_store
 
     storage = _archive_config(options).storage
-    store, prefix = open_store(storage)
+    archive = open_archive(storage)
     problems: list[str] = []
 
     def tell(problem: str) -> None:
@@ -146,11 +144,10 @@ def cat(options: argparse.Namespace) -> int:
 
     if options.follow and options.life is not None:
         raise UsageError("--follow goes with the newest life: nothing comes to the others any more")
-    layout, selection = Layout(prefix), _selection(options)
+    selection = _selection(options)
     if options.follow:
         records = follow_records(
-            store,
-            layout,
+            archive,
             options.topic,
             tell=tell,
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
@@ -160,11 +157,11 @@ def cat(options: argparse.Namespace) -> int:
         )
     else:
         reads = wanted_of(options.partition, selection)
-        topic = find_topic(store, layout, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
+        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
-        records = read_records(store, topic, tell=tell, partition=options.partition, selection=selection)
+        records = read_records(archive.store, topic, tell=tell, partition=options.partition, selection=selection)
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):

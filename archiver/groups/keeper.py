@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.config.model import GroupPositions
 from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
@@ -154,7 +155,7 @@ class PositionKeeper:
         """
         begun_ms = self._clock_ms()
         stream = f"group-positions/{datetime.fromtimestamp(begun_ms / 1000, UTC):%Y-%m-%d}"
-        latest = await self._pool.call(latest_fact, self._store, self._layout, stream)
+        latest = await self._pool.call(latest_fact, Archive(self._store, self._layout), stream)
         if latest is not None and _is_young(_time_ms(latest, stream), begun_ms, interval_ms):
             return _time_ms(latest, stream)
         fact = await self._read(begun_ms)
@@ -170,7 +171,7 @@ class PositionKeeper:
             is_told = all(newest.get(key) == fact[key] for key in ("groups", "missing"))
             return None if is_told or _is_young(_time_ms(newest, stream), begun_ms, interval_ms) else fact
 
-        kept = await self._pool.call(append_fact, self._store, self._layout, stream, decide)
+        kept = await self._pool.call(append_fact, Archive(self._store, self._layout), stream, decide)
         return begun_ms if kept is None else _time_ms(kept, stream)
 
     async def _read(self, begun_ms: int) -> Fact:

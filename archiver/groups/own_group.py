@@ -4,7 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.handle import Archive
+from archiver.archive.layout import SegmentKey
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.topics import read_topic
 from archiver.config.model import ArchiverConfig
@@ -14,7 +15,6 @@ from archiver.kafka.group import Hint, hint_of
 from archiver.kafka.group_positions import GroupPosition, positions_of
 from archiver.process.workers import Workers
 from archiver.store.address import group_of
-from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,7 @@ FORMER_GROUP: Final = "archiver"  # the default of all archives, once
 _SAMPLE = 64  # of two archives in one group each lacks about every other object that was committed
 
 
-async def own_group(
-    client: KafkaClient, store: ObjectStore, layout: Layout, pool: Workers, config: ArchiverConfig, mark: str
-) -> str:
+async def own_group(client: KafkaClient, archive: Archive, pool: Workers, config: ArchiverConfig, mark: str) -> str:
     """Return the former group where this archive's backups, and no others, have committed to it; else the one named by it.
 
     So what has run before goes on with its commits and its rights. Two archives in the former group both leave it.
@@ -38,7 +36,7 @@ async def own_group(
     # Of a topic that is left out now, an archive that was begun anew has nothing, and it is nobody else's for that.
     included = config.topics.select({topic for topic, _ in committed})
     counted = {which: found for which, found in committed.items() if which[0] in included}
-    ours, others = await pool.call(count_commits, store, layout, mark, counted)
+    ours, others = await pool.call(count_commits, archive, mark, counted)
     if ours and others:
         log.warning(
             "group %s has commits of this archive, and some that name objects which it does not have: as if another one had"
@@ -50,9 +48,7 @@ async def own_group(
     return FORMER_GROUP if ours and not others else named
 
 
-def count_commits(
-    store: ObjectStore, layout: Layout, mark: str, committed: Mapping[tuple[str, int], GroupPosition]
-) -> tuple[int, int]:
+def count_commits(archive: Archive, mark: str, committed: Mapping[tuple[str, int], GroupPosition]) -> tuple[int, int]:
     """Tell how many commits, of some, are of this archive, and how many of another one.
 
     Those of earlier versions do not say whose they are: they name an object, which this archive has, or has not.
@@ -61,18 +57,18 @@ def count_commits(
     told = [hint.archive == mark for hint in hints if hint.archive]
     untold = [hint for hint in hints if not hint.archive and hint.base is not None]
     step = max(1, len(untold) // _SAMPLE)
-    found = [*told, *(_has(store, layout, hint) for hint in untold[::step])]
+    found = [*told, *(_has(archive, hint) for hint in untold[::step])]
     return found.count(True), found.count(False)
 
 
-def _has(store: ObjectStore, layout: Layout, hint: Hint) -> bool | None:
+def _has(archive: Archive, hint: Hint) -> bool | None:
     """Tell whether an object stands at a base, and ends where the commit says, or before; None where its facts do not tell."""
     try:
-        fact = read_topic(store, layout, hint.topic)
+        fact = read_topic(archive, hint.topic)
         for life in reversed(() if fact is None else fact.lives):
             where = SegmentKey(topic=hint.topic, life=life.life, partition=hint.partition, base=hint.base or 0)
-            key = layout.segment_key(where)
-            info = store.head(key) if life.holds(hint.partition) else None
+            key = archive.layout.segment_key(where)
+            info = archive.store.head(key) if life.holds(hint.partition) else None
             facts = None if info is None else facts_from_metadata(info.metadata, key)
             if facts is not None and facts.next <= hint.offset:
                 return True

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from archiver.archive.control import RESTORES, Fact, append_fact, latest_fact
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.process.failpoints import reach
 from archiver.process.json_values import as_number, as_object, as_text, as_texts, spelled_digest
 from archiver.restore.joint_claims import identity_from_fact
 from archiver.restore.noted_target import is_of
-from archiver.store.port import ObjectStore
 
 FORMAT = 1
 
@@ -47,17 +46,15 @@ class Claim:
 class ClaimStream:
     """The facts of one target partition of one restore, on one cluster."""
 
-    def __init__(
-        self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str, topic: str, partition: int
-    ) -> None:
-        self._store = store
-        self._layout = layout
+    def __init__(self, archive: Archive, restore_id: str, cluster_id: str, topic: str, partition: int) -> None:
+        self._store = archive.store
+        self._layout = archive.layout
         self._cluster_id = cluster_id
         self._stream = f"{RESTORES}/{restore_id}/{topic}/{partition}"
 
     def latest(self, target_topic_id: str) -> Claim | None:
         """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
-        fact = latest_fact(self._store, self._layout, self._stream)
+        fact = latest_fact(Archive(self._store, self._layout), self._stream)
         claim = None if fact is None else _from_fact(fact, self._stream)
         return claim if is_of(fact, self._cluster_id, target_topic_id) else None
 
@@ -67,7 +64,7 @@ class ClaimStream:
         def decide(latest: Fact | None) -> Fact | None:
             return None if is_of(latest, self._cluster_id, claim.target_topic_id) else _to_fact(claim)
 
-        fact = append_fact(self._store, self._layout, self._stream, decide)
+        fact = append_fact(Archive(self._store, self._layout), self._stream, decide)
         reach("claim.put")
         return claim if fact is None else _from_fact(fact, self._stream)
 
@@ -80,7 +77,7 @@ class ClaimStream:
             skipped = _from_fact(latest, self._stream).skipped
             return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
 
-        append_fact(self._store, self._layout, self._stream, decide)
+        append_fact(Archive(self._store, self._layout), self._stream, decide)
         reach("skipped.noted")
 
     def forget_verified(self, claim: Claim) -> Claim:
@@ -91,7 +88,7 @@ class ClaimStream:
                 return None
             return {name: value for name, value in latest.items() if name != "verified"}
 
-        append_fact(self._store, self._layout, self._stream, decide)
+        append_fact(Archive(self._store, self._layout), self._stream, decide)
         reach("verified.forgotten")
         return replace(claim, verified=None)
 
@@ -103,7 +100,7 @@ class ClaimStream:
                 return None
             return {**latest, "verified": _verified_to_fact(verified)}
 
-        append_fact(self._store, self._layout, self._stream, decide)
+        append_fact(Archive(self._store, self._layout), self._stream, decide)
         reach("verified.noted")
 
 

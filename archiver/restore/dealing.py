@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import Skip
@@ -24,7 +25,7 @@ from archiver.kafka.produce import ProducerIdentity
 from archiver.process.silence import Vigil
 from archiver.restore.estimate import dealt_batch_bytes
 from archiver.restore.joint_claims import JointClaimStream, Share
-from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, Pace, send
+from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, send
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
 from archiver.store.port import ObjectStore
 from archiver.store.shared import patient_store_of
@@ -86,7 +87,7 @@ async def _deal(task: DealTask) -> Dealt:
 def stream_of(store: ObjectStore, task: RestoreTask) -> JointClaimStream:
     """Return where the claim on the task's target topic stands."""
     layout = Layout(task.storage.prefix)
-    return JointClaimStream(store, layout, task.restore_id, task.target_cluster_id, task.target_topic)
+    return JointClaimStream(Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic)
 
 
 def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
@@ -153,7 +154,7 @@ async def _deal_from(
 
     frames = _frames(store, source, skipped, skip if source.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)
-    pace = Pace(source.rate_bytes)
+    pace = RateLimit(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
     vigil, noted = Vigil(_SILENT_S), 0
 
@@ -161,7 +162,9 @@ async def _deal_from(
         nonlocal noted
         was_silent = vigil.silences > noted and there[target] > 0
         known = partial(_refuse_forgotten, client, task, target)
-        await send(client, source, target, batch, f"records for partition {target}", known, looks_first=was_silent)
+        await send(
+            client, source.target_topic, target, batch, f"records for partition {target}", known, looks_first=was_silent
+        )
         noted = vigil.silences
         there[target] += batch.records
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from archiver.archive.control import RESTORES, Fact, append_fact, latest_fact
-from archiver.archive.layout import MOST_PARTITION, Layout
+from archiver.archive.handle import Archive
+from archiver.archive.layout import MOST_PARTITION
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.process.json_values import (
@@ -18,7 +19,6 @@ from archiver.process.json_values import (
     spelled_number,
 )
 from archiver.restore.noted_target import is_of
-from archiver.store.port import ObjectStore
 
 FORMAT = 1
 _MOST_PRODUCER_EPOCH = 2**15 - 1
@@ -64,15 +64,15 @@ class JointClaim:
 class JointClaimStream:
     """The facts of one target topic of one restore, on one cluster."""
 
-    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str, topic: str) -> None:
-        self._store = store
-        self._layout = layout
+    def __init__(self, archive: Archive, restore_id: str, cluster_id: str, topic: str) -> None:
+        self._store = archive.store
+        self._layout = archive.layout
         self._cluster_id = cluster_id
         self._stream = f"{RESTORES}/{restore_id}/{topic}/{JOINT_CLAIM}"
 
     def latest(self, target_topic_id: str) -> JointClaim | None:
         """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
-        fact = latest_fact(self._store, self._layout, self._stream)
+        fact = latest_fact(Archive(self._store, self._layout), self._stream)
         claim = None if fact is None else joint_claim_from_fact(fact, self._stream)
         return claim if is_of(fact, self._cluster_id, target_topic_id) else None
 
@@ -83,7 +83,7 @@ class JointClaimStream:
         def decide(latest: Fact | None) -> Fact | None:
             return None if is_of(latest, self._cluster_id, claim.target_topic_id) else ours
 
-        fact = append_fact(self._store, self._layout, self._stream, decide)
+        fact = append_fact(Archive(self._store, self._layout), self._stream, decide)
         return claim if fact is None or fact is ours else joint_claim_from_fact(fact, self._stream)
 
     def note_skipped(self, target_topic_id: str, object_key: str) -> None:
@@ -95,7 +95,7 @@ class JointClaimStream:
             skipped = joint_claim_from_fact(latest, self._stream).skipped
             return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
 
-        append_fact(self._store, self._layout, self._stream, decide)
+        append_fact(Archive(self._store, self._layout), self._stream, decide)
 
     def forget_verified(self, claim: JointClaim) -> JointClaim:
         """Take back that the topic is whole: it has lost some of it, and what is then filled up may fail."""
@@ -105,7 +105,7 @@ class JointClaimStream:
                 return None
             return {name: value for name, value in latest.items() if name != "verified"}
 
-        append_fact(self._store, self._layout, self._stream, decide)
+        append_fact(Archive(self._store, self._layout), self._stream, decide)
         return replace(claim, verified=None)
 
     def note_verified(self, target_topic_id: str, outcome: Outcome) -> None:
@@ -118,7 +118,7 @@ class JointClaimStream:
             targets = [{**_share_to_fact(one), "leader_epoch": one.leader_epoch} for one in outcome.targets]
             return {**latest, "verified": {"sources": sources, "targets": targets}}
 
-        append_fact(self._store, self._layout, self._stream, decide)
+        append_fact(Archive(self._store, self._layout), self._stream, decide)
 
 
 def _to_fact(claim: JointClaim) -> Fact:

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from archiver.archive.control import FORMAT, Fact, encode_fact, read_fact
-from archiver.archive.layout import MOST_PARTITION, Layout
+from archiver.archive.handle import Archive
+from archiver.archive.layout import MOST_PARTITION
 from archiver.archive.parts import PART_COLUMNS, Chosen, FactsOfParts, ObjectPart, ObjectParts
 from archiver.archive.segment_facts import PartFacts
 from archiver.codec.selection import FIRST_LONG, Selection
@@ -20,7 +21,7 @@ from archiver.process.columns import Chain, Numbers, Texts, narrow, same
 from archiver.process.failpoints import reach
 from archiver.process.json_values import as_list, as_number, as_object, as_text, as_texts, as_truth
 from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.store.port import ObjectKind, ObjectStore
+from archiver.store.port import ObjectKind
 
 _MOST_WHOLE: Final = 5_000  # parts of a topic that its fact has itself: two megabytes
 _PIECE: Final = 20_000  # parts of one fact: two megabytes, too, as columns
@@ -35,7 +36,7 @@ _PIECE_NAME: Final = re.compile(rf"(0|[1-9][0-9]*)-[0-9a-f]{{{_DIGITS}}}", re.AS
 PLAN: Final = "plan"  # the stream, of a target
 
 
-def plan_to_fact(store: ObjectStore, layout: Layout, stream: str, plan: TopicPlan) -> Fact:
+def plan_to_fact(archive: Archive, stream: str, plan: TopicPlan) -> Fact:
     """Return the fact of a plan, which is put last: until then its pieces, which are put here, mean nothing.
 
     A piece is named after what it says. So who was killed between two of them puts the same ones again, and who
@@ -47,7 +48,7 @@ def plan_to_fact(store: ObjectStore, layout: Layout, stream: str, plan: TopicPla
         if not is_large:
             return _rows(partition.parts, partition.facts)
         pieces = _pieces(partition)
-        return {"pieces": [_put_piece(store, layout, stream, partition.partition, piece) for piece in pieces]}
+        return {"pieces": [_put_piece(archive, stream, partition.partition, piece) for piece in pieces]}
 
     return {
         "source": plan.source,
@@ -111,10 +112,10 @@ def _spelled(column: Numbers) -> str:
     return " ".join(map(str, (numbers[:1] if (numbers == numbers[0]).all() else numbers).tolist()))
 
 
-def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, piece: Fact) -> str:
+def _put_piece(archive: Archive, stream: str, partition: int, piece: Fact) -> str:
     content = encode_fact({"format": FORMAT, **piece})
     name = f"{partition}-{_digest_of(content)}"
-    store.put_if_absent(layout.fact_key(f"{stream}/{name}", 0), content, {}, kind=ObjectKind.FACT)
+    archive.store.put_if_absent(archive.layout.fact_key(f"{stream}/{name}", 0), content, {}, kind=ObjectKind.FACT)
     reach("piece.noted")
     return name
 
@@ -122,12 +123,12 @@ def _put_piece(store: ObjectStore, layout: Layout, stream: str, partition: int, 
 # --- and back
 
 
-def plan_from_fact(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> TopicPlan:
+def plan_from_fact(archive: Archive, stream: str, fact: Fact) -> TopicPlan:
     """Read a plan, with the pieces that its fact names. Raises NotWholeError."""
     try:
         if stream.split("/")[-2:] != [fact["target"], PLAN]:
             raise ValueError(f"of target {fact['target']!r:.300}")  # noqa: TRY301
-        read = _read_pieces(store, layout, stream, fact)
+        read = _read_pieces(archive, stream, fact)
         return TopicPlan(
             source=as_text(fact["source"]),
             life=as_number(fact["life"]),
@@ -159,11 +160,11 @@ def _pieces_of(fact: Fact) -> list[str]:
     return [name for _, name in names]
 
 
-def _read_pieces(store: ObjectStore, layout: Layout, stream: str, fact: Fact) -> Callable[[], _Piece]:
+def _read_pieces(archive: Archive, stream: str, fact: Fact) -> Callable[[], _Piece]:
     """Read ahead; what is returned tells one piece after the other."""
 
     def read(name: str) -> _Piece:
-        piece = read_fact(store, layout, f"{stream}/{name}", 0)
+        piece = read_fact(archive, f"{stream}/{name}", 0)
         if _digest_of(encode_fact(piece)) != name.rpartition("-")[2]:
             raise ValueError(f"piece {name} is not what it is named after")
         return _piece(piece)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_facts
-from archiver.archive.layout import Layout, is_partition_number, is_restore_id
+from archiver.archive.handle import Archive
+from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
 from archiver.process.json_values import as_number
@@ -13,7 +14,6 @@ from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, joint_claim_f
 from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.restore.noted_target import is_here, is_of
 from archiver.restore.plan import TopicPlan
-from archiver.store.port import ObjectStore
 
 _FINISHED = "finished"  # the streams beside those of a topic's partitions
 _REPLACED = "replaced"
@@ -30,9 +30,9 @@ class RestoreNotes:
     Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not told.
     """
 
-    def __init__(self, store: ObjectStore, layout: Layout, restore_id: str, cluster_id: str) -> None:
-        self._store = store
-        self.layout = layout
+    def __init__(self, archive: Archive, restore_id: str, cluster_id: str) -> None:
+        self._store = archive.store
+        self.layout = archive.layout
         self._cluster_id = cluster_id  # of the targets
         self.restore_id = restore_id
         self._parent = f"{RESTORES}/{restore_id}"
@@ -67,7 +67,7 @@ class RestoreNotes:
         begun: dict[str, str] = {}
         ids = self._store.list_directories(self.layout.control_prefix(RESTORES)) if targets else ()
         for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
-            other = RestoreNotes(self._store, self.layout, restore_id, self._cluster_id)
+            other = RestoreNotes(Archive(self._store, self.layout), restore_id, self._cluster_id)
             named = set(self._store.list_directories(self.layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:
                 begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
@@ -90,7 +90,7 @@ class RestoreNotes:
                         " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                         " take another --id and an empty target"
                     )
-                plans[topic] = plan_from_fact(self._store, self.layout, stream, fact)
+                plans[topic] = plan_from_fact(Archive(self._store, self.layout), stream, fact)
         return plans
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
@@ -107,14 +107,14 @@ class RestoreNotes:
             def decide(latest: Fact | None) -> Fact | None:
                 nonlocal holds
                 if latest is not None and self._is_of(latest, topic_id):
-                    noted = plan_from_fact(self._store, self.layout, stream, latest)
+                    noted = plan_from_fact(Archive(self._store, self.layout), stream, latest)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                as_fact = plan_to_fact(self._store, self.layout, stream, holds)
+                as_fact = plan_to_fact(Archive(self._store, self.layout), stream, holds)
                 return {**self._place(topic_id), "terms": terms, **as_fact}
 
-            append_fact(self._store, self.layout, stream, decide)
+            append_fact(Archive(self._store, self.layout), stream, decide)
             reach("plan.noted")
             return holds
 
@@ -154,8 +154,7 @@ class RestoreNotes:
         def note(target: tuple[str, str]) -> None:
             ours = {**self._place(target[1]), **further.get(target[0], {})}
             append_fact(
-                self._store,
-                self.layout,
+                Archive(self._store, self.layout),
                 f"{self._parent}/{target[0]}/{name}",
                 lambda latest: None if latest == ours else ours,
             )
@@ -174,13 +173,13 @@ class RestoreNotes:
         self, topics: Collection[str], is_wanted: Callable[[str], bool]
     ) -> Iterator[tuple[str, str, str, Fact]]:
         """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
-        newest = newest_numbers(self._store, self.layout, self._parent) if topics else {}
+        newest = newest_numbers(Archive(self._store, self.layout), self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
             stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
         }
         unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
-        for stream, fact in read_facts(self._store, self.layout, unread).items():
+        for stream, fact in read_facts(Archive(self._store, self.layout), unread).items():
             self._read[stream, unread[stream]] = fact
         for stream, number in wanted.items():
             topic, _, name = named[stream]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from archiver.codec.batch import EncodedBatch
 from archiver.errors import (
@@ -12,9 +13,10 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.connection import CLOSED
 from archiver.kafka.produce import Outcome, produce
 from archiver.process.failpoints import reach
-from archiver.restore.task import RestoreTask, Value
 
 _PRODUCE_TIMEOUT_MS = 30_000
+Value = TypeVar("Value")
+
 ATTEMPTS = 60
 PAUSE_S = 0.5
 _CREDIT_S = 1.0
@@ -34,7 +36,7 @@ async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
     return await attempt()
 
 
-class Pace:
+class RateLimit:
     """Holds a sender back to so many bytes a second."""
 
     def __init__(self, rate_bytes: int) -> None:
@@ -55,7 +57,7 @@ class Pace:
 
 async def send(
     client: KafkaClient,
-    task: RestoreTask,
+    topic: str,
     partition: int,
     batch: EncodedBatch,
     what: str,
@@ -81,7 +83,7 @@ async def send(
             await asyncio.sleep(PAUSE_S)
             continue
         try:
-            answer = await produce(client, task.target_topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
+            answer = await produce(client, topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
         except KafkaTemporaryError as error:
             looks_first, told = True, str(error)
             closed += error.cause == CLOSED

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, OffsetMapKey
 from archiver.archive.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
 from archiver.archive.parts import ObjectPart
@@ -35,7 +36,7 @@ from archiver.process.silence import Vigil
 from archiver.process.text import spell_count
 from archiver.restore.claim_check import check_claim
 from archiver.restore.claims import Claim, ClaimStream, Verified
-from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, Pace, patiently, send
+from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, patiently, send
 from archiver.restore.standing import still_stands
 from archiver.restore.target_limits import Count
 from archiver.store.port import ObjectStore
@@ -175,7 +176,9 @@ async def _report_again(client: KafkaClient, store: ObjectStore, claim: Claim, t
 
 def _stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream:
     layout = Layout(task.storage.prefix)
-    return ClaimStream(store, layout, task.restore_id, task.target_cluster_id, task.target_topic, task.partition)
+    return ClaimStream(
+        Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic, task.partition
+    )
 
 
 async def _fill_and_verify(
@@ -379,7 +382,7 @@ async def _send_from(
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
     last_there = Tally()
     batches = _encode(frames, claim.identity, index, totals, last_there, task)
-    pace = Pace(task.rate_bytes)
+    pace = RateLimit(task.rate_bytes)
     vigil, noted = Vigil(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
@@ -477,7 +480,7 @@ async def _send(
 ) -> None:
     standing = partial(_standing, client, task, batch, identity, expected_offset)
     what = f"records from offset {expected_offset} on"
-    offset = await send(client, task, task.partition, batch, what, standing, looks_first=looks_first)
+    offset = await send(client, task.target_topic, task.partition, batch, what, standing, looks_first=looks_first)
     if offset != expected_offset:
         raise StrangerError(
             f"records landed at offset {offset} instead of {expected_offset}: someone else wrote to the target during the"

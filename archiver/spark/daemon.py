@@ -30,7 +30,7 @@ def main() -> None:
 def _import_what_tasks_need() -> None:
     """What is wrong is told in one line: Spark gives it to the driver (archiver.spark.failure)."""
     try:
-        config = importlib.import_module("archiver.config.model")
+        config = importlib.import_module("archiver.config.environment")
         driver = config.edition_of_driver()
         if driver and driver != edition():
             raise SystemExit(

@@ -62,7 +62,7 @@ def reach_out(destination: Destination) -> Attempt:
     """Try it here, on an executor."""
     host = socket.gethostname()
     try:
-        store, _ = store_of(destination.storage)
+        store = store_of(destination.storage)
         if destination.object_key:
             store.head(destination.object_key)
         asyncio.run(_ask_every_broker(destination))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive, topic_names
-from archiver.archive.layout import Layout
+from archiver.archive.handle import open_archive
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -17,7 +17,6 @@ from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, t
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
 from archiver.restore.request import RestoreRequest, check_restore_id
 from archiver.spark.optional import spark_beside
-from archiver.store.s3 import open_store
 
 if TYPE_CHECKING:
     from archiver.restore.purge import Purge
@@ -43,9 +42,8 @@ def preview_restore(
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
         check_restore_id(restore_id)
-    store, prefix = open_store(storage)
-    layout = Layout(prefix)
-    wave = request.targets(topic_names(store, layout))
+    archive = open_archive(storage)
+    wave = request.targets(topic_names(archive))
     if request.where:
         with spark_beside("restore --dry-run --where", notice) as start_spark:
             from archiver.spark.choose import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
@@ -56,8 +54,7 @@ def preview_restore(
 
     def plan(some: Mapping[str, str], life: int | None) -> RestorePlan:
         archived = read_archive(
-            store,
-            layout,
+            archive,
             life=life,
             wanted=some.__contains__,
             use=storage.index,
@@ -71,8 +68,8 @@ def preview_restore(
         async with KafkaClient(kafka) as client:
             cluster_id = await client.cluster_id()
             name = restore_id or request.default_id(storage.url, cluster_id)
-            notes = RestoreNotes(store, layout, name, cluster_id)
-            targets = Targets(kafka, notes, request, ArchivedLogs(store, layout, cluster_id))
+            notes = RestoreNotes(archive, name, cluster_id)
+            targets = Targets(kafka, notes, request, ArchivedLogs(archive, cluster_id))
             noted, unplanned = await targets.planned(client, wave)
             begun = targets.believed(noted, plan)
             topics = with_mended(begun.plans, [*plan(unplanned, request.life).topics, *begun.fresh])

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import topic_names
-from archiver.archive.layout import Layout
+from archiver.archive.handle import open_archive
 from archiver.config.model import StorageConfig
 from archiver.spark.optional import spark_beside
-from archiver.store.s3 import open_store
 
 if TYPE_CHECKING:
     from archiver.spark.table.query import Answer
@@ -27,8 +26,8 @@ def run_query(
     with spark_beside("query", notice, with_sql=True) as start_spark:
         from archiver.spark.table.query import ask  # noqa: PLC0415 - an extra that a backup does not need
 
-        store, prefix = open_store(storage)
-        topics = topic_names(store, Layout(prefix))
+        archive = open_archive(storage)
+        topics = topic_names(archive)
         spark = start_spark()
         notice("looking for damage" if skips_damage else "planning")
         yield ask(spark, storage, topics, sql, options, skips_damage=skips_damage)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import read_archive, read_known, topic_names
+from archiver.archive.handle import open_archive
 from archiver.archive.index import read_index
-from archiver.archive.layout import Layout
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -23,7 +23,6 @@ from archiver.restore.plan import (
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, check_restore_id
 from archiver.spark.optional import spark_beside
-from archiver.store.s3 import open_store
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +41,13 @@ def run_restore_job(
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
         check_restore_id(restore_id)
-    store, prefix = open_store(storage)
-    layout = Layout(prefix)
+    archive = open_archive(storage)
 
     def plan(wave: Mapping[str, str], life: int | None) -> RestorePlan:
         """Plan in a life; None: in that which was asked for."""
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
         archived = read_archive(
-            store,
-            layout,
+            archive,
             life=request.life if life is None else life,
             wanted=wave.__contains__,
             known=known,
@@ -67,7 +64,7 @@ def run_restore_job(
         return planned
 
     # What is refused is refused before Spark takes seconds to start.
-    targets = request.targets(topic_names(store, layout))
+    targets = request.targets(topic_names(archive))
     for note in request.notes(targets):
         log.warning("%s", note)
     with spark_beside("restore", notice) as start_spark:
@@ -84,9 +81,9 @@ def run_restore_job(
             existing=existing,
         )
         begin(job.restore_id)
-        waves = request.waves(targets, existing, lambda: read_index(store, layout).sizes())
+        waves = request.waves(targets, existing, lambda: read_index(archive).sizes())
         # One that cannot be read is met before anything is created, whatever wave it is for.
-        known = read_known(store, layout, targets.__contains__) if len(waves) > 1 else None
+        known = read_known(archive, targets.__contains__) if len(waves) > 1 else None
         facts = {} if known is None else known.newest
         partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
         outcome = run_restore(job, waves, partitions, plan, start_spark, notice)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive
-from archiver.archive.layout import Layout
+from archiver.archive.handle import open_archive
 from archiver.codec.selection import EVERYTHING
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import NotWholeError, UsageError
@@ -18,7 +18,6 @@ from archiver.process.progress import told_as
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.optional import spark_beside
-from archiver.store.s3 import open_store
 from archiver.upkeep.verify import Level, Listing, check_control, check_listing, put_since
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def run_verify(
     if since_ms is not None:
         _check_since(since_ms, level)
     storage = config.storage
-    store, prefix = open_store(storage)
-    layout = Layout(prefix)
+    archive = open_archive(storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
     checks: Sequence[Findings] = ()
@@ -71,10 +69,10 @@ def run_verify(
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
             start_spark = stack.enter_context(spark_beside("verify", notice))
-        listing = check_listing(store, layout, wanted, told_as("reading the archive's facts", notice, "objects"))
+        listing = check_listing(archive, wanted, told_as("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
             raise _nothing(storage, topics)
-        control = check_control(store, layout) if level is Level.RECORDS else []
+        control = check_control(archive) if level is Level.RECORDS else []
         if start_spark is not None and level is not Level.LISTING:
             from archiver.spark.checks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
@@ -90,8 +88,8 @@ def run_verify(
 
             notice("looking at the cluster")
             try:
-                archive = read_archive(store, layout, wanted=wanted, use=storage.index, reads=lambda _: EVERYTHING)
-                plan = asyncio.run(plan_compare(config, kafka, archive, wanted))
+                archived = read_archive(archive, wanted=wanted, use=storage.index, reads=lambda _: EVERYTHING)
+                plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")
             else:

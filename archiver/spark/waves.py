@@ -16,9 +16,9 @@ from pyspark import SparkContext
 
 from archiver.archive.control import RESTORES
 from archiver.archive.control_census import count_beside
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.index import share
 from archiver.archive.index_file import SeenBeside
-from archiver.archive.layout import Layout
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
 from archiver.kafka.client import KafkaClient
@@ -42,8 +42,6 @@ from archiver.spark.repartition import repartition
 from archiver.spark.submitted import is_local
 from archiver.spark.tasks import run_on_spark
 from archiver.store.patient import PatientStore
-from archiver.store.port import ObjectStore
-from archiver.store.s3 import open_store
 
 Value = TypeVar("Value")
 Wave = Mapping[str, str]  # source -> target
@@ -97,11 +95,11 @@ class _Restore:
         self._has_one_wave = has_one_wave
         self._plan = plan
         self._notice = notice
-        self._store, prefix = open_store(job.storage)
-        self._layout = Layout(prefix)
-        store = PatientStore(self._store)  # what is deleted by then is not made anew until it is noted
-        notes = RestoreNotes(store, self._layout, job.restore_id, job.cluster_id)
-        archived = ArchivedLogs(store, self._layout, job.cluster_id)
+        self._archive = open_archive(job.storage)
+        # What is deleted by then is not made again until it is noted.
+        patient = self._archive._replace(store=PatientStore(self._archive.store))
+        notes = RestoreNotes(patient, job.restore_id, job.cluster_id)
+        archived = ArchivedLogs(patient, job.cluster_id)
         self._targets = Targets(job.kafka, notes, job.request, archived, existing=job.existing)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
@@ -135,7 +133,7 @@ class _Restore:
         self._notice("finishing the target")
         topics = self._finish(reports)  # 3. only then the archived configs
         if any(report.seconds for report in reports):  # else earlier runs have done it all
-            remember_notes(self._store, self._layout, self._job.restore_id)  # 4. for `verify` to miss them
+            remember_notes(self._archive, self._job.restore_id)  # 4. for `verify` to miss them
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
         begun = {topic.target for topic in topics}
@@ -402,11 +400,11 @@ def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
     return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
 
 
-def remember_notes(store: ObjectStore, layout: Layout, restore_id: str) -> None:
+def remember_notes(archive: Archive, restore_id: str) -> None:
     """Tell the index how much a restore has noted, if that goes well: the restore is whole without."""
     with suppress(ArchiverError):
-        counts = count_beside(store, layout, f"{RESTORES}/{restore_id}/")
-        share(store, layout, [()], SeenBeside(counts=counts), level=logging.INFO)
+        counts = count_beside(archive, f"{RESTORES}/{restore_id}/")
+        share(archive, [()], SeenBeside(counts=counts), level=logging.INFO)
 
 
 def _weight(task: RestoreTask) -> int:

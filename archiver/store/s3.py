@@ -385,8 +385,8 @@ def _segment_options(config: StorageConfig) -> dict[str, Any]:
     return options
 
 
-def open_store(config: StorageConfig) -> tuple[ObjectStore, str]:
-    """Open the store of a configuration, and warn where others on the way can read. Returns it and the prefix."""
+def open_store(config: StorageConfig) -> ObjectStore:
+    """Open the store of a configuration, and warn where others on the way can read."""
     store = S3Store(config)
     store.warn_of_clear_text()
-    return store, config.prefix
+    return store

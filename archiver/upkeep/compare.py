@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
+from archiver.archive.handle import archive_of
 from archiver.archive.inventory import EMPTY
-from archiver.archive.layout import Layout, is_topic_name
+from archiver.archive.layout import is_topic_name
 from archiver.archive.segment_facts import Bounds
 from archiver.archive.segments import Reading, unreadable_within
 from archiver.archive.topics import read_cluster, read_topic
@@ -22,7 +23,7 @@ from archiver.kafka.log_reader import LogRange, LogStartError, read_log
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
 from archiver.store.address import archive_mark, group_of
-from archiver.store.shared import patient_store_of, store_of
+from archiver.store.shared import patient_store_of
 from archiver.upkeep.comparison import Comparison
 from archiver.upkeep.findings import Findings
 
@@ -52,7 +53,7 @@ class ComparePlan:
 async def plan_compare(
     config: ArchiverConfig,
     kafka: KafkaSettings,
-    archive: Iterable[ArchivedTopic],
+    archived_topics: Iterable[ArchivedTopic],
     asked_for: Callable[[str], bool] | None,
 ) -> ComparePlan:
     """Look at the topics of the cluster that are included or archived, and where they begin and end now.
@@ -61,9 +62,9 @@ async def plan_compare(
     """
     storage, topics = config.storage, config.topics
     wanted = asked_for or (lambda _: True)
-    store, prefix = store_of(storage)
-    archived = {topic.topic: topic for topic in archive}
-    owner = read_cluster(store, Layout(prefix))
+    archive = archive_of(storage)
+    archived = {topic.topic: topic for topic in archived_topics}
+    owner = read_cluster(archive)
     async with KafkaClient(kafka) as client:
         cluster_id = await client.cluster_id()
         if owner not in {None, cluster_id}:
@@ -94,7 +95,7 @@ async def plan_compare(
     for name, described in there.items():
         topic = archived[name]
         if not _is_same(topic, described):
-            newest = read_topic(store, Layout(prefix), name)
+            newest = read_topic(archive, name)
             if newest is None or newest.current.topic_id != described.topic_id:
                 problems.append(f"{name}: was created again, and nobody archives the new one")
             else:
@@ -143,8 +144,8 @@ async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: s
         positions = await positions_of(client, FORMER_GROUP)
     except KafkaError:
         return group, {}
-    store, prefix = store_of(storage)
-    ours, _ = count_commits(store, Layout(prefix), mark, positions)
+    archive = archive_of(storage)
+    ours, _ = count_commits(archive, mark, positions)
     return (FORMER_GROUP, positions) if ours else (group, {})
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from archiver.archive.control import decode_fact
+from archiver.archive.handle import open_archive
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment import check_header
 from archiver.archive.segment_facts import (
@@ -19,7 +20,6 @@ from archiver.codec.avro import RECORD_SCHEMAS, ContainerHeader, decode_header, 
 from archiver.config.model import ArchiverConfig
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.text import spell_count
-from archiver.store.s3 import open_store
 from archiver.upkeep.verify import (
     Level,
     check_content,
@@ -205,13 +205,15 @@ def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
     key = place.removeprefix(bucket)
     if not name or key.startswith("s3://") or not _is_utf8(key):
         raise UsageError(f"{place}: names no object; `archiver ls TOPIC --segments` shows their keys")
-    store, prefix = open_store(config.storage)
+    store, layout = open_archive(config.storage)
     found = store.get(key)
     if found is None:
-        whole = f"; keys of this archive begin with {prefix}/" if prefix and not key.startswith(f"{prefix}/") else ""
+        is_outside = layout.prefix and not key.startswith(layout.root)
+        whole = f"; keys of this archive begin with {layout.root}" if is_outside else ""
         raise UsageError(f"s3://{config.storage.bucket}/{key}: there is no such object{whole}")
-    layout = Layout(prefix)
-    if not prefix and not key.startswith(layout.control_root):  # an address alone does not tell where the prefix ends
+    if not layout.prefix and not key.startswith(
+        layout.control_root
+    ):  # an address alone does not tell where the prefix ends
         layout = Layout(key.partition("/control/")[0].strip("/"))
     if key.startswith(layout.control_root):
         return take_control_apart(*found, control_problem(layout, key, *found))

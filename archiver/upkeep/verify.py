@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
-from archiver.archive.control import decode_fact, encode_fact, has_digest, most_fact_bytes
+from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes
 from archiver.archive.control_census import gone_facts, lost_beside
 from archiver.archive.entries import Entry
+from archiver.archive.handle import Archive
 from archiver.archive.holdings import look, problems_in
 from archiver.archive.index import SHA256, Index, check_index_file, read_index
 from archiver.archive.index_file import MOST_FILE_BYTES
@@ -22,7 +23,7 @@ from archiver.archive.probe import probe_problem
 from archiver.archive.segment import check_header, read_segment
 from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.archive.segments import Segment, segment_blocks
-from archiver.archive.topics import CLUSTER, TopicFact, read_cluster, topic_stream
+from archiver.archive.topics import TopicFact, read_cluster, topic_stream
 from archiver.codec.avro import (
     RECORD_SCHEMAS,
     ContainerHeader,
@@ -35,7 +36,7 @@ from archiver.codec.tally import Tally
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
-from archiver.store.port import ListedObject, ObjectStore, refuse_larger
+from archiver.store.port import ListedObject, refuse_larger
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,7 @@ class Listing:
 
 
 def check_listing(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     wanted: Callable[[str], bool] | None = None,
     tell: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Listing:
@@ -87,8 +87,8 @@ def check_listing(
 
     `tell` is told now and then how many objects were asked for their facts, and of how many.
     """
-    index = read_index(store, layout)  # before the listing: what is put meanwhile is no loss
-    inventory, known, facts, unreadable = look(store, layout, wanted, asks_all=index, tell=tell)
+    index = read_index(archive)  # before the listing: what is put meanwhile is no loss
+    inventory, known, facts, unreadable = look(archive, wanted, asks_all=index, tell=tell)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
@@ -99,9 +99,9 @@ def check_listing(
     newest_facts = index.beside.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
-    others += _contradictions(store, layout, segments, facts)
-    gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(store, layout, inventory, known, remembered)]
-    beside, notes_beside = lost_beside(store, layout, index) if wanted is None else ((), ())
+    others += _contradictions(archive, segments, facts)
+    gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered)]
+    beside, notes_beside = lost_beside(archive, index) if wanted is None else ((), ())
     return Listing(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
@@ -109,17 +109,17 @@ def check_listing(
         problems=[*unreadable, *problems_in(inventory), *others, *gone, *beside],
         notes=[
             *_notes(inventory),
-            *(f"{key}: is not one of ours" for key in (list_beside(store, layout) if wanted is None else ())),
-            *_copies(store, layout),
-            *_unremembered(layout, index, segments, unknown),
+            *(f"{key}: is not one of ours" for key in (list_beside(archive) if wanted is None else ())),
+            *_copies(archive),
+            *_unremembered(archive.layout, index, segments, unknown),
             *notes_beside,
         ],
     )
 
 
-def _copies(store: ObjectStore, layout: Layout) -> Iterator[str]:
-    if any(True for _ in store.list_directories(layout.copies_root)):
-        yield f"{layout.copies_root}: copies of compacted topics, which are not verified"
+def _copies(archive: Archive) -> Iterator[str]:
+    if any(True for _ in archive.store.list_directories(archive.layout.copies_root)):
+        yield f"{archive.layout.copies_root}: copies of compacted topics, which are not verified"
 
 
 def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:
@@ -149,19 +149,17 @@ def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
     return f"{segment.object_key}: {what}: the index has other {differing}; bring its older version back"
 
 
-def _contradictions(
-    store: ObjectStore, layout: Layout, segments: Sequence[Segment], facts: Mapping[str, TopicFact]
-) -> Iterator[str]:
+def _contradictions(archive: Archive, segments: Sequence[Segment], facts: Mapping[str, TopicFact]) -> Iterator[str]:
     """Tell where objects, topics' control facts and the cluster's are not of one topic id, or of one cluster."""
-    where = layout.fact_key(CLUSTER, 0)
+    where = archive.layout.fact_key(CLUSTER, 0)
     try:
-        owner = read_cluster(store, layout)
+        owner = read_cluster(archive)
     except NotWholeError as error:
         yield str(error)
         owner = None
     for topic, fact in sorted(facts.items()):
         if owner not in {None, fact.cluster_id}:
-            yield f"{_newest(layout, topic)}: is of cluster {fact.cluster_id}, and {where} of {owner}; bring back what was changed"
+            yield f"{_newest(archive.layout, topic)}: is of cluster {fact.cluster_id}, and {where} of {owner}; bring back what was changed"
     alike: Counter[tuple[str, int, str, str]] = Counter()
     for some in segment_blocks(segments):
         alike.update({(*some.partition[:2], *origin): count for origin, count in some.origins().items()})
@@ -172,10 +170,10 @@ def _contradictions(
         if owner not in {None, cluster_id}:
             yield f"{name}: {objects} of cluster {cluster_id}, and {where} of {owner}; bring back what was changed"
         if known is not None and life >= len(lives):
-            yield f"{name}: {objects} of a life that {_newest(layout, topic)} does not have; bring it back"
+            yield f"{name}: {objects} of a life that {_newest(archive.layout, topic)} does not have; bring it back"
         elif lives and len({topic_id, lives[life].topic_id} - {""}) > 1:  # brokers before 2.8 have none
             yield (
-                f"{name}: {objects} of topic id {topic_id}, and {_newest(layout, topic)} has"
+                f"{name}: {objects} of topic id {topic_id}, and {_newest(archive.layout, topic)} has"
                 f" {lives[life].topic_id} there; bring back what was changed"
             )
 
@@ -185,8 +183,7 @@ def _newest(layout: Layout, topic: str) -> str:
 
 
 def _lost_facts(
-    store: ObjectStore,
-    layout: Layout,
+    archive: Archive,
     inventory: Inventory,
     known: Mapping[str, Sequence[int]],
     remembered: Mapping[str, int],
@@ -201,13 +198,13 @@ def _lost_facts(
         for found in numbered.values()
         if any(len(some.known) for some in segment_blocks(Chain([found.segments, found.shadowed])))
     }  # writers of v1.0 keep nothing beside the objects
-    if topics and store.head(layout.fact_key(CLUSTER, 0)) is None:
-        yield f"{layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
+    if topics and archive.store.head(archive.layout.fact_key(CLUSTER, 0)) is None:
+        yield f"{archive.layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
     with_facts = {topic for topic, found in known.items() if found}
     for topic in sorted(topics | with_facts | remembered.keys()):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
-        yield from (one.text for one in gone_facts(layout, topic_stream(topic), found, newest + 1))
+        yield from (one.text for one in gone_facts(archive.layout, topic_stream(topic), found, newest + 1))
 
 
 def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool] | None) -> Iterator[str]:
@@ -269,17 +266,17 @@ def _notes(inventory: Inventory) -> Iterator[str]:
         yield f"{key}: is not one of ours"
 
 
-def check_control(store: ObjectStore, layout: Layout) -> list[str]:
+def check_control(archive: Archive) -> list[str]:
     """Read all that is beside the records: facts, offset maps, the index, the probe. Returns what is not as it was written."""
-    listed = list(store.list(layout.control_root))
+    listed = list(archive.store.list(archive.layout.control_root))
 
     def problem_of(item: ListedObject) -> str:
         try:
-            refuse_larger(item.key, item.size, _most_bytes(layout, item.key))
-            found = store.get(item.key, item.size)
+            refuse_larger(item.key, item.size, _most_bytes(archive.layout, item.key))
+            found = archive.store.get(item.key, item.size)
         except CorruptSegmentError as error:
             return str(error)
-        return "" if found is None else control_problem(layout, item.key, *found)
+        return "" if found is None else control_problem(archive.layout, item.key, *found)
 
     with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="control") as pool:
         return [problem for problem in pool.map(problem_of, listed) if problem]

@@ -8,6 +8,7 @@ import botocore.auth
 import pytest
 import yaml
 
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.probe import probe_store
 from archiver.cli.main import main
@@ -181,6 +182,6 @@ def test_a_store_is_no_place_for_an_archive(
 
 
 def test_a_store_overwrites(run: Run, moto_bucket: Bucket) -> None:
-    probe_store(open_bucket(moto_bucket), Layout())
+    probe_store(Archive(open_bucket(moto_bucket), Layout()))
     with FaultyS3(moto_bucket.s3.endpoint, Quirk.OVERWRITES) as proxy:
         check("a store that overwrites", run(moto_bucket.url, proxy.endpoint, "backup", "--until-end"))

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.probe import METADATA, probe_key, probe_problem, probe_store
 from archiver.errors import StoreError, StoreTemporaryError
@@ -23,7 +24,7 @@ KEY = probe_key(LAYOUT)
 
 def test_it_accepts_a_store_that_keeps_what_is_there(store: ObjectStore) -> None:
     with ThreadPoolExecutor(4) as pool:
-        for probed in [pool.submit(probe_store, store, LAYOUT) for _ in range(8)]:
+        for probed in [pool.submit(probe_store, Archive(store, LAYOUT)) for _ in range(8)]:
             probed.result()
     assert [item.key for item in store.list("")] == [KEY]
     found = store.get(KEY)
@@ -44,9 +45,9 @@ def test_it_costs_two_requests_where_it_was_before(bucket: Bucket, monkeypatch: 
     use_credentials(bucket.s3, monkeypatch)
     with FaultyS3(bucket.s3.endpoint) as proxy:
         store = open_bucket(bucket, endpoint=proxy.endpoint)
-        probe_store(store, LAYOUT)
+        probe_store(Archive(store, LAYOUT))
         proxy.requests.clear()
-        probe_store(store, LAYOUT)
+        probe_store(Archive(store, LAYOUT))
     assert proxy.requests == {"PUT": 1, "GET": 1}
 
 
@@ -54,7 +55,7 @@ def test_it_lives_beside_the_one_of_earlier_programs(store: ObjectStore) -> None
     """Which left an object of another name, that cannot be changed, and in a bucket with Object Lock not be deleted."""
     store.put_if_absent(LAYOUT.first_probe_key, b"probe", {}, kind=ObjectKind.FACT)
     for _ in range(2):
-        probe_store(store, LAYOUT)
+        probe_store(Archive(store, LAYOUT))
     found = store.get(LAYOUT.first_probe_key)
     assert found == (b"probe", {})
     assert probe_problem(LAYOUT, LAYOUT.first_probe_key, *found) == ""
@@ -66,14 +67,14 @@ def test_it_refuses_a_store_that_overwrites(earlier_probes: int) -> None:
     for _ in range(earlier_probes):
         store.put_if_absent(KEY, b"earlier", {}, kind=ObjectKind.FACT)
     with pytest.raises(StoreError, match="If-None-Match"):
-        probe_store(store, LAYOUT)
+        probe_store(Archive(store, LAYOUT))
 
 
 def test_it_refuses_an_s3_that_overwrites(moto_bucket: Bucket) -> None:
     with FaultyS3(moto_bucket.s3.endpoint, Quirk.OVERWRITES) as proxy:
         store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
         with pytest.raises(StoreError, match="does not honour If-None-Match"):
-            probe_store(store, LAYOUT)
+            probe_store(Archive(store, LAYOUT))
 
 
 def test_it_refuses_an_s3_that_knows_no_conditions(moto_bucket: Bucket) -> None:
@@ -81,21 +82,21 @@ def test_it_refuses_an_s3_that_knows_no_conditions(moto_bucket: Bucket) -> None:
     with FaultyS3(moto_bucket.s3.endpoint, Quirk.NO_CONDITIONS) as proxy:
         store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
         with pytest.raises(StoreError, match=r"does not honour If-None-Match: \* on put \(.*NotImplemented \(501\)"):
-            probe_store(store, LAYOUT)
+            probe_store(Archive(store, LAYOUT))
         assert proxy.requests == {"PUT": 1}
 
 
 @pytest.mark.parametrize("earlier_probes", [0, 1])
 def test_it_refuses_an_s3_that_drops_empty_metadata(moto_bucket: Bucket, earlier_probes: int) -> None:
     for _ in range(earlier_probes):
-        probe_store(open_bucket(moto_bucket), LAYOUT)
+        probe_store(Archive(open_bucket(moto_bucket), LAYOUT))
     with FaultyS3(moto_bucket.s3.endpoint, Quirk.DROPS_EMPTY_METADATA) as proxy:
         store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
         with pytest.raises(StoreError, match=r"does not give back metadata as it was put \(archiver-topic-id\)"):
-            probe_store(store, LAYOUT)
+            probe_store(Archive(store, LAYOUT))
 
 
 def test_an_object_that_does_not_stay_is_no_verdict(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "get", lambda _key, _most_bytes: None)
     with pytest.raises(StoreTemporaryError, match="was put, and is not there"):
-        probe_store(store, LAYOUT)
+        probe_store(Archive(store, LAYOUT))

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from archiver.archive.handle import open_archive
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import MOST_HOLES
 from archiver.config.model import Sse, StorageConfig
 from archiver.errors import CorruptSegmentError, StoreTemporaryError
 from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer
-from archiver.store.s3 import S3Store, open_store
+from archiver.store.s3 import S3Store
 from tests.contract.conftest import new_bucket, open_bucket, use_credentials
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
@@ -268,10 +269,10 @@ def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket, key: st
         storage_class="STANDARD_IA",
         tags={"team": "a b=c", "tier": "1"},
     )
-    store, prefix = open_store(config)
-    fact_key = Layout(prefix).fact_key("topics/x", 0)
-    store.put_if_absent(key, b"x", {}, kind=ObjectKind.SEGMENT)
-    store.put_if_absent(fact_key, b"{}", {}, kind=ObjectKind.FACT)
+    archive = open_archive(config)
+    fact_key = archive.layout.fact_key("topics/x", 0)
+    archive.store.put_if_absent(key, b"x", {}, kind=ObjectKind.SEGMENT)
+    archive.store.put_if_absent(fact_key, b"{}", {}, kind=ObjectKind.FACT)
     client = open_client(moto_bucket.s3)
     segment = client.head_object(Bucket=moto_bucket.name, Key=key)
     fact = client.head_object(Bucket=moto_bucket.name, Key=fact_key)
@@ -279,7 +280,7 @@ def test_only_segments_get_a_storage_class_and_tags(moto_bucket: Bucket, key: st
     assert segment["StorageClass"] == "STANDARD_IA"
     assert tags == [{"Key": "team", "Value": "a b=c"}, {"Key": "tier", "Value": "1"}]
     assert segment["ServerSideEncryption"] == fact["ServerSideEncryption"] == "AES256"
-    assert store.get(fact_key) is not None
+    assert archive.store.get(fact_key) is not None
     assert "StorageClass" not in dict(fact)
 
 

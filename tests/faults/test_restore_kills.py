@@ -21,6 +21,9 @@ import pytest
 
 import archiver.kafka.connection
 import archiver.restore.claims
+import archiver.restore.noted_plan
+import archiver.restore.notes
+import archiver.restore.sending
 import archiver.restore.target_configs
 import archiver.restore.targets
 import archiver.restore.task
@@ -62,6 +65,8 @@ LONG_S = 3600
 MODULES = (
     archiver.kafka.connection,
     archiver.restore.claims,
+    archiver.restore.notes,
+    archiver.restore.sending,
     archiver.restore.target_configs,
     archiver.restore.targets,
     archiver.restore.task,

@@ -17,6 +17,7 @@ import pytest
 import archiver.backup.partition_writer
 import archiver.codec.batch
 from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import HoleCause
@@ -24,7 +25,7 @@ from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
 from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import Archive, Fetch, PartitionWriter, PutLaterError, fault_of
+from archiver.backup.partition_writer import Fetch, PartitionWriter, PutLaterError, SegmentSink, fault_of
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
 from archiver.process.silence import Vigil
 from archiver.store.port import Body, ObjectKind
@@ -132,9 +133,8 @@ class Process:
     def __init__(self, world: World, hint: int | None, most_records: int | None = None) -> None:
         self.world = world
         self.vigil = Vigil(SESSION_S, lambda: world.now_s)
-        archive = Archive(
-            store=world.store,
-            layout=LAYOUT,
+        sink = SegmentSink(
+            archive=Archive(world.store, LAYOUT),
             limits=SegmentLimits(uncompressed_bytes=0, records=most_records or world.chance.randint(1, 9)),
             age_s=1e9,
             spool=Spool(world.spool, keeps_bytes=1 << 20, keeps_from_bytes=0),
@@ -142,8 +142,8 @@ class Process:
             vigil=self.vigil,
             ledger=NO_LEDGER,
         )
-        end = position_of(world.store, LAYOUT, SOURCE.topic, 0, 0, hint)
-        self.writer = PartitionWriter(SOURCE, end, archive)
+        end = position_of(Archive(world.store, LAYOUT), SOURCE.topic, 0, 0, hint)
+        self.writer = PartitionWriter(SOURCE, end, sink)
         self.is_waiting = False
 
     def step(self) -> None:
@@ -299,7 +299,7 @@ def test_nothing_is_put_under_a_swept_key_after_a_silence(world: World) -> None:
     world.now_s += SESSION_S + 1
     sleeper.writer.flush()
     assert list(world.store.objects) == [newest]
-    assert sleeper.writer.position == position_of(world.store, LAYOUT, "t", 0, 0).next > held
+    assert sleeper.writer.position == position_of(Archive(world.store, LAYOUT), "t", 0, 0).next > held
 
 
 def test_log_starts_that_move_again_and_again_leave_one_hole(world: World) -> None:

@@ -24,6 +24,8 @@ from confluent_kafka.admin import AdminClient
 
 import archiver.backup.fetching
 import archiver.backup.run
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
 from archiver.backup.feed import PartitionReport
 from archiver.backup.partition_writer import Fetch, PartitionWriter
 from archiver.backup.run import run_backup
@@ -468,7 +470,9 @@ def test_two_backups_at_once_keep_every_offset_once(
         send(broker_41, topic, 600, partition, per_batch=20)
     monkeypatch.setattr(UnsteadyStore, "creators", set(), raising=False)
     monkeypatch.setattr(UnsteadyStore, "both_have", threading.Event(), raising=False)
-    monkeypatch.setattr(archiver.backup.run, "open_store", lambda config: (UnsteadyStore(config), config.prefix))
+    monkeypatch.setattr(
+        archiver.backup.run, "open_archive", lambda config: Archive(UnsteadyStore(config), Layout(config.prefix))
+    )
     gate = threading.Barrier(2)
 
     def run(records: int) -> dict[tuple[str, int], PartitionReport]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import archiver.store.s3
+import archiver.archive.handle
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment
@@ -211,8 +212,8 @@ def test_configuration(
 def archive_of_orders(spool: Path) -> MemoryStore:
     """Two partitions, three objects in the first one."""
     store = MemoryStore()
-    settle_cluster(store, LAYOUT, "c")
-    settle_topic(store, LAYOUT, topic="orders", topic_id="A", cluster_id="c", partitions=2, configs={})
+    settle_cluster(Archive(store, LAYOUT), "c")
+    settle_topic(Archive(store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=2, configs={})
     for partition, base in ((0, 0), (0, 10), (0, 20), (1, 0)):
         segment = OpenSegment(replace(SOURCE, partition=partition), base, NO_LIMIT, Spool(spool))
         segment.append(frame_of([Rec(base + at, 5, 0, b"k", b"v") for at in (0, 5)]), 0)
@@ -231,9 +232,9 @@ def key_of(base: int, partition: int = 0) -> str:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     made = archive_of_orders(tmp_path)
-    monkeypatch.setattr(archiver.store.s3, "open_store", lambda _: (made, LAYOUT.prefix))
+    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _: Archive(made, LAYOUT))
     for door in ("backup.run", "spark.preview", "spark.query", "spark.restore", "spark.verify", "upkeep.inspection"):
-        monkeypatch.setattr(f"archiver.{door}.open_store", lambda _: (made, LAYOUT.prefix))
+        monkeypatch.setattr(f"archiver.{door}.open_archive", lambda _: Archive(made, LAYOUT))
     return made
 
 
@@ -345,13 +346,13 @@ def test_wrong_counts(store: MemoryStore, run: Run) -> None:
 def test_another_cluster(store: MemoryStore) -> None:
     """A backup asks this before anything else."""
     other = MemoryStore()
-    settle_cluster(other, LAYOUT, "another")
+    settle_cluster(Archive(other, LAYOUT), "another")
     answer = ARCHIVE["the prefix of another cluster"]
     with pytest.raises(NotWholeError) as caught:
-        settle_cluster(other, LAYOUT, "c")
+        settle_cluster(Archive(other, LAYOUT), "c")
     assert answer.says in str(caught.value)
     assert caught.value.exit_code == answer.exit_code
-    settle_cluster(store, LAYOUT, "c")  # one's own is no error
+    settle_cluster(Archive(store, LAYOUT), "c")  # one's own is no error
 
 
 def test_every_kind_has_its_test() -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.archive.catalog import find_topic
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.plain_records import read_records
 from archiver.archive.topics import Branch, Stretch
@@ -22,7 +23,6 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.process.workers import Workers
 from archiver.store.port import ObjectKind
-from archiver.store.s3 import open_store
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of
@@ -80,8 +80,7 @@ class Ground:
         async def body(client: KafkaClient) -> Branch:
             return await find_branch(
                 client,
-                self.store,
-                LAYOUT,
+                Archive(self.store, LAYOUT),
                 pool=Workers(1, "branch"),
                 topic=self.topic,
                 partition=partition,
@@ -201,14 +200,14 @@ def test_what_is_read_through_the_lives_is_the_log(new_broker: StartBroker, topi
         for partition in range(3):
             ground.send(partition, 60 + 30 * number, b"round %d" % number)
         assert errors_of(site.back_up(broker.bootstrap, topic, records=35)) == {}
-    store, prefix = open_store(ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage)
-    found = find_topic(store, Layout(prefix), topic)
+    store, layout = open_archive(ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage)
+    found = find_topic(Archive(store, layout), topic)
     assert (found.life, found.other_lives) == (2, ())
     archived = list(read_records(store, found, tell=pytest.fail))
     for partition in range(3):
         log = values_in(ground, partition)
         assert [(row["offset"], row["value"]["utf8"]) for row in archived if row["partition"] == partition] == log
-    kept = read_records(store, find_topic(store, Layout(prefix), topic, 0), partition=0, tell=pytest.fail)
+    kept = read_records(store, find_topic(Archive(store, layout), topic, 0), partition=0, tell=pytest.fail)
     assert [row["value"]["utf8"][:7] for row in kept] == ["round 0"] * 60
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import archiver.store.s3
+import archiver.archive.handle
 from archiver.archive.catalog import read_archive
+from archiver.archive.handle import Archive
 from archiver.archive.index import append_to_index
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.plain_records import follow_records
@@ -31,12 +32,14 @@ PARTITION = 3
 TOPIC_FACT = LAYOUT.fact_key("topics/orders", 0)
 
 
-class Archive:
+class Site:
     """Topic `orders` of 5 partitions: 3 objects of 2 records in partition 3, one in 4. Each covers 10 offsets."""
 
     def __init__(self, spool: Path) -> None:
         self.store = MemoryStore()
-        settle_topic(self.store, LAYOUT, topic="orders", topic_id="A", cluster_id="c", partitions=5, configs={"k": "v"})
+        settle_topic(
+            Archive(self.store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=5, configs={"k": "v"}
+        )
         for partition, base in ((3, 0), (3, 10), (3, 20), (4, 0)):
             self.append(spool, partition, base)
 
@@ -52,7 +55,9 @@ class Archive:
 
     def cut_back(self, partition: int, parent: int, offset: int) -> int:
         branch = Branch(offset=offset, leader_epoch=4)
-        life, _ = settle_branch(self.store, LAYOUT, topic="orders", partition=partition, parent=parent, branch=branch)
+        life, _ = settle_branch(
+            Archive(self.store, LAYOUT), topic="orders", partition=partition, parent=parent, branch=branch
+        )
         return life
 
     @staticmethod
@@ -66,9 +71,9 @@ class Archive:
 
 
 @pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
-    made = Archive(tmp_path)
-    monkeypatch.setattr(archiver.store.s3, "open_store", lambda _storage: (made.store, LAYOUT.prefix))
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    made = Site(tmp_path)
+    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _storage: Archive(made.store, LAYOUT))
     return made
 
 
@@ -90,25 +95,25 @@ def offsets(lines: list[str], partition: int = PARTITION) -> list[int]:
     return [row["offset"] for row in rows if row["partition"] == partition]
 
 
-def lose(archive: Archive, base: int) -> None:
-    del archive.store.objects[Archive.key(base)]
+def lose(archive: Site, base: int) -> None:
+    del archive.store.objects[Site.key(base)]
 
 
-def strip(archive: Archive, base: int) -> None:
+def strip(archive: Site, base: int) -> None:
     """Take an object's facts away, also those that an index remembers."""
     for key in [key for key in archive.store.objects if "/control/index/" in key]:
         del archive.store.objects[key]
-    found = archive.store.objects[Archive.key(base)]
-    archive.store.objects[Archive.key(base)] = StoredObject(found.body, {}, found.last_modified)
+    found = archive.store.objects[Site.key(base)]
+    archive.store.objects[Site.key(base)] = StoredObject(found.body, {}, found.last_modified)
 
 
-def lose_and_strip(archive: Archive) -> None:
+def lose_and_strip(archive: Site) -> None:
     lose(archive, 0)
     strip(archive, 10)
 
 
-def garble(archive: Archive, base: int) -> None:
-    body = archive.store.objects[Archive.key(base)].body
+def garble(archive: Site, base: int) -> None:
+    body = archive.store.objects[Site.key(base)].body
     archive.change(base, body[:-1] + bytes([body[-1] ^ 1]))  # the end of the sync marker, which is random
 
 
@@ -117,17 +122,17 @@ def garble(archive: Archive, base: int) -> None:
     [
         (lambda archive: lose(archive, 10), [0, 5, 20, 25], ["orders-3: offsets 10-19 are missing"]),
         (lambda archive: lose(archive, 0), [10, 15, 20, 25], ["orders-3: offsets 0-9 are missing"]),
-        (lambda archive: archive.change(10, next="x"), [0, 5, 20, 25], [Archive.key(10), "facts that cannot be"]),
-        (lambda archive: archive.change(10, format="3"), [0, 5, 20, 25], [Archive.key(10), "format 3 is newer"]),
-        (lambda archive: archive.change(20, format="3"), [0, 5, 10, 15], [Archive.key(20), "format 3 is newer"]),
-        (lambda archive: strip(archive, 10), [0, 5, 20, 25], [Archive.key(10), "no archiver-* metadata"]),
-        (lambda archive: garble(archive, 10), [0, 5, 20, 25], ["orders-3: ", Archive.key(10), "not those"]),
-        (lose_and_strip, [20, 25], [Archive.key(10), "offsets 0-19"]),
+        (lambda archive: archive.change(10, next="x"), [0, 5, 20, 25], [Site.key(10), "facts that cannot be"]),
+        (lambda archive: archive.change(10, format="3"), [0, 5, 20, 25], [Site.key(10), "format 3 is newer"]),
+        (lambda archive: archive.change(20, format="3"), [0, 5, 10, 15], [Site.key(20), "format 3 is newer"]),
+        (lambda archive: strip(archive, 10), [0, 5, 20, 25], [Site.key(10), "no archiver-* metadata"]),
+        (lambda archive: garble(archive, 10), [0, 5, 20, 25], ["orders-3: ", Site.key(10), "not those"]),
+        (lose_and_strip, [20, 25], [Site.key(10), "offsets 0-19"]),
     ],
     ids=["middle", "first", "facts", "newer", "newest-newer", "no-metadata", "body", "two"],
 )
 def test_cat_prints_what_is_left_and_names_what_is_not(
-    archive: Archive, run: Run, damage: Callable[[Archive], object], left: list[int], named: list[str]
+    archive: Site, run: Run, damage: Callable[[Site], object], left: list[int], named: list[str]
 ) -> None:
     damage(archive)
     exit_code, lines, err = run("cat", "orders")
@@ -138,20 +143,20 @@ def test_cat_prints_what_is_left_and_names_what_is_not(
     assert run("cat", "orders", "--partition", "4")[0] == 0
 
 
-def test_cat_of_a_whole_topic_ends_with_0(archive: Archive, run: Run) -> None:
+def test_cat_of_a_whole_topic_ends_with_0(archive: Site, run: Run) -> None:
     exit_code, lines, err = run("cat", "orders")
     assert (exit_code, offsets(lines), err) == (0, [0, 5, 10, 15, 20, 25], "")
     lose(archive, 0)
     assert run("cat", "orders", "--partition", "3", "--from-offset", "10")[0] == 0  # the gap lies below
 
 
-def test_cat_stops_at_its_limit(archive: Archive, run: Run) -> None:
+def test_cat_stops_at_its_limit(archive: Site, run: Run) -> None:
     garble(archive, 10)
     exit_code, lines, _ = run("cat", "orders", "--limit", "2")
     assert (exit_code, offsets(lines)) == (0, [0, 5])
 
 
-def test_a_damaged_topic_fact_is_named_and_the_records_are_printed(archive: Archive, run: Run) -> None:
+def test_a_damaged_topic_fact_is_named_and_the_records_are_printed(archive: Site, run: Run) -> None:
     archive.store.delete([TOPIC_FACT])
     archive.store.put_if_absent(TOPIC_FACT, b'{"format": 1, "topic": "orders"}', {}, kind=ObjectKind.FACT)
     for command in ("cat", "ls"):
@@ -162,20 +167,20 @@ def test_a_damaged_topic_fact_is_named_and_the_records_are_printed(archive: Arch
     assert run("ls")[0] == 0
 
 
-def test_a_damaged_topic_fact_stops_no_other_topic(archive: Archive, run: Run) -> None:
+def test_a_damaged_topic_fact_stops_no_other_topic(archive: Site, run: Run) -> None:
     archive.store.put_if_absent(
         LAYOUT.fact_key("topics/broken", 0), b'{"format": 1, "topic": "broken"}', {}, kind=ObjectKind.FACT
     )
     assert run("cat", "orders")[0] == run("ls", "orders")[0] == run("ls")[0] == 0
-    (found,) = read_archive(archive.store, LAYOUT, wanted=lambda name: name == "orders")
+    (found,) = read_archive(Archive(archive.store, LAYOUT), wanted=lambda name: name == "orders")
     assert found.topic == "orders"
     with pytest.raises(CorruptSegmentError, match=r"control/topics/broken/000000\.json"):
-        read_archive(archive.store, LAYOUT)
+        read_archive(Archive(archive.store, LAYOUT))
     with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/broken/.*lacks 'cluster_id'"):
-        read_topic(archive.store, LAYOUT, "broken")
+        read_topic(Archive(archive.store, LAYOUT), "broken")
 
 
-def test_ls_tells_gaps_and_empty_partitions(archive: Archive, run: Run) -> None:
+def test_ls_tells_gaps_and_empty_partitions(archive: Site, run: Run) -> None:
     lose(archive, 10)
     archive.store.put_if_absent("p/topics/README", b"", {}, kind=ObjectKind.FACT)
     exit_code, lines, err = run("ls", "orders")
@@ -193,8 +198,8 @@ def test_ls_tells_gaps_and_empty_partitions(archive: Archive, run: Run) -> None:
     assert run("ls", "orders")[1][4].endswith("  1 damaged")
 
 
-def test_an_empty_topic_is_known_to_every_command(archive: Archive, run: Run) -> None:
-    settle_topic(archive.store, LAYOUT, topic="idle", topic_id="I", cluster_id="c", partitions=2, configs={})
+def test_an_empty_topic_is_known_to_every_command(archive: Site, run: Run) -> None:
+    settle_topic(Archive(archive.store, LAYOUT), topic="idle", topic_id="I", cluster_id="c", partitions=2, configs={})
     exit_code, lines, _ = run("ls")
     assert exit_code == 0
     assert [line.split()[0] for line in lines[1:]] == ["idle", "orders"]
@@ -208,17 +213,17 @@ def test_an_empty_topic_is_known_to_every_command(archive: Archive, run: Run) ->
         exit_code, _, err = run(command, "nothing")
         assert exit_code == 2
         assert "nothing is not in the archive" in err
-    plan = plan_restore(read_archive(archive.store, LAYOUT, wanted="idle".__eq__), {"idle": "idle"})
+    plan = plan_restore(read_archive(Archive(archive.store, LAYOUT), wanted="idle".__eq__), {"idle": "idle"})
     assert [(one.records, one.problem) for one in plan.topics[0].partitions] == [(0, ""), (0, "")]
 
 
-def test_a_restore_names_all_that_is_wrong_with_a_partition(archive: Archive) -> None:
+def test_a_restore_names_all_that_is_wrong_with_a_partition(archive: Site) -> None:
     lose(archive, 0)
     strip(archive, 10)
-    (topic,) = plan_restore(read_archive(archive.store, LAYOUT), {"orders": "orders"}).topics
+    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"}).topics
     assert [one.partition for one in topic.partitions if one.problem] == [PARTITION]
     problem = topic.partitions[PARTITION].problem
-    assert Archive.key(10) in problem
+    assert Site.key(10) in problem
     assert "offsets 0-19 are missing" in problem
 
 
@@ -234,7 +239,7 @@ def told(lines: list[str], partition: int = PARTITION) -> list[tuple[int, int]]:
 PARENT = [(0, offset) for offset in (0, 5, 10, 15, 20, 25)]
 
 
-def test_a_log_that_was_cut_back_is_read_through_its_lives(archive: Archive, run: Run, tmp_path: Path) -> None:
+def test_a_log_that_was_cut_back_is_read_through_its_lives(archive: Site, run: Run, tmp_path: Path) -> None:
     assert archive.cut_back(PARTITION, 0, 15) == 1
     assert run("cat", "orders") == (0, *run("cat", "orders", "--life", "0")[1:])  # nothing new: the parent, as it was
     for base in (15, 25):
@@ -250,19 +255,19 @@ def test_a_log_that_was_cut_back_is_read_through_its_lives(archive: Archive, run
         found = run("cat", "orders", "--from-offset", str(start), "--partition", "3")
         assert (found[0], told(found[1])) == (0, [row for row in joined if row[1] >= start])
 
-    (topic,) = plan_restore(read_archive(archive.store, LAYOUT), {"orders": "orders"}).topics
+    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"}).topics
     plan, other = topic.partitions[PARTITION], topic.partitions[4]
     assert (topic.life, len(topic.partitions), plan.problem, plan.records, other.records) == (1, 5, "", 8, 2)
     frames = read_parts(archive.store, "orders", PARTITION, plan.parts)
     assert [record.offset for record in records_of(*frames)] == [offset for _, offset in joined]
-    (whole,) = plan_restore(read_archive(archive.store, LAYOUT, life=0), {"orders": "orders"}).topics
+    (whole,) = plan_restore(read_archive(Archive(archive.store, LAYOUT), life=0), {"orders": "orders"}).topics
     assert {part.until_offset for part in whole.partitions[PARTITION].parts} == {None}
     assert whole.partitions[PARTITION].selection_digest != plan.selection_digest
     assert whole.partitions[4].selection_digest == other.selection_digest
 
 
-def test_a_selection_that_ends_elsewhere_is_another_one(archive: Archive) -> None:
-    (topic,) = read_archive(archive.store, LAYOUT)
+def test_a_selection_that_ends_elsewhere_is_another_one(archive: Site) -> None:
+    (topic,) = read_archive(Archive(archive.store, LAYOUT))
     whole = topic.partitions[PARTITION]
     cuts = [whole, whole.until_offset(30), whole.until_offset(29), whole.until_offset(21)]
     plans = [plan_restore([replace(topic, partitions={PARTITION: cut})], {"orders": "orders"}) for cut in cuts]
@@ -271,7 +276,7 @@ def test_a_selection_that_ends_elsewhere_is_another_one(archive: Archive) -> Non
     assert len(set(selections)) == 3
 
 
-def test_ls_tells_each_life_and_a_child_is_no_gap(archive: Archive, run: Run, tmp_path: Path) -> None:
+def test_ls_tells_each_life_and_a_child_is_no_gap(archive: Site, run: Run, tmp_path: Path) -> None:
     archive.cut_back(PARTITION, 0, 15)
     archive.cut_back(4, 0, 5)
     archive.append(tmp_path, PARTITION, 15, life=1)
@@ -282,7 +287,7 @@ def test_ls_tells_each_life_and_a_child_is_no_gap(archive: Archive, run: Run, tm
     assert [tuple(line.split()[:2]) for line in lines[-2:]] == [("orders@1", "3"), ("orders@1", "4")]
     assert lines[-1].endswith("  empty")
     archive.append(tmp_path, PARTITION, 35, life=1)
-    del archive.store.objects[Archive.key(15, life=1)]
+    del archive.store.objects[Site.key(15, life=1)]
     for command in (("ls",), ("ls", "orders")):
         exit_code, _, err = run(*command)
         assert exit_code == 3
@@ -292,17 +297,17 @@ def test_ls_tells_each_life_and_a_child_is_no_gap(archive: Archive, run: Run, tm
     assert "orders-3: offsets 10-14, 15-34 are missing" in run("cat", "orders")[2]
 
 
-def test_damage_above_the_branch_harms_only_the_parent(archive: Archive, run: Run, tmp_path: Path) -> None:
+def test_damage_above_the_branch_harms_only_the_parent(archive: Site, run: Run, tmp_path: Path) -> None:
     archive.cut_back(PARTITION, 0, 15)
     archive.append(tmp_path, PARTITION, 15, life=1)
     strip(archive, 20)
     assert run("cat", "orders")[0] == 0
-    assert Archive.key(20) in run("cat", "orders", "--life", "0")[2]
+    assert Site.key(20) in run("cat", "orders", "--life", "0")[2]
     strip(archive, 10)
-    assert Archive.key(10) in run("cat", "orders")[2]
+    assert Site.key(10) in run("cat", "orders")[2]
 
 
-def test_lives_that_are_not_joined_are_named(archive: Archive, run: Run, tmp_path: Path) -> None:
+def test_lives_that_are_not_joined_are_named(archive: Site, run: Run, tmp_path: Path) -> None:
     """All was lost: the parent contributes nothing. And a recreated topic has no part in what its name held before."""
     archive.cut_back(PARTITION, 0, 0)
     archive.cut_back(4, 0, 0)
@@ -310,7 +315,7 @@ def test_lives_that_are_not_joined_are_named(archive: Archive, run: Run, tmp_pat
     exit_code, lines, err = run("cat", "orders")
     assert (exit_code, told(lines), told(lines, 4)) == (0, [(1, 0), (1, 5)], [])
     assert "orders: this is its life 1; the archive also has life 0 (--life)" in err
-    settle_topic(archive.store, LAYOUT, topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={})
+    settle_topic(Archive(archive.store, LAYOUT), topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={})
     archive.append(tmp_path, PARTITION, 0, life=2)
     _, lines, err = run("cat", "orders")
     assert (told(lines), told(lines, 4)) == ([(2, 0), (2, 5)], [])
@@ -318,7 +323,7 @@ def test_lives_that_are_not_joined_are_named(archive: Archive, run: Run, tmp_pat
     assert told(run("cat", "orders", "--life", "1")[1]) == [(1, 0), (1, 5)]
 
 
-def test_partitions_that_were_cut_back_at_different_times(archive: Archive, run: Run, tmp_path: Path) -> None:
+def test_partitions_that_were_cut_back_at_different_times(archive: Site, run: Run, tmp_path: Path) -> None:
     assert [archive.cut_back(3, 0, 25), archive.cut_back(3, 1, 15), archive.cut_back(4, 0, 5)] == [1, 2, 3]
     archive.append(tmp_path, 3, 25, life=1)
     archive.append(tmp_path, 3, 15, life=2)
@@ -332,7 +337,7 @@ def test_partitions_that_were_cut_back_at_different_times(archive: Archive, run:
     assert told(lines, 4) == [(0, 0), (0, 5)]
 
 
-def test_a_child_without_its_control_fact_is_read_alone(archive: Archive, run: Run, tmp_path: Path) -> None:
+def test_a_child_without_its_control_fact_is_read_alone(archive: Site, run: Run, tmp_path: Path) -> None:
     archive.append(tmp_path, PARTITION, 15, life=1)
     exit_code, lines, err = run("cat", "orders")
     assert (exit_code, told(lines)) == (3, [(1, 15), (1, 20)])
@@ -395,11 +400,11 @@ def test_what_is_no_object_is_not_asked_for(capsys: pytest.CaptureFixture[str], 
 
 
 def test_objects_beside_the_records_are_known_by_their_address_alone(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    archive: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a configuration, nothing tells where the archive's prefix ends."""
-    monkeypatch.setattr("archiver.upkeep.inspection.open_store", lambda _storage: (archive.store, ""))
-    append_to_index(archive.store, LAYOUT, [])
+    monkeypatch.setattr("archiver.upkeep.inspection.open_archive", lambda _storage: Archive(archive.store, Layout()))
+    append_to_index(Archive(archive.store, LAYOUT), [])
     keys = [item.key for item in archive.store.list(LAYOUT.control_root)]
     assert LAYOUT.index_key(0, 0) in keys
     for key in keys:
@@ -413,16 +418,14 @@ def test_objects_beside_the_records_are_known_by_their_address_alone(
 def archive_of_times(spool: Path) -> MemoryStore:
     """Offsets 0 to 9 of one partition, one a second from 1,000 on, but for number 4, which has no time, and 6, which is late."""
     store = MemoryStore()
-    settle_topic(store, LAYOUT, topic="orders", topic_id="A", cluster_id="c", partitions=4, configs={})
+    settle_topic(Archive(store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=4, configs={})
     for base in (0, 5):
         segment = OpenSegment(replace(SOURCE, partition=PARTITION), base, NO_LIMIT, Spool(spool))
         times = {4: -1, 6: 99_000}
         records = [Rec(at, times.get(at, 1000 * (at + 1)), 0, b"k", b"v") for at in range(base, base + 5)]
         segment.append(frame_of(records), 0)
         finished = segment.finish()
-        store.put_if_absent(
-            Archive.key(base), content_of(finished), finished.facts.to_metadata(), kind=ObjectKind.SEGMENT
-        )
+        store.put_if_absent(Site.key(base), content_of(finished), finished.facts.to_metadata(), kind=ObjectKind.SEGMENT)
     return store
 
 
@@ -440,7 +443,7 @@ def archive_of_times(spool: Path) -> MemoryStore:
     ],
 )
 def test_cat_takes_ranges_of_offsets_and_of_times(
-    archive: Archive, run: Run, tmp_path: Path, options: list[str], wanted: list[int]
+    archive: Site, run: Run, tmp_path: Path, options: list[str], wanted: list[int]
 ) -> None:
     archive.store.objects = archive_of_times(tmp_path).objects
     exit_code, lines, err = run("cat", "orders", *options)
@@ -457,20 +460,20 @@ def test_cat_takes_ranges_of_offsets_and_of_times(
         ["--follow", "--life", "0"],
     ],
 )
-def test_cat_refuses_ranges_that_cannot_be(archive: Archive, run: Run, options: list[str]) -> None:
+def test_cat_refuses_ranges_that_cannot_be(archive: Site, run: Run, options: list[str]) -> None:
     assert archive.store.objects
     exit_code, lines, err = run("cat", "orders", *options)
     assert (exit_code, lines) == (2, [])
     assert options[0] in err
 
 
-def test_a_gap_beside_what_is_wanted_is_not_told(archive: Archive, run: Run) -> None:
+def test_a_gap_beside_what_is_wanted_is_not_told(archive: Site, run: Run) -> None:
     lose(archive, 10)
     assert run("cat", "orders", "--until-offset", "9")[0] == 0
     assert run("cat", "orders", "--until-offset", "10")[0] == 3
 
 
-def test_cat_follows_what_comes_and_a_topic_that_is_created_again(archive: Archive, tmp_path: Path) -> None:
+def test_cat_follows_what_comes_and_a_topic_that_is_created_again(archive: Site, tmp_path: Path) -> None:
     told: list[str] = []
     turn = 0
 
@@ -480,18 +483,20 @@ def test_cat_follows_what_comes_and_a_topic_that_is_created_again(archive: Archi
         if turn == 1:
             archive.append(tmp_path, PARTITION, 30)
         elif turn == 3:
-            settle_topic(archive.store, LAYOUT, topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={})
+            settle_topic(
+                Archive(archive.store, LAYOUT), topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={}
+            )
             archive.append(tmp_path, PARTITION, 0, life=1)
         elif turn == 4:
             strip(archive, 20)
 
-    rows = follow_records(archive.store, LAYOUT, "orders", tell=told.append, pause=pause, partition=PARTITION)
+    rows = follow_records(Archive(archive.store, LAYOUT), "orders", tell=told.append, pause=pause, partition=PARTITION)
     seen = [(row["value"]["utf8"], row["offset"]) for row in islice(rows, 10)]
     assert seen == [("life 0", at) for at in (0, 5, 10, 15, 20, 25, 30, 35)] + [("life 1", at) for at in (0, 5)]
     assert told == []
 
 
-def test_cat_follows_a_log_that_is_cut_back(archive: Archive, tmp_path: Path) -> None:
+def test_cat_follows_a_log_that_is_cut_back(archive: Site, tmp_path: Path) -> None:
     turn = 0
 
     def pause() -> None:
@@ -502,7 +507,7 @@ def test_cat_follows_a_log_that_is_cut_back(archive: Archive, tmp_path: Path) ->
             for base in (15, 25):
                 archive.append(tmp_path, PARTITION, base, life=1)
 
-    rows = follow_records(archive.store, LAYOUT, "orders", tell=pytest.fail, pause=pause, partition=PARTITION)
+    rows = follow_records(Archive(archive.store, LAYOUT), "orders", tell=pytest.fail, pause=pause, partition=PARTITION)
     seen = [(row["value"]["utf8"], row["offset"]) for row in islice(rows, 10)]
     assert seen == [("life 0", at) for at in (0, 5, 10, 15, 20, 25)] + [("life 1", at) for at in (15, 20, 25, 30)]
 
@@ -517,9 +522,9 @@ def test_ls_goes_down_to_objects(run: Run) -> None:
         ["3", "20..30"],
         ["4", "0..10"],
     ]
-    assert Archive.key(10) in lines[2]
+    assert Site.key(10) in lines[2]
     found = json.loads("\n".join(run("ls", "orders", "--segments", "--format", "json")[1]))
-    assert [row["key"] for row in found["segments"]][1] == Archive.key(10)
+    assert [row["key"] for row in found["segments"]][1] == Site.key(10)
     assert {row["records"] for row in found["segments"]} == {2}
     assert all(row["put"].endswith("Z") for row in found["segments"])
     assert found["holdings"][3]["last_put"] == max(row["put"] for row in found["segments"][:3])
@@ -527,7 +532,7 @@ def test_ls_goes_down_to_objects(run: Run) -> None:
     assert (exit_code, "--segments goes with a TOPIC" in err) == (2, True)
 
 
-def test_ls_of_nothing_says_so(archive: Archive, run: Run) -> None:
+def test_ls_of_nothing_says_so(archive: Site, run: Run) -> None:
     archive.store.objects.clear()
     exit_code, _, err = run("ls")
     assert (exit_code, "nothing is archived there yet" in err) == (0, True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import archiver.restore.sending
 import archiver.restore.task
 from archiver.archive.control import encode_fact
 from archiver.codec.selection import TopicSelection
@@ -93,7 +94,7 @@ def half_restored(
     mortal = MortalProduce()
     mortal.live(batches)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.task, "produce", mortal)
+        patch.setattr(archiver.restore.sending, "produce", mortal)
         with pytest.raises(Killed):
             restored(site, broker, topic, restore_id="mine", batch_bytes=300, **asked)
     return Forger(site, f"{topic}.back")

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from archiver.archive.control import Fact, facts
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import Layout
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig, GroupPositions
@@ -35,7 +36,6 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import Workers
 from archiver.store.port import ObjectStore
-from archiver.store.s3 import open_store
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in, read_partitions
 from tests.support.java_oracle import JavaOracle
@@ -127,7 +127,7 @@ class Snapshots:
         )
 
     def facts(self, day: str = "2026-09-21") -> list[Fact]:
-        return facts(self.store, Layout(), f"group-positions/{day}")
+        return facts(Archive(self.store, Layout()), f"group-positions/{day}")
 
 
 # --- snapshots
@@ -210,14 +210,14 @@ def snapshot_facts(site: ArchiveSite) -> list[Fact]:
     """Of all days; a test may run at midnight."""
     store, layout = store_of(site)
     days = sorted(store.list_directories(layout.control_prefix("group-positions")))
-    return [fact for day in days for fact in facts(store, layout, f"group-positions/{day}")]
+    return [fact for day in days for fact in facts(Archive(store, layout), f"group-positions/{day}")]
 
 
 @cache
 def store_of(site: ArchiveSite) -> tuple[ObjectStore, Layout]:
     """Opened once: tests look again and again."""
-    store, prefix = open_store(config_of(site, "b:1").storage)
-    return store, Layout(prefix)
+    store, layout = open_archive(config_of(site, "b:1").storage)
+    return store, layout
 
 
 def config_of(site: ArchiveSite, bootstrap: str, *include: str, **backup: object) -> ArchiverConfig:

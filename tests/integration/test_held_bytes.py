@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+import archiver.restore.sending
 import archiver.restore.task
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import KafkaBroker
@@ -122,7 +123,7 @@ def test_what_is_there_is_not_evicted(
     mortal = MortalProduce(seed=3)
     mortal.live(3)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.task, "produce", mortal)
+        patch.setattr(archiver.restore.sending, "produce", mortal)
         with pytest.raises(Killed):
             restored(site, eager_broker, topic, existing=Existing.APPEND, batch_bytes=1000, **asked)
     assert 1000 < log_of(eager_broker, f"{topic}.back")[1] < 1200

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from archiver.archive.handle import Archive
 from archiver.archive.index import append_to_index, merge_index, read_index
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import Inventory, read_inventory
@@ -51,7 +52,7 @@ class Site:
     def read(self) -> tuple[Inventory, int]:
         """The inventory, and how many HEADs it took."""
         before = self.proxy.requests.get("HEAD", 0)
-        return read_inventory(self.store, LAYOUT), self.proxy.requests.get("HEAD", 0) - before
+        return read_inventory(Archive(self.store, LAYOUT)), self.proxy.requests.get("HEAD", 0) - before
 
 
 @pytest.fixture
@@ -71,13 +72,13 @@ def entries(proxied: Site) -> list[IndexEntry]:
 def test_each_segment_is_asked_for_once_and_then_never(proxied: Site, entries: Sequence[IndexEntry]) -> None:
     without, heads = proxied.read()
     assert heads == SEGMENTS
-    append_to_index(proxied.store, LAYOUT, entries)
+    append_to_index(Archive(proxied.store, LAYOUT), entries)
     assert proxied.read() == (without, 0)
 
 
 def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Sequence[IndexEntry]) -> None:
     """One object was replaced by another of its size, one was swept, one is damaged and none is in the index."""
-    append_to_index(proxied.store, LAYOUT, entries[:-1])
+    append_to_index(Archive(proxied.store, LAYOUT), entries[:-1])
     replaced, swept, unknown = entries[1], entries[5], entries[-1]
     proxied.store.delete([LAYOUT.segment_key(one.key) for one in (replaced, swept, unknown)])
     again = proxied.put(1, b"SEGMENT 000001")
@@ -88,17 +89,17 @@ def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Seque
     assert [LAYOUT.segment_key(one.key) for one in inventory.damaged] == [LAYOUT.segment_key(unknown.key)]
     assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["5-5"]
 
-    merge_index(proxied.store, LAYOUT)
+    merge_index(Archive(proxied.store, LAYOUT))
     assert proxied.read() == (inventory, 3)
-    append_to_index(proxied.store, LAYOUT, [again])
+    append_to_index(Archive(proxied.store, LAYOUT), [again])
     assert proxied.read() == (inventory, 2)
 
 
 def test_a_damaged_file_costs_its_heads(proxied: Site, entries: Sequence[IndexEntry]) -> None:
     half = SEGMENTS // 2
-    append_to_index(proxied.store, LAYOUT, entries[:half])
+    append_to_index(Archive(proxied.store, LAYOUT), entries[:half])
     proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not gzip", {}, kind=ObjectKind.FACT)
-    append_to_index(proxied.store, LAYOUT, entries[half:-3])
+    append_to_index(Archive(proxied.store, LAYOUT), entries[half:-3])
     assert proxied.read()[1] == 3
     proxied.store.delete([LAYOUT.index_key(0, 0)])
     assert proxied.read()[1] == half + 3
@@ -110,16 +111,16 @@ def test_writers_that_append_and_merge_at_once_lose_no_generation(proxied: Site,
     def write(number: int) -> None:
         start.wait(20)
         for entry in entries[number::4]:
-            append_to_index(proxied.store, LAYOUT, [entry])
-        merge_index(proxied.store, LAYOUT)
+            append_to_index(Archive(proxied.store, LAYOUT), [entry])
+        merge_index(Archive(proxied.store, LAYOUT))
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(write, number) for number in range(4)]:
             done.result()
     plain, heads = proxied.read()
     assert heads < SEGMENTS  # what is appended while others merge is in a generation that nobody reads
-    append_to_index(proxied.store, LAYOUT, entries)
-    merge_index(proxied.store, LAYOUT)
+    append_to_index(Archive(proxied.store, LAYOUT), entries)
+    merge_index(Archive(proxied.store, LAYOUT))
     assert proxied.read() == (plain, 0)
 
 
@@ -137,7 +138,7 @@ def test_a_reader_without_the_right_to_put(proxied: Site, caplog: pytest.LogCapt
 def test_an_index_that_cannot_be_read_is_told_once_and_stops_nobody(
     proxied: Site, entries: Sequence[IndexEntry], caplog: pytest.LogCaptureFixture
 ) -> None:
-    append_to_index(proxied.store, LAYOUT, entries)
+    append_to_index(Archive(proxied.store, LAYOUT), entries)
     proxied.store.delete([LAYOUT.index_key(0, 0)])
     proxied.store.put_if_absent(LAYOUT.index_key(0, 0), b"", {}, kind=ObjectKind.FACT)
     with caplog.at_level(logging.INFO, "archiver"):
@@ -156,9 +157,9 @@ def send(broker: Broker, topic: str, batches: int) -> None:
 def unknown_to_index(site: ArchiveSite) -> tuple[int, int]:
     """How many segments there are, and how many of them the index does not know as they are."""
     store = S3Store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-    listing = list_segments(store, Layout())
-    index = read_index(store, Layout())
-    inventory = read_inventory(store, Layout())
+    listing = list_segments(Archive(store, Layout()))
+    index = read_index(Archive(store, Layout()))
+    inventory = read_inventory(Archive(store, Layout()))
     truth = {one.object_key: one.facts for parts in inventory.partitions.values() for one in parts[0].segments}
     unknown = 0
     for (topic, life, _), listed in listing.partitions.items():

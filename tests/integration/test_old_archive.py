@@ -75,7 +75,7 @@ def test_a_topic_that_goes_on_with_ours(
     exit_code, lines, err = run(site, capsys, "cat", "mixed")
     assert (exit_code, err) == (0, "")
     assert [json.loads(line) for line in lines] == [tell(record, 0) for record in (*old, *new)]
-    assert position_of(archive.store, archive.layout, "mixed", 0, 0).next == 45
+    assert position_of(archive.handle, "mixed", 0, 0).next == 45
     _, lines, _ = run(site, capsys, "ls")
     assert lines[1].split()[:4] == ["mixed", "1", "5..45", "20"]
     assert lines[1].endswith("2 of v1.0")
@@ -148,7 +148,7 @@ def test_a_writer_does_not_go_on_behind_what_does_not_say_whose_it_is(archive: B
     """Its topic may have been deleted and created again since: lives never mix."""
     put_old(archive, "old", [Rec(at, NOW_MS, -1, b"k", b"v") for at in range(10)], each=10)
     with pytest.raises(CorruptSegmentError, match="the newest segment has no facts"):
-        position_of(archive.store, archive.layout, "old", 0, 0)
+        position_of(archive.handle, "old", 0, 0)
 
 
 @pytest.mark.kafka

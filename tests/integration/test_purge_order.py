@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-import archiver.restore.claims
+import archiver.restore.notes
 import archiver.restore.request
 import archiver.restore.targets
 import archiver.spark.waves
 from archiver.archive.control import append_fact
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive
 from archiver.cli.main import main
 from archiver.errors import StoreError, TargetError, TemporaryError
 from archiver.kafka.admin import KafkaAdmin
@@ -27,7 +27,6 @@ from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
 from archiver.restore.targets import Targets
 from archiver.spark import proof
-from archiver.store.port import ObjectStore
 from tests.integration.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
@@ -150,12 +149,12 @@ def test_who_may_not_put_notes_learns_it_before_a_topic_is_gone(
 ) -> None:
     note = append_fact
 
-    def note_or_not(store: ObjectStore, layout: Layout, stream: str, *others: Any) -> Any:  # noqa: ANN401
+    def note_or_not(archive: Archive, stream: str, *others: Any) -> Any:  # noqa: ANN401
         if stream.endswith(f"{four[-1]}/replaced"):
             raise StoreError(f"{stream}: AccessDenied")
-        return note(store, layout, stream, *others)
+        return note(archive, stream, *others)
 
-    monkeypatch.setattr(archiver.restore.claims, "append_fact", note_or_not)
+    monkeypatch.setattr(archiver.restore.notes, "append_fact", note_or_not)
     assert restore(site, broker_41, topic, capsys)[0] == 1
     assert [log_of(broker_41, name) for name in four] == [(0, 7)] * 4
 

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import archiver.restore.sending
 import archiver.restore.task
 import archiver.spark.repartition
 from archiver.codec.selection import TopicSelection
@@ -149,7 +150,7 @@ def test_it_goes_on_where_it_was_cut(
         return None
 
     mortal = MortalProduce(seed=7)
-    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
     if forgotten:
         monkeypatch.setattr(KafkaClient, "last_sequence", nothing)
     deaths = 0
@@ -191,7 +192,7 @@ def test_two_runs_at_once(
 ) -> None:
     written = archived(broker, topic, site, [1500, 700])
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.task, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
 
     def run(_: int) -> list[str]:
         result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"], repartition=3)
@@ -228,7 +229,7 @@ def test_a_stranger_in_the_target_is_named(
 
     with monkeypatch.context() as patch:
         if when == "meanwhile":
-            patch.setattr(archiver.restore.task, "produce", with_company)
+            patch.setattr(archiver.restore.sending, "produce", with_company)
         else:
             patch.setattr(archiver.spark.repartition, "run_on_spark", intrude_and_run)
         rename = [f"{topic}={topic}.back"]
@@ -279,7 +280,7 @@ def test_records_that_the_target_lost_are_noticed_and_sent_again(
         return await produce(client, name, partition, batch, timeout_ms)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.task, "produce", pretends)
+        patch.setattr(archiver.restore.sending, "produce", pretends)
         (restored,) = site.restore(broker_41.bootstrap, rename=rename, repartition=2).topics
     (wrong,) = restored.errors
     assert (wrong.partition, wrong.exit_code) == (1, 4)
@@ -315,7 +316,7 @@ def test_damage_stops_only_its_source_or_is_skipped_in_every_attempt(
         mortal = MortalProduce()
         mortal.live(12)
         with monkeypatch.context() as patch:
-            patch.setattr(archiver.restore.task, "produce", mortal)
+            patch.setattr(archiver.restore.sending, "produce", mortal)
             with pytest.raises(Killed):
                 site.restore(broker_41.bootstrap, **asked)
         # Mended meanwhile: what was left out once stays out.

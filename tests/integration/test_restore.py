@@ -19,7 +19,7 @@ import archiver.restore.sending
 import archiver.restore.task
 import archiver.spark.repartition
 import archiver.spark.waves
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.topics import settle_topic
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import StorageConfig
@@ -330,11 +330,10 @@ def test_partitions_that_a_finished_target_got_since_are_the_users(
 
 def settle_configs(broker: Broker, topic: str, site: ArchiveSite, configs: Mapping[str, str]) -> None:
     """Have the archive remember these configs of a topic."""
-    store, prefix = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    store, layout = open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
     found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic]
     settle_topic(
-        store,
-        Layout(prefix),
+        Archive(store, layout),
         topic=topic,
         topic_id=found.topic_id,
         cluster_id=with_client(broker.bootstrap, lambda client: client.cluster_id()),
@@ -431,7 +430,7 @@ def test_a_restore_goes_on_where_it_was_cut(
     """Every few batches it dies; before or after the broker took the last one."""
     written = archived(broker, topic, site, [2000], records=300)
     mortal = MortalProduce(seed=7)
-    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
     deaths = 0
     for lifetime in (1, 2, 5, 9, 1, 10**6):
         mortal.live(lifetime)
@@ -449,7 +448,7 @@ def test_two_runs_at_once_restore_each_record_once(
 ) -> None:
     written = archived(broker, topic, site, [3000, 500], records=400)
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.task, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
 
     def run(_: int) -> list[str]:
         result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"])
@@ -488,7 +487,7 @@ def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
             raise KafkaTemporaryError("the answer is lost")
         return answer
 
-    monkeypatch.setattr(archiver.restore.task, "produce", lose_answers)
+    monkeypatch.setattr(archiver.restore.sending, "produce", lose_answers)
     asked: dict[str, Any] = {"batch_bytes": 1000, "rename": [f"{topic}={topic}.back"], "repartition": repartition}
     (restored,) = site.restore(broker.bootstrap, **asked).topics
     if repartition is None:
@@ -515,9 +514,9 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
     written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
     rename = [f"{topic}={topic}.back"]
     waits = 0
-    wait_for = archiver.restore.sending.Pace.wait_for
+    wait_for = archiver.restore.sending.RateLimit.wait_for
 
-    async def sleep(pace: archiver.restore.sending.Pace, size: int) -> None:
+    async def sleep(pace: archiver.restore.sending.RateLimit, size: int) -> None:
         nonlocal waits
         await wait_for(pace, size)
         waits += 1
@@ -528,7 +527,7 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
                 await asyncio.to_thread(broker.start)
             await asyncio.sleep(1.5)
 
-    monkeypatch.setattr(archiver.restore.sending.Pace, "wait_for", sleep)
+    monkeypatch.setattr(archiver.restore.sending.RateLimit, "wait_for", sleep)
     monkeypatch.setattr(archiver.restore.task, "_SILENT_S", 1.0)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
     assert restored.errors == ()
@@ -603,14 +602,14 @@ def test_a_stranger_in_the_target_is_noticed(
             )
         return answer
 
-    monkeypatch.setattr(archiver.restore.task, "produce", with_company)
+    monkeypatch.setattr(archiver.restore.sending, "produce", with_company)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3)
     assert f"{topic}.back-0" in wrong.error
     assert "someone else wrote" in wrong.error
 
-    monkeypatch.setattr(archiver.restore.task, "produce", produce)
+    monkeypatch.setattr(archiver.restore.sending, "produce", produce)
     (again,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = again.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3), wrong.error
@@ -680,7 +679,7 @@ def test_an_index_that_lies_makes_no_restore_incomplete(
 ) -> None:
     """One PUT under control/index/: it took two of the three objects out of the plan. What only reading shows, ends it."""
     written = archived(broker_41, topic, site, [250, 120])
-    store, _ = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    store = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
     first = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
     tell_falsely(store, first, next=250)
     (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
@@ -763,7 +762,7 @@ def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
         return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(archiver.spark.waves, "run_on_spark", delete_and_run)
-    monkeypatch.setattr(archiver.restore.task, "produce", refuse)
+    monkeypatch.setattr(archiver.restore.sending, "produce", refuse)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
     (wrong,) = restored.errors
     assert "not this one" in wrong.error
@@ -782,7 +781,7 @@ def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.task, "produce", dies)
+        patch.setattr(archiver.restore.sending, "produce", dies)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, rename=rename)
     produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import archiver.restore.sending
 import archiver.restore.task
 import archiver.spark.choose
 from archiver.cli.main import main
@@ -197,7 +198,7 @@ def test_an_estimate_knows_the_batches_that_a_target_takes(
         return await produce(client, topic, partition, content, timeout_ms)
 
     estimate, of_new = effort("back"), effort("new")
-    monkeypatch.setattr(archiver.restore.task, "produce", count)
+    monkeypatch.setattr(archiver.restore.sending, "produce", count)
     site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], **asked)
     assert sent > 100
     assert 0.8 * sent < estimate.batches < 1.2 * sent

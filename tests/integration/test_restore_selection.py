@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import archiver.restore.sending
 import archiver.restore.task
 from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP, TopicSelection
 from archiver.errors import UsageError
@@ -96,7 +97,7 @@ def test_a_window_is_gone_on_with(
 ) -> None:
     """The number of a record counts the wanted ones only."""
     mortal = MortalProduce()
-    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
     wanted = TopicSelection(from_ms=5, offsets={0: (7, 190), 1: (0, LAST_LONG)})
     deaths = 0
     for lifetime in (2, 4, 7, 10**6):
@@ -180,7 +181,7 @@ def test_an_object_that_is_mended_half_way_stays_left_out(
 
     wanted = TopicSelection(partitions=frozenset({0}))
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.task, "produce", mends)
+        patch.setattr(archiver.restore.sending, "produce", mends)
         with pytest.raises(Killed):
             site.restore(
                 broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500

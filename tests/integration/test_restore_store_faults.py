@@ -82,7 +82,7 @@ def test_a_store_that_stays_away_is_what_the_restore_tells_of(
     asked: dict[str, int],
 ) -> None:
     def hasty(storage: StorageConfig) -> ObjectStore:
-        return PatientStore(store_of(storage)[0], patience_s=0.6)
+        return PatientStore(store_of(storage), patience_s=0.6)
 
     for module in (archiver.restore.task, archiver.restore.dealing):
         monkeypatch.setattr(module, "patient_store_of", hasty)

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 import archiver.restore.claims
 import archiver.restore.request
+import archiver.restore.sending
 import archiver.restore.targets
 import archiver.restore.task
 import archiver.spark.waves
@@ -171,7 +172,7 @@ def test_what_goes_behind_goes_on_where_it_was_cut(
     ours = archived(broker, topic, site, records_of(1500))
     there = strangers(broker, f"{topic}.back", 33)
     mortal = MortalProduce(seed=3)
-    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
     deaths = 0
     for lifetime in (1, 2, 1, 9, 10**6):
         mortal.live(lifetime)
@@ -189,7 +190,7 @@ def test_two_runs_at_once_go_behind_once(
     ours = archived(broker_41, topic, site, records_of(2000))
     there = strangers(broker_41, f"{topic}.back", 33)
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.task, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(lambda _: appended(site, broker_41, topic, batch_bytes=2000), range(2)))
     assert [report.errors for report in reports] == [(), ()]
@@ -269,7 +270,7 @@ def test_who_else_writes_behind_is_noticed(
         if when == "before the first record":
             patch.setattr(ClaimStream, "put", put_and_intrude)
         else:
-            patch.setattr(archiver.restore.task, "produce", with_company)
+            patch.setattr(archiver.restore.sending, "produce", with_company)
         reports = [appended(site, broker_41, topic, batch_bytes=2000)]
     reports.append(appended(site, broker_41, topic, batch_bytes=2000))
     for report in reports:
@@ -448,7 +449,7 @@ EFFECTS = [
     (KafkaAdmin, "alter_configs_of_topics"),
     (RestoreNotes, "note_plans"),
     (ClaimStream, "put"),
-    (archiver.restore.task, "produce"),
+    (archiver.restore.sending, "produce"),
     (ClaimStream, "note_verified"),
     (RestoreNotes, "note_finished"),
 ]

@@ -23,7 +23,7 @@ from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.restore.request
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.topics import read_topic
 from archiver.backup.run import run_backup
 from archiver.cli.main import main
@@ -39,7 +39,6 @@ from archiver.restore.request import Existing, RestoreRequest
 from archiver.spark.preview import preview_restore
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import run_verify
-from archiver.store.s3 import open_store
 from archiver.upkeep.verify import Level
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
@@ -433,8 +432,8 @@ def test_a_backup_goes_without_the_right_to_configs(
     secure.grant(*(right for right in reading(filled) if right[2] != Op.DESCRIBE_CONFIGS))
     assert errors_of_backup(site, secure, filled) == []
     assert [one.message for one in caplog.records if f"DescribeConfigs on topic {filled}" in one.message]
-    store, prefix = open_store(config_of(site, secure, filled).storage)
-    fact = read_topic(store, Layout(prefix), filled)
+    store, layout = open_archive(config_of(site, secure, filled).storage)
+    fact = read_topic(Archive(store, layout), filled)
     assert fact is not None
     assert (fact.partitions, fact.configs) == (1, {})
 

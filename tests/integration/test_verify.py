@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout
 from archiver.archive.segment import read_segment
@@ -20,7 +21,6 @@ from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.store.port import ObjectKind, ObjectStore
-from archiver.store.s3 import open_store
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
@@ -49,13 +49,13 @@ def compared(
 
 
 def store_of(site: ArchiveSite) -> tuple[ObjectStore, Layout]:
-    store, prefix = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-    return store, Layout(prefix)
+    store, layout = open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    return store, layout
 
 
 def object_keys(site: ArchiveSite, topic: str) -> list[str]:
     store, layout = store_of(site)
-    found = read_inventory(store, layout).partitions[topic, 0][0]
+    found = read_inventory(Archive(store, layout)).partitions[topic, 0][0]
     return [segment.object_key for segment in found.segments]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import archiver.restore.sending
 import archiver.restore.targets
 import archiver.restore.task
 import archiver.spark.session
@@ -165,7 +166,7 @@ def test_what_was_chosen_is_gone_on_with(
     add(key, b"in time")
     chosen = {number: choose(number, rows) for number, rows in written.items()}
     assert chosen[3][-1].value == b"in time"
-    monkeypatch.setattr(archiver.restore.task, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
     for lifetime in (*lifetimes, 10**6):
         mortal.live(lifetime)
         try:

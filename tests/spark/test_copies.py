@@ -297,7 +297,7 @@ def test_what_is_no_segment_of_a_copy_is_left_alone(copies: Copies, swapped: str
 
 @pytest.mark.usefixtures("swapped")
 def test_verify_says_that_it_does_not_look_at_copies(copies: Copies) -> None:
-    found = check_listing(copies.archive.store, copies.archive.layout)
+    found = check_listing(copies.archive.handle)
     assert [note for note in found.notes if "compacted/" in note] == [
         "compacted/: copies of compacted topics, which are not verified"
     ]

@@ -104,7 +104,7 @@ def test_workers_that_do_not_start_are_told_with_their_cause(bucket: Bucket, tmp
 def archive_orders(bucket: Bucket, folder: Path) -> None:
     with archive_site(bucket, folder):
         archive = BucketArchive(bucket, folder)
-        settle_cluster(archive.store, archive.layout, "c")
+        settle_cluster(archive.handle, "c")
         archive.settle("orders")
         archive.put("orders", 0, generate(1, 20), each=10)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from archiver.archive.handle import Archive
 from archiver.archive.index import append_to_index
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.layout import Layout, SegmentKey
@@ -30,17 +31,23 @@ class BucketArchive:
         self.spool = spool
         self.store: ObjectStore = S3Store(StorageConfig(url=bucket.url, endpoint=bucket.s3.endpoint))
         self.layout = Layout()
+        self.handle = Archive(self.store, self.layout)
 
     def settle(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
         """Write the control fact of a topic; another id begins a life."""
         settle_topic(
-            self.store, self.layout, topic=topic, topic_id=topic_id, cluster_id="c", partitions=partitions, configs={}
+            self.handle,
+            topic=topic,
+            topic_id=topic_id,
+            cluster_id="c",
+            partitions=partitions,
+            configs={},
         )
 
     def cut_back(self, topic: str, partition: int, offset: int) -> int:
         """Begin a child life of life 0."""
         branch = Branch(offset=offset, leader_epoch=1)
-        life, _ = settle_branch(self.store, self.layout, topic=topic, partition=partition, parent=0, branch=branch)
+        life, _ = settle_branch(self.handle, topic=topic, partition=partition, parent=0, branch=branch)
         return life
 
     def put(
@@ -94,4 +101,4 @@ def tell_falsely(store: ObjectStore, key: str, **changes: int) -> None:
     facts = facts_from_metadata(found.metadata, key)
     assert facts is not None
     forged = replace(facts, **changes)  # type: ignore[arg-type]
-    append_to_index(store, layout, [IndexEntry(parsed, found.size, found.etag, forged)])
+    append_to_index(Archive(store, layout), [IndexEntry(parsed, found.size, found.etag, forged)])

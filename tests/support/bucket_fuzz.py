@@ -27,6 +27,7 @@ from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode
 from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_beside
 from archiver.archive.copies import find_copy
+from archiver.archive.handle import Archive
 from archiver.archive.index import Index, append_to_index, merge_index, read_index
 from archiver.archive.index_file import IndexEntry, SeenBeside
 from archiver.archive.inventory import Inventory, read_inventory
@@ -111,9 +112,9 @@ def _archive() -> tuple[MemoryStore, Inventory]:
             LAYOUT.segment_key(key), f"{topic}{partition}{base}".encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT
         )
         entries.setdefault(topic, []).append(IndexEntry(key, len(f"{topic}{partition}{base}"), etag or "", facts))
-    append_to_index(store, LAYOUT, entries["t"] + entries["u.v"], SeenBeside({"t": 3}, {"restores/x": 5}))
-    append_to_index(store, LAYOUT, entries["kept"])
-    return store, read_inventory(store, LAYOUT)
+    append_to_index(Archive(store, LAYOUT), entries["t"] + entries["u.v"], SeenBeside({"t": 3}, {"restores/x": 5}))
+    append_to_index(Archive(store, LAYOUT), entries["kept"])
+    return store, read_inventory(Archive(store, LAYOUT))
 
 
 def fuzz_index(rng: random.Random, peaks: Peaks, what: str) -> str:
@@ -131,7 +132,7 @@ def fuzz_index(rng: random.Random, peaks: Peaks, what: str) -> str:
 
 
 def _list_with(store: WatchedStore, plain: Inventory) -> str:
-    found = read_inventory(store, LAYOUT)
+    found = read_inventory(Archive(store, LAYOUT))
     assert found.partitions.keys() >= plain.partitions.keys()  # of others it may lie that they are gone
     assert found.partitions[_KEPT] == plain.partitions[_KEPT]
     return "listed"
@@ -140,7 +141,7 @@ def _list_with(store: WatchedStore, plain: Inventory) -> str:
 def _look_into(store: WatchedStore, _: Inventory) -> str:
     stored = store.objects[_FILE]
     problem = control_problem(LAYOUT, _FILE, stored.body, stored.metadata)
-    index = read_index(store, LAYOUT)
+    index = read_index(Archive(store, LAYOUT))
     index.sizes()
     index.reach_beyond(lambda _: 5)
     for partition in (0, 1):
@@ -152,8 +153,8 @@ def _look_into(store: WatchedStore, _: Inventory) -> str:
 
 
 def _merge(store: WatchedStore, _: Inventory) -> str:
-    merge_index(store, LAYOUT)
-    merged = read_index(store, LAYOUT)
+    merge_index(Archive(store, LAYOUT))
+    merged = read_index(Archive(store, LAYOUT))
     assert len(merged.of(_KEPT).entries) == 6
     assert not merged.unreadable
     return f"merged {len(merged.directories)} of 3"
@@ -273,9 +274,9 @@ def _begin(store: MemoryStore) -> None:
     async def offset_at(*_: object) -> tuple[int, int]:
         return 5, 1
 
-    archive = SimpleNamespace(store=store, layout=LAYOUT)
+    sink = SimpleNamespace(archive=Archive(store, LAYOUT))
     client = SimpleNamespace(offset_at=offset_at)
-    starts = Starts(cast("Any", client), cast("Any", archive), cast("Any", _Pool()), "latest")
+    starts = Starts(cast("Any", client), cast("Any", sink), cast("Any", _Pool()), "latest")
 
     async def run() -> None:
         await starts.note_present()
@@ -286,7 +287,7 @@ def _begin(store: MemoryStore) -> None:
 
 
 def _read_topics(store: MemoryStore) -> None:
-    for fact in read_topics_known(store, LAYOUT, list_topics_known(store, LAYOUT)).values():
+    for fact in read_topics_known(Archive(store, LAYOUT), list_topics_known(Archive(store, LAYOUT))).values():
         if fact is not None and not isinstance(fact, ArchiverError):
             for life in fact.lives[:50]:
                 fact.root(life.life)
@@ -294,11 +295,11 @@ def _read_topics(store: MemoryStore) -> None:
 
 
 def _settle_topic(store: MemoryStore) -> None:
-    settle_topic(store, LAYOUT, topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
+    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
 
 
 def _write_claims(store: MemoryStore) -> None:
-    stream = ClaimStream(store, LAYOUT, "mine", "c", "t", 0)
+    stream = ClaimStream(Archive(store, LAYOUT), "mine", "c", "t", 0)
     held = stream.put(_CLAIM)
     stream.note_skipped(held, "key")
     stream.note_verified(held, Verified(records=5, digest=9, bytes=3, leader_epoch=1))
@@ -306,7 +307,7 @@ def _write_claims(store: MemoryStore) -> None:
 
 
 def _write_joint_claims(store: MemoryStore) -> None:
-    stream = JointClaimStream(store, LAYOUT, "mine", "c", "t")
+    stream = JointClaimStream(Archive(store, LAYOUT), "mine", "c", "t")
     held = stream.put(_JOINT)
     stream.note_skipped("A", "key")
     stream.note_verified("A", Outcome(sources={0: Share(5, 9)}, targets=[Share(2, 3, 4, 5), Share(3, 4)]))
@@ -314,7 +315,7 @@ def _write_joint_claims(store: MemoryStore) -> None:
 
 
 def _notes(store: MemoryStore) -> RestoreNotes:
-    return RestoreNotes(store, LAYOUT, "mine", "c")
+    return RestoreNotes(Archive(store, LAYOUT), "mine", "c")
 
 
 def _read_claims(store: MemoryStore) -> None:
@@ -329,27 +330,32 @@ def _read_notes(store: MemoryStore) -> None:
     _notes(store).finished(_TARGETS)
     _notes(store).replaced(_TARGETS)
     assert all(0 < count < 2**15 for count in _notes(store).replicas_before(_TARGETS).values())
-    RestoreNotes(store, LAYOUT, "other", "c").begun_by_others(_TARGETS)
+    RestoreNotes(Archive(store, LAYOUT), "other", "c").begun_by_others(_TARGETS)
 
 
 Door = Callable[[MemoryStore], object]
 _TOPIC_DOORS: Sequence[Door] = (
     _settle_topic,
     _read_topics,
-    lambda store: read_topic(store, LAYOUT, "t"),
-    lambda store: read_topic_history(store, LAYOUT, "t"),
-    lambda store: settle_topic(store, LAYOUT, topic="t", topic_id="B", cluster_id="c", partitions=9, configs=None),
-    lambda store: settle_branch(store, LAYOUT, topic="t", partition=1, parent=0, branch=Branch(offset=9)),
+    lambda store: read_topic(Archive(store, LAYOUT), "t"),
+    lambda store: read_topic_history(Archive(store, LAYOUT), "t"),
+    lambda store: settle_topic(
+        Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=9, configs=None
+    ),
+    lambda store: settle_branch(Archive(store, LAYOUT), topic="t", partition=1, parent=0, branch=Branch(offset=9)),
 )
 _CLAIM_DOORS: Sequence[Door] = (_read_claims, _write_claims)
 _JOINT_DOORS: Sequence[Door] = (_read_claims, _write_joint_claims)
 _DOORS: Mapping[str, Sequence[Door]] = {
-    "cluster": (lambda store: read_cluster(store, LAYOUT), lambda store: settle_cluster(store, LAYOUT, "c")),
+    "cluster": (
+        lambda store: read_cluster(Archive(store, LAYOUT)),
+        lambda store: settle_cluster(Archive(store, LAYOUT), "c"),
+    ),
     "topics/t": _TOPIC_DOORS,
     "present": (_begin,),
     "starts/t/0": (_begin,),
     "group-positions/2027-01-15": (lambda store: _keep(store, 0), lambda store: _keep(store, 60_000)),
-    "copies/blue/t/0/0": (lambda store: find_copy(store, LAYOUT, "blue", "t"),),
+    "copies/blue/t/0/0": (lambda store: find_copy(Archive(store, LAYOUT), "blue", "t"),),
     "restores/mine/t/0": _CLAIM_DOORS,
     "restores/mine/t/repartition": _JOINT_DOORS,
     "restores/mine/t/finished": (_read_notes,),
@@ -361,15 +367,15 @@ _DOORS: Mapping[str, Sequence[Door]] = {
 def _facts() -> MemoryStore:
     """All streams, by the words of their writers."""
     store = MemoryStore()
-    settle_cluster(store, LAYOUT, "c")
+    settle_cluster(Archive(store, LAYOUT), "c")
     _settle_topic(store)
-    settle_branch(store, LAYOUT, topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
+    settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
     topics = {"t": {"topic_id": "A", "ends": {"0": None, "1": [5, 1]}}}
-    append_fact(store, LAYOUT, "present", lambda _: {"format": 1, "at_ms": 2**40, "topics": topics})
+    append_fact(Archive(store, LAYOUT), "present", lambda _: {"format": 1, "at_ms": 2**40, "topics": topics})
     _begin(store)
     _keep(store, 0)
     copy = {"format": 1, "instance": "blue", "topic": "t", "life": 0, "partition": 0, "generation": 0, "next": 10}
-    append_fact(store, LAYOUT, "copies/blue/t/0/0", lambda _: copy)
+    append_fact(Archive(store, LAYOUT), "copies/blue/t/0/0", lambda _: copy)
     _write_claims(store)
     _write_joint_claims(store)
     _notes(store).note_replaced(_TARGETS, {"t": 3})
@@ -396,14 +402,14 @@ def _verify_doors(key: str) -> Sequence["Door"]:
     def look(store: MemoryStore) -> None:
         control_problem(LAYOUT, key, store.objects[key].body, store.objects[key].metadata)
 
-    return look, lambda store: lost_beside(store, LAYOUT, Index())
+    return look, lambda store: lost_beside(Archive(store, LAYOUT), Index())
 
 
 def damage_of_copy(wrong: Mapping[str, object]) -> Mapping[int, Sequence[str]]:
     """Return what is told of the partitions of a copy whose newest fact has other values."""
     store = WatchedStore(_facts())
-    append_fact(store, LAYOUT, "copies/blue/t/0/0", lambda latest: {**(latest or {}), **wrong})
-    damaged = find_copy(store, LAYOUT, "blue", "t").damaged
+    append_fact(Archive(store, LAYOUT), "copies/blue/t/0/0", lambda latest: {**(latest or {}), **wrong})
+    damaged = find_copy(Archive(store, LAYOUT), "blue", "t").damaged
     return {partition: problems for partition, problems in damaged.items() if partition == 0}
 
 
@@ -412,7 +418,7 @@ def problems_with(stream: str, wrong: Mapping[str, object]) -> list[ArchiverErro
     found: list[ArchiverError] = []
     for door in _DOORS[stream]:
         store = WatchedStore(_facts())
-        append_fact(store, LAYOUT, stream, lambda latest: {**(latest or {}), **wrong})
+        append_fact(Archive(store, LAYOUT), stream, lambda latest: {**(latest or {}), **wrong})
         try:
             door(store)
         except ArchiverError as error:

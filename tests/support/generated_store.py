@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from archiver.archive.entries import Entries, Traits
+from archiver.archive.handle import Archive
 from archiver.archive.index_file import NOTHING_SEEN, encode_member, join_members
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
@@ -58,11 +59,10 @@ class GeneratedStore(MemoryStore):
         self.shape = shape
         self._folder = folder
         self._names = set(shape.names)
-        settle_cluster(self, LAYOUT, CLUSTER)
+        settle_cluster(Archive(self, LAYOUT), CLUSTER)
         for topic in shape.names:
             settle_topic(
-                self,
-                LAYOUT,
+                Archive(self, LAYOUT),
                 topic=topic,
                 topic_id=f"id-{topic}",
                 cluster_id=CLUSTER,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.plain_records import frame_to_values, json_pieces
@@ -22,7 +23,7 @@ from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
 from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import Archive, Fetch, PartitionWriter
+from archiver.backup.partition_writer import Fetch, PartitionWriter, SegmentSink
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
 from archiver.codec.batch import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
@@ -46,9 +47,8 @@ class _Forgetful(MemoryStore):
 
 def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoom, codec: str) -> PartitionWriter:
     source = PartitionSource(topic="t", partition=number, life=0, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", cluster_id="c")
-    archive = Archive(
-        store=store,
-        layout=LAYOUT,
+    sink = SegmentSink(
+        archive=Archive(store, LAYOUT),
         limits=SegmentLimits(uncompressed_bytes=64 << 20, codec=BlockCodec(codec)),
         age_s=1e9,
         spool=Spool(folder),
@@ -57,7 +57,7 @@ def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoo
         ledger=NO_LEDGER,
         decoding=decoding,
     )
-    return PartitionWriter(source, position_of(store, LAYOUT, "t", 0, number), archive)
+    return PartitionWriter(source, position_of(Archive(store, LAYOUT), "t", 0, number), sink)
 
 
 def backup(bomb: str, megabytes: str, threads: str, room_bytes: str, codec: str) -> None:

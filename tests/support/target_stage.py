@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+import archiver.restore.sending
 import archiver.restore.task
 from archiver.cli.main import main
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
@@ -168,7 +169,7 @@ class Stage:
         mortal = MortalProduce()
         mortal.live(3 if story is Story.HALF_RESTORED else 10**6)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(archiver.restore.task, "produce", mortal)
+            patch.setattr(archiver.restore.sending, "produce", mortal)
             if story is Story.CREATED:
                 patch.setattr(RestoreNotes, "note_plans", die)
             if story is Story.RESTORED:

@@ -22,6 +22,7 @@ from archiver.archive.control import (
     read_fact,
     settle_first,
 )
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.topics import (
     Branch,
@@ -57,33 +58,33 @@ def count_up(latest: Fact | None) -> Fact:
 
 def test_facts_are_numbered_and_the_highest_holds() -> None:
     store = MemoryStore()
-    assert latest_fact(store, LAYOUT, STREAM) is None
-    assert facts(store, LAYOUT, STREAM) == []
+    assert latest_fact(Archive(store, LAYOUT), STREAM) is None
+    assert facts(Archive(store, LAYOUT), STREAM) == []
     for number in range(12):
-        assert append_fact(store, LAYOUT, STREAM, count_up) == {"format": 1, "count": number + 1}
+        assert append_fact(Archive(store, LAYOUT), STREAM, count_up) == {"format": 1, "count": number + 1}
     assert list(store.objects) == [f"p/control/topics/t/{number:06}.json" for number in range(12)]
-    assert latest_fact(store, LAYOUT, STREAM) == {"format": 1, "count": 12}
-    assert [fact["count"] for fact in facts(store, LAYOUT, STREAM)] == list(range(1, 13))
+    assert latest_fact(Archive(store, LAYOUT), STREAM) == {"format": 1, "count": 12}
+    assert [fact["count"] for fact in facts(Archive(store, LAYOUT), STREAM)] == list(range(1, 13))
 
 
 def test_nothing_to_add_adds_nothing() -> None:
     store = MemoryStore()
-    assert append_fact(store, LAYOUT, STREAM, lambda _: None) is None
-    append_fact(store, LAYOUT, STREAM, count_up)
-    assert append_fact(store, LAYOUT, STREAM, lambda _: None) == {"format": 1, "count": 1}
+    assert append_fact(Archive(store, LAYOUT), STREAM, lambda _: None) is None
+    append_fact(Archive(store, LAYOUT), STREAM, count_up)
+    assert append_fact(Archive(store, LAYOUT), STREAM, lambda _: None) == {"format": 1, "count": 1}
     assert len(store.objects) == 1
 
 
 def test_streams_are_kept_apart() -> None:
     """Also one that lies below another, and what somebody else put there."""
     store = MemoryStore()
-    append_fact(store, LAYOUT, "restores/x", count_up)
+    append_fact(Archive(store, LAYOUT), "restores/x", count_up)
     for _ in range(3):
-        append_fact(store, LAYOUT, "restores/x/t/0", count_up)
+        append_fact(Archive(store, LAYOUT), "restores/x/t/0", count_up)
     store.put_if_absent("p/control/restores/x/000009.json.bak", b"", {}, kind=ObjectKind.FACT)
     store.put_if_absent("p/control/restores/x/9.json", b"", {}, kind=ObjectKind.FACT)
-    assert latest_fact(store, LAYOUT, "restores/x") == {"format": 1, "count": 1}
-    assert latest_fact(store, LAYOUT, "restores/x/t/0") == {"format": 1, "count": 3}
+    assert latest_fact(Archive(store, LAYOUT), "restores/x") == {"format": 1, "count": 1}
+    assert latest_fact(Archive(store, LAYOUT), "restores/x/t/0") == {"format": 1, "count": 3}
 
 
 def test_who_was_slower_decides_again_on_what_the_faster_wrote() -> None:
@@ -93,12 +94,12 @@ def test_who_was_slower_decides_again_on_what_the_faster_wrote() -> None:
     def decide(latest: Fact | None) -> Fact:
         seen.append(latest)
         if len(seen) <= 2:
-            append_fact(store, LAYOUT, STREAM, count_up)  # another writer, between our reading and our put
+            append_fact(Archive(store, LAYOUT), STREAM, count_up)  # another writer, between our reading and our put
         return {"format": 1, "count": 100}
 
-    append_fact(store, LAYOUT, STREAM, decide)
+    append_fact(Archive(store, LAYOUT), STREAM, decide)
     assert seen == [None, {"format": 1, "count": 1}, {"format": 1, "count": 2}]
-    assert [fact["count"] for fact in facts(store, LAYOUT, STREAM)] == [1, 2, 100]
+    assert [fact["count"] for fact in facts(Archive(store, LAYOUT), STREAM)] == [1, 2, 100]
 
 
 def test_writers_at_once_never_append_to_what_they_have_not_seen() -> None:
@@ -111,25 +112,25 @@ def test_writers_at_once_never_append_to_what_they_have_not_seen() -> None:
         for _ in range(each):
             while True:
                 try:
-                    append_fact(store, LAYOUT, STREAM, count_up)
+                    append_fact(Archive(store, LAYOUT), STREAM, count_up)
                 except TemporaryError:
                     continue
                 break
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(write, range(writers)))
-    assert [fact["count"] for fact in facts(store, LAYOUT, STREAM)] == list(range(1, writers * each + 1))
+    assert [fact["count"] for fact in facts(Archive(store, LAYOUT), STREAM)] == list(range(1, writers * each + 1))
 
 
 def test_a_writer_that_is_always_slower_gives_up_for_now() -> None:
     store = MemoryStore()
 
     def decide(_: Fact | None) -> Fact:
-        append_fact(store, LAYOUT, STREAM, count_up)
+        append_fact(Archive(store, LAYOUT), STREAM, count_up)
         return {"format": 1, "count": 0}
 
     with pytest.raises(TemporaryError, match=r"p/control/topics/t/.*other writers were faster"):
-        append_fact(store, LAYOUT, STREAM, decide)
+        append_fact(Archive(store, LAYOUT), STREAM, decide)
 
 
 class LossyStore(MemoryStore):
@@ -152,12 +153,12 @@ def test_a_lost_answer_is_settled_by_who_knows_its_own_fact() -> None:
     def decide(latest: Fact | None) -> Fact | None:
         return None if latest == mine else mine
 
-    assert append_fact(LossyStore(raises=False), LAYOUT, STREAM, decide) == mine
+    assert append_fact(Archive(LossyStore(raises=False), LAYOUT), STREAM, decide) == mine
     store = LossyStore(raises=True)
     with pytest.raises(StoreTemporaryError):
-        append_fact(store, LAYOUT, STREAM, decide)
-    assert append_fact(store, LAYOUT, STREAM, decide) == mine
-    assert facts(store, LAYOUT, STREAM) == [mine]
+        append_fact(Archive(store, LAYOUT), STREAM, decide)
+    assert append_fact(Archive(store, LAYOUT), STREAM, decide) == mine
+    assert facts(Archive(store, LAYOUT), STREAM) == [mine]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"{}", b'{"format": "1"}', b"\xff\xfe\x00"])
@@ -165,16 +166,16 @@ def test_what_is_no_fact_is_named(body: bytes) -> None:
     store = MemoryStore()
     store.put_if_absent(LAYOUT.fact_key(STREAM, 0), body, {}, kind=ObjectKind.FACT)
     with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/t/000000\.json: not"):
-        latest_fact(store, LAYOUT, STREAM)
+        latest_fact(Archive(store, LAYOUT), STREAM)
     with pytest.raises(CorruptSegmentError):
-        append_fact(store, LAYOUT, STREAM, count_up)
+        append_fact(Archive(store, LAYOUT), STREAM, count_up)
 
 
 def test_a_newer_fact_is_refused_by_name() -> None:
     store = MemoryStore()
     store.put_if_absent(LAYOUT.fact_key(STREAM, 0), b'{"format": 2}', {}, kind=ObjectKind.FACT)
     with pytest.raises(FormatTooNewError, match=r"^p/control/topics/t/000000\.json: format 2"):
-        append_fact(store, LAYOUT, STREAM, count_up)
+        append_fact(Archive(store, LAYOUT), STREAM, count_up)
 
 
 # --- topics
@@ -276,8 +277,7 @@ def settle(
     **configs: str,
 ) -> TopicFact:
     return settle_topic(
-        store,
-        LAYOUT,
+        Archive(store, LAYOUT),
         topic="t",
         topic_id=topic_id,
         cluster_id=cluster_id,
@@ -292,14 +292,14 @@ def life_in(store: MemoryStore, topic_id: str = "A", partitions: int = 3, partit
 
 
 def lives_in(store: MemoryStore) -> list[str]:
-    known = read_topic(store, LAYOUT, "t")
+    known = read_topic(Archive(store, LAYOUT), "t")
     assert known is not None
     return [life.topic_id for life in known.lives]
 
 
 def test_the_first_life_is_number_zero_and_is_written_once() -> None:
     store = MemoryStore()
-    assert read_topic(store, LAYOUT, "t") is None
+    assert read_topic(Archive(store, LAYOUT), "t") is None
     assert settle(store) == settle(store) == fact_of(Life(life=0, topic_id="A"))
     assert len(store.objects) == 1
 
@@ -309,7 +309,7 @@ def test_new_partitions_and_configs_are_news_of_the_same_life() -> None:
     settle(store)
     settle(store, partitions=4)
     assert settle(store, partitions=4, k="v").current.life == 0
-    known = read_topic(store, LAYOUT, "t")
+    known = read_topic(Archive(store, LAYOUT), "t")
     assert known is not None
     assert (known.partitions, known.configs, len(store.objects)) == (4, {"k": "v"}, 3)
 
@@ -356,12 +356,12 @@ def test_another_cluster_is_refused() -> None:
 
 def test_a_prefix_belongs_to_one_cluster() -> None:
     store = MemoryStore()
-    settle_cluster(store, LAYOUT, "c")
-    settle_cluster(store, LAYOUT, "c")
+    settle_cluster(Archive(store, LAYOUT), "c")
+    settle_cluster(Archive(store, LAYOUT), "c")
     with pytest.raises(
         StrangerError, match=r"control/cluster/000000.json: this archive belongs to cluster c, and this is d"
     ):
-        settle_cluster(store, LAYOUT, "d")
+        settle_cluster(Archive(store, LAYOUT), "d")
     assert len(store.objects) == 1
 
 
@@ -386,7 +386,7 @@ def test_an_upgrade_to_topic_ids_names_the_lives_of_what_is_the_same() -> None:
         settle(store, "A")
     with pytest.raises(UnprovenError) as told:
         settle(store, "A", judged=Judged(0, is_same=True))  # another instance has begun a life meanwhile
-    assert told.value.known == read_topic(store, LAYOUT, "t")
+    assert told.value.known == read_topic(Archive(store, LAYOUT), "t")
     assert roots_in(settle(store, "A", judged=Judged(1, is_same=True))) == [("", 0), ("A", 1), ("A", 1)]
     assert life_in(store, "A") == 2
 
@@ -421,7 +421,7 @@ def test_a_topic_id_that_is_missing_is_no_other_one() -> None:
 def cut(store: MemoryStore, partition: int, parent: int, offset: int, epoch: int = 3) -> int:
     """Branch off, and return the life; the branch that was asked for is the one that holds."""
     asked = Branch(offset=offset, leader_epoch=epoch)
-    life, held = settle_branch(store, LAYOUT, topic="t", partition=partition, parent=parent, branch=asked)
+    life, held = settle_branch(Archive(store, LAYOUT), topic="t", partition=partition, parent=parent, branch=asked)
     assert held == asked
     return life
 
@@ -430,7 +430,7 @@ def test_one_election_that_cuts_many_logs_makes_one_life() -> None:
     store = MemoryStore()
     settle(store, partitions=50)
     assert {cut(store, partition, 0, 95 + partition) for partition in range(49)} == {1}
-    known = read_topic(store, LAYOUT, "t")
+    known = read_topic(Archive(store, LAYOUT), "t")
     assert known is not None
     assert known.life_of_partition("A", 7) == known.current
     assert known.lineage(1, 7) == [(0, 0, 102), (1, 102, None)]
@@ -446,7 +446,7 @@ def test_a_life_takes_in_a_partition_once_and_only_from_its_own_parent() -> None
     assert [cut(store, 0, 0, 95), cut(store, 0, 1, 99), cut(store, 1, 0, 50)] == [1, 2, 3]
     assert cut(store, 2, 0, 40) == 3
     assert cut(store, 0, 2, 120) == 4
-    known = read_topic(store, LAYOUT, "t")
+    known = read_topic(Archive(store, LAYOUT), "t")
     assert known is not None
     assert known.lineage(4, 0) == [(0, 0, 95), (1, 95, 99), (2, 99, 120), (4, 120, None)]
     assert known.lineage(3, 0) == [(0, 0, 95), (1, 95, 99), (2, 99, None)]  # it lived on beside life 3
@@ -460,7 +460,7 @@ def test_a_life_that_was_cut_back_to_below_its_beginning_contributes_nothing() -
     cut(store, 0, 1, 60)
     cut(store, 1, 0, 95)
     cut(store, 1, 3, 0)
-    known = read_topic(store, LAYOUT, "t")
+    known = read_topic(Archive(store, LAYOUT), "t")
     assert known is not None
     assert known.lineage(2, 0) == [(0, 0, 60), (2, 60, None)]
     assert known.lineage(4, 1) == [(4, 0, None)]
@@ -496,7 +496,7 @@ def test_who_comes_second_gets_the_branch_that_holds() -> None:
     def write(number: int) -> tuple[int, Branch]:
         start.wait()
         mine = Branch(offset=90 + number, leader_epoch=number)
-        return settle_branch(store, LAYOUT, topic="t", partition=0, parent=0, branch=mine)
+        return settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=mine)
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(write, range(4)))
@@ -508,7 +508,7 @@ def test_who_comes_second_gets_the_branch_that_holds() -> None:
 
 
 def write_late(store: MemoryStore) -> tuple[int, Branch]:
-    return settle_branch(store, LAYOUT, topic="t", partition=0, parent=0, branch=Branch(offset=5))
+    return settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=5))
 
 
 def test_a_branch_survives_a_lost_answer() -> None:
@@ -570,10 +570,10 @@ CUT_BACK: Fact = {"life": 1, "topic_id": "A", "parent": 0, "branches": {"0": BRA
 )
 def test_a_fact_that_would_cost_or_break_its_readers_is_damage(change: Fact, message: str) -> None:
     store = MemoryStore()
-    settle_topic(store, LAYOUT, topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
-    append_fact(store, LAYOUT, STREAM, lambda latest: {**(latest or {}), **change})
+    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    append_fact(Archive(store, LAYOUT), STREAM, lambda latest: {**(latest or {}), **change})
     with pytest.raises(CorruptSegmentError, match=message):
-        read_topic(store, LAYOUT, "t")
+        read_topic(Archive(store, LAYOUT), "t")
 
 
 @pytest.mark.parametrize("depth", [300, 600, 900, 990, 2000, 100_000])
@@ -596,18 +596,18 @@ def test_json_that_nobody_could_write_again_is_damage(said: bytes) -> None:
 def test_a_fact_that_is_too_large_is_not_asked_for() -> None:
     """By its row of a listing; and where that lies, no byte of it is read."""
     store = Weighed()
-    settle_topic(store, LAYOUT, topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
     for listed in (1 << 40, 0):
         store.listed, store.real, store.asked = listed, 1 << 40, 0
         with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/000000.json: has 1,099,511,627,776 bytes"):
-            read_topic(store, LAYOUT, "t")
+            read_topic(Archive(store, LAYOUT), "t")
         assert (store.asked, store.read_bytes) == (0 if listed else 1, 0)
     with pytest.raises(CorruptSegmentError, match=r"000000.json: has"):
-        read_fact(store, LAYOUT, STREAM, 0)
+        read_fact(Archive(store, LAYOUT), STREAM, 0)
     store.listed, store.real = 200 << 20, None
     store.objects[LAYOUT.fact_key(STREAM, 1)] = store.objects[LAYOUT.fact_key(STREAM, 0)]
     with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/: has 419,430,400 bytes"):
-        read_topic_history(store, LAYOUT, "t")
+        read_topic_history(Archive(store, LAYOUT), "t")
 
 
 class Weighed(MemoryStore):
@@ -642,15 +642,15 @@ def test_the_largest_facts_are_within_their_bounds() -> None:
     }
     assert 100 * len(encode_fact(ends)) < most_fact_bytes("present")
     with pytest.raises(ArchiverError, match=r"p/control/cluster/000000.json: would have .* bytes, and readers take"):
-        settle_first(MemoryStore(), LAYOUT, "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
+        settle_first(Archive(MemoryStore(), LAYOUT), "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
 
 
 def test_a_stream_whose_last_number_is_taken_is_told() -> None:
     store = MemoryStore()
-    settle_topic(store, LAYOUT, topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
     store.objects[LAYOUT.fact_key(STREAM, 999_999)] = store.objects[LAYOUT.fact_key(STREAM, 0)]
     with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/999999.json: is the last number"):
-        settle_topic(store, LAYOUT, topic="t", topic_id="B", cluster_id="c", partitions=2, configs={})
+        settle_topic(Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=2, configs={})
 
 
 def test_a_topic_of_thousands_of_lives_is_read_at_once() -> None:

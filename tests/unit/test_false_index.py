@@ -14,6 +14,7 @@ import archiver.archive.lookup
 import archiver.archive.reader
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic, read_archive
+from archiver.archive.handle import Archive
 from archiver.archive.index import append_to_index
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import read_inventory
@@ -115,7 +116,7 @@ def request_of(wanted: Selection) -> RestoreRequest:
 def restored(store: CountingStore, wanted: Selection, use: IndexUse = IndexUse.CHECK) -> list[Rec]:
     """All records that a restore reads. Raises what it would refuse, or its tasks would."""
     request = request_of(wanted)
-    archive = read_archive(store, LAYOUT, use=use, reads=request.wanted.of)
+    archive = read_archive(Archive(store, LAYOUT), use=use, reads=request.wanted.of)
     (topic,) = plan_restore(archive, {SOURCE.topic: "target"}, request).topics
     partition = topic.partitions[SOURCE.partition]
     if partition.problem:
@@ -135,7 +136,7 @@ def told(topic: ArchivedTopic, store: CountingStore, wanted: Selection) -> list[
 
 def catted(store: CountingStore, wanted: Selection) -> list[int]:
     """The offsets that `cat` shows. Raises what it complains of."""
-    topic = find_topic(store, LAYOUT, SOURCE.topic, reads=wanted_of(SOURCE.partition, wanted))
+    topic = find_topic(Archive(store, LAYOUT), SOURCE.topic, reads=wanted_of(SOURCE.partition, wanted))
     return told(topic, store, wanted)
 
 
@@ -186,8 +187,8 @@ def run(archives: list[Built], seed: int, count: int) -> Counter[str]:
             ("cat", catted, [record.offset for record in truth(archive, wanted)]),
         ):
             store = archive.copy()
-            append_to_index(store, LAYOUT, archive.entries)
-            append_to_index(store, LAYOUT, false)
+            append_to_index(Archive(store, LAYOUT), archive.entries)
+            append_to_index(Archive(store, LAYOUT), false)
             try:
                 found = outcome_of(partial(read, store, wanted), expected, is_whole=whole)
             except AssertionError as error:
@@ -216,9 +217,9 @@ EVERYTHING = Selection()
 
 def lying(archive: Built, place: int, **changes: int) -> CountingStore:
     store = archive.copy()
-    append_to_index(store, LAYOUT, archive.entries)
+    append_to_index(Archive(store, LAYOUT), archive.entries)
     entry = archive.entries[place]
-    append_to_index(store, LAYOUT, [entry._replace(facts=replace(entry.facts, **changes))])  # type: ignore[arg-type]
+    append_to_index(Archive(store, LAYOUT), [entry._replace(facts=replace(entry.facts, **changes))])  # type: ignore[arg-type]
     return store
 
 
@@ -236,7 +237,7 @@ def test_an_object_that_is_said_to_reach_far_hides_none(
 def test_what_was_found_to_be_false_is_put_right_for_the_others(archives: list[Built]) -> None:
     archive = archives[0]
     store = lying(archive, 0, next=archive.entries[-1].facts.next)
-    read_inventory(store, LAYOUT)
+    read_inventory(Archive(store, LAYOUT))
     asked = store.heads
     assert restored(store, EVERYTHING) == archive.records
     assert store.heads == asked
@@ -299,7 +300,7 @@ def test_other_facts_than_those_of_the_plan_end_a_restore(archives: list[Built],
 def test_an_object_without_facts_has_none_of_an_index(archives: list[Built]) -> None:
     archive = archives[0]
     store = archive.copy()
-    append_to_index(store, LAYOUT, archive.entries)
+    append_to_index(Archive(store, LAYOUT), archive.entries)
     key = LAYOUT.segment_key(archive.entries[1].key)
     bare = dataclasses.replace(store.objects[key], metadata={})
     store.objects[key] = bare
@@ -309,7 +310,7 @@ def test_an_object_without_facts_has_none_of_an_index(archives: list[Built]) -> 
 def test_an_honest_index_costs_no_request_more(archives: list[Built]) -> None:
     archive = archives[0]
     store = archive.copy()
-    append_to_index(store, LAYOUT, archive.entries)
+    append_to_index(Archive(store, LAYOUT), archive.entries)
     assert restored(store, EVERYTHING) == archive.records
     assert store.heads == 0
 

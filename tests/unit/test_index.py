@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.archive.entries import NUMBERS, Entry, Traits
+from archiver.archive.handle import Archive
 from archiver.archive.holdings import survey
 from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.archive.index_file import (
@@ -77,7 +78,7 @@ def segments_of(inventory: Inventory) -> list[Segment]:
 
 def read_counting(store: CountingStore) -> tuple[Inventory, int]:
     before = store.heads
-    return read_inventory(store, LAYOUT), store.heads - before
+    return read_inventory(Archive(store, LAYOUT)), store.heads - before
 
 
 # --- a file
@@ -188,8 +189,8 @@ def test_every_byte_that_is_changed_or_cut_is_noticed_or_harmless() -> None:
 def test_what_the_index_knows_is_not_asked_for() -> None:
     store = CountingStore()
     written = fill(store)
-    plain = read_inventory(CountingStoreOf(store), LAYOUT)
-    append_to_index(store, LAYOUT, written[:-1])
+    plain = read_inventory(Archive(CountingStoreOf(store), LAYOUT))
+    append_to_index(Archive(store, LAYOUT), written[:-1])
     inventory, heads = read_counting(store)
     assert heads == 1
     assert inventory == plain
@@ -207,7 +208,7 @@ def test_an_entry_of_another_object_is_not_believed() -> None:
     """Same key and size, other bytes; same key and bytes that are longer: the object tells, not the index."""
     store = CountingStore()
     written = fill(store)
-    append_to_index(store, LAYOUT, written)
+    append_to_index(Archive(store, LAYOUT), written)
     first, second = written[:2]
     write(store, first, b"T 000000", replace(first.facts, records=1, bytes=777))
     write(store, second, b"t 000001, and more", replace(second.facts, bytes=888))
@@ -219,7 +220,7 @@ def test_an_entry_of_another_object_is_not_believed() -> None:
 def test_an_object_that_is_gone_is_gone() -> None:
     store = CountingStore()
     written = fill(store)
-    append_to_index(store, LAYOUT, written)
+    append_to_index(Archive(store, LAYOUT), written)
     swept = written[3]
     store.delete([LAYOUT.segment_key(swept.key)])
     inventory, heads = read_counting(store)
@@ -228,7 +229,7 @@ def test_an_object_that_is_gone_is_gone() -> None:
     )  # of what lies before it: that the entry does not end where the next object begins, might be a lie
     assert swept.facts not in [one.facts for one in segments_of(inventory)]
     assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["3-3"]
-    merge_index(store, LAYOUT)
+    merge_index(Archive(store, LAYOUT))
     assert found_in(store, swept) is None
     assert found_in(store, written[4]) == written[4].facts
 
@@ -238,7 +239,7 @@ def found_in(store: MemoryStore, entry: IndexEntry) -> SegmentFacts | None:
     key = entry.key
     item = ListedObject(key=LAYOUT.segment_key(key), size=entry.size, etag=entry.etag, last_modified=datetime.now(UTC))
     listed = ListedPartition.of((key.topic, key.life, key.partition), [(key.base, key.next or 0, item)])
-    known = read_index(store, LAYOUT, key.topic.__eq__).of((key.topic, key.life))
+    known = read_index(Archive(store, LAYOUT), key.topic.__eq__).of((key.topic, key.life))
     (row,) = known.find(listed).tolist()
     return None if row < 0 else cast("SegmentFacts", known.entries.facts(row))
 
@@ -247,12 +248,12 @@ def test_a_later_file_wins_and_no_etag_is_no_proof() -> None:
     store = CountingStore()
     written = fill(store)
     stale = [one._replace(etag="stale") for one in written]
-    append_to_index(store, LAYOUT, stale)
+    append_to_index(Archive(store, LAYOUT), stale)
     assert read_counting(store)[1] == ENOUGH
-    append_to_index(store, LAYOUT, written)
+    append_to_index(Archive(store, LAYOUT), written)
     assert read_counting(store)[1] == 0
     nameless = written[0]._replace(etag="")
-    append_to_index(store, LAYOUT, [nameless])
+    append_to_index(Archive(store, LAYOUT), [nameless])
     assert found_in(store, nameless) is None
 
 
@@ -260,7 +261,7 @@ def test_a_later_file_wins_and_no_etag_is_no_proof() -> None:
 def test_merged_segments_and_lives_are_not_mixed_up(topic: str) -> None:
     name, _, life = topic.partition("@")
     store = CountingStore()
-    append_to_index(store, LAYOUT, fill(store))
+    append_to_index(Archive(store, LAYOUT), fill(store))
     key = SegmentKey(topic=name, life=int(life or 0), partition=0, base=0, next=3)
     facts = replace(plain_facts(0, 3), bytes=99)
     store.put_if_absent(LAYOUT.segment_key(key), b"t 000000", facts.to_metadata(), kind=ObjectKind.SEGMENT)
@@ -317,14 +318,14 @@ def gzip_wrong(content: bytes, **changes: object) -> bytes:
 def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], bytes]) -> None:
     store = CountingStore()
     written = fill(store)
-    append_to_index(store, LAYOUT, [])
+    append_to_index(Archive(store, LAYOUT), [])
     store.delete([LAYOUT.index_key(0, 0)])
     store.put_if_absent(LAYOUT.index_key(0, 0), damage(encode_index(written)), {}, kind=ObjectKind.FACT)
-    plain = read_inventory(CountingStoreOf(store), LAYOUT)
+    plain = read_inventory(Archive(CountingStoreOf(store), LAYOUT))
     inventory, heads = read_counting(store)
     assert (inventory, heads) == (plain, ENOUGH)
-    append_to_index(store, LAYOUT, written)
-    merge_index(store, LAYOUT)
+    append_to_index(Archive(store, LAYOUT), written)
+    merge_index(Archive(store, LAYOUT))
     assert read_counting(store) == (plain, 0)
 
 
@@ -357,13 +358,13 @@ def test_no_content_of_the_index_stops_a_command(seed: int, small_bytes: int) ->
         for number, content in enumerate(files):
             store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
         with patch("archiver.archive.index_file._SMALL_BYTES", small_bytes):
-            assert len(segments_of(read_inventory(store, LAYOUT))) <= len(written)
-            assert survey(store, LAYOUT, None).holdings
-            assert check_listing(store, LAYOUT).segments
-            index = read_index(store, LAYOUT)
+            assert len(segments_of(read_inventory(Archive(store, LAYOUT)))) <= len(written)
+            assert survey(Archive(store, LAYOUT), None).holdings
+            assert check_listing(Archive(store, LAYOUT)).segments
+            index = read_index(Archive(store, LAYOUT))
             assert index.sizes().keys() <= {"t", "x"}
             index.remembered(written[0].key)
-            merge_index(store, LAYOUT)
+            merge_index(Archive(store, LAYOUT))
         store.delete([key for key in store.objects if "/index/" in key])
 
 
@@ -385,22 +386,25 @@ def test_the_index_tells_how_large_topics_are() -> None:
     entries = [*fill(store, "small", 3), *fill(store, "large", 7)]
     other_life = key_of(0, "small", life=1)
     entries.append(IndexEntry(other_life, 1000, "etag", plain_facts(0, 1)))
-    append_to_index(store, LAYOUT, entries[:4])
-    append_to_index(store, LAYOUT, [*entries[2:]])
+    append_to_index(Archive(store, LAYOUT), entries[:4])
+    append_to_index(Archive(store, LAYOUT), [*entries[2:]])
     small = sum(entry.size for entry in entries[:3]) + 1000
-    assert read_index(store, LAYOUT).sizes() == {"small": small, "large": sum(entry.size for entry in entries[3:10])}
+    assert read_index(Archive(store, LAYOUT)).sizes() == {
+        "small": small,
+        "large": sum(entry.size for entry in entries[3:10]),
+    }
 
 
 def test_a_topic_alone_needs_nothing_of_the_others() -> None:
     store = CountingStore()
-    append_to_index(store, LAYOUT, fill(store) + fill(store, "u"))
+    append_to_index(Archive(store, LAYOUT), fill(store) + fill(store, "u"))
     (content,) = [found.body for key, found in store.objects.items() if "/index/" in key]
     members = split_file(content, "k").members
     assert members.keys() == {("t", 0), ("u", 0)}
     damaged = content.replace(members["u", 0], b"x" * len(members["u", 0]))
     store.objects[LAYOUT.index_key(0, 0)] = StoredObject(damaged, {}, MOMENT)
     before = store.heads
-    read_inventory(store, LAYOUT, lambda topic: topic == "t")
+    read_inventory(Archive(store, LAYOUT), lambda topic: topic == "t")
     assert store.heads == before
 
 
@@ -416,7 +420,7 @@ def test_a_reader_that_had_to_ask_much_tells_the_others() -> None:
     fill(few, count=150)
     for _ in range(2):
         before = few.heads
-        read_inventory(few, LAYOUT, now=lambda: MOMENT)  # they were put just now
+        read_inventory(Archive(few, LAYOUT), now=lambda: MOMENT)  # they were put just now
         assert few.heads - before == 150
 
 
@@ -442,10 +446,10 @@ def test_readers_do_not_write_without_end() -> None:
     store = CountingStore()
     written = fill(store, count=250)
     for _ in range(MOST_FILES):
-        append_to_index(store, LAYOUT, [written[0]])
+        append_to_index(Archive(store, LAYOUT), [written[0]])
     assert read_counting(store)[1] == 249
     assert read_counting(store)[1] == 249
-    merge_index(store, LAYOUT)
+    merge_index(Archive(store, LAYOUT))
     assert read_counting(store)[1] == 249
     assert read_counting(store)[1] == 0
 
@@ -454,13 +458,13 @@ def test_a_merge_loses_nothing_and_its_loser_does_no_harm() -> None:
     store = CountingStore()
     written = fill(store) + fill(store, "u")
     for entry in written:
-        append_to_index(store, LAYOUT, [entry])
-    merge_index(store, LAYOUT)
+        append_to_index(Archive(store, LAYOUT), [entry])
+    merge_index(Archive(store, LAYOUT))
     assert [key for key in store.objects if "/index/000001/" in key] == [LAYOUT.index_key(1, 0)]
     assert read_counting(store)[1] == 0
     before = dict(store.objects)
     racing = RacingStore(store)
-    merge_index(racing, LAYOUT)
+    merge_index(Archive(racing, LAYOUT))
     assert racing.was_late
     assert {key: found for key, found in store.objects.items() if key in before} == before
     assert read_counting(store)[1] == 0
@@ -476,7 +480,7 @@ class RacingStore(MemoryStore):
         self.was_late = False
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
-        merge_index(self._other, LAYOUT)
+        merge_index(Archive(self._other, LAYOUT))
         etag = super().put_if_absent(key, body, metadata, kind=kind)
         self.was_late = etag is None
         return etag
@@ -493,23 +497,23 @@ def test_writers_at_once_take_the_next_number() -> None:
             listed = list(store.list(prefix, start_after))
             if prefix == LAYOUT.index_generation_prefix(0):
                 for entry in others:
-                    append_to_index(store, LAYOUT, [entry])
+                    append_to_index(Archive(store, LAYOUT), [entry])
             yield from listed
 
     other = Overtaken()
     other.objects = store.objects
-    assert append_to_index(other, LAYOUT, [first]) == 4
-    assert append_to_index(store, LAYOUT, [last]) == 5
+    assert append_to_index(Archive(other, LAYOUT), [first]) == 4
+    assert append_to_index(Archive(store, LAYOUT), [last]) == 5
     assert [found_in(store, one) for one in entries] == [one.facts for one in entries]
 
 
 def test_strange_names_in_the_index_harm_nobody() -> None:
     store = CountingStore()
-    append_to_index(store, LAYOUT, fill(store))
+    append_to_index(Archive(store, LAYOUT), fill(store))
     for name in ("x", "000009", "00000a/000000.jsonl.gz", "000000/9.jsonl.gz", "000000/000009.jsonl.gz.bak"):
         store.put_if_absent(f"{LAYOUT.index_prefix}{name}", b"", {}, kind=ObjectKind.FACT)
     assert read_counting(store)[1] == 0
-    assert append_to_index(store, LAYOUT, []) == 2
+    assert append_to_index(Archive(store, LAYOUT), []) == 2
 
 
 def test_what_is_not_written_yet_is_bounded_and_keeps_its_order() -> None:
@@ -545,4 +549,4 @@ def test_json_that_is_nested_without_end_is_no_index() -> None:
     content = zlib_line(b'{"format": 1, "directories": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
     key = LAYOUT.index_key(0, 0)
     store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
-    assert read_index(store, LAYOUT).unreadable.keys() == {key}
+    assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {key}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from archiver.archive.handle import Archive
 from archiver.archive.index import (
     _MOST_FILES_READ,
     MOST_FILES,
@@ -47,7 +48,7 @@ def fill(store: MemoryStore, topic: str) -> None:
     etag = (
         store.put_if_absent(LAYOUT.segment_key(key), topic.encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT) or ""
     )
-    append_to_index(store, LAYOUT, [IndexEntry(key, len(topic), etag, facts)])
+    append_to_index(Archive(store, LAYOUT), [IndexEntry(key, len(topic), etag, facts)])
 
 
 def overwrite(store: MemoryStore, content: bytes) -> None:
@@ -101,9 +102,9 @@ def test_a_first_line_that_lies_costs_its_file_and_nothing_else(directories: obj
     member = next(iter(split_file(content, "k").members.values()))
     overwrite(store, packed(json.dumps({"format": 1, "directories": directories}).encode()) + member)
     with within(20 << 20, 2):
-        assert read_index(store, LAYOUT).unreadable.keys() == {FIRST}
-        merge_index(store, LAYOUT)
-    merged = read_index(store, LAYOUT)
+        assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {FIRST}
+        merge_index(Archive(store, LAYOUT))
+    merged = read_index(Archive(store, LAYOUT))
     assert (merged.directories, merged.unreadable) == ({("kept", 0)}, {})
 
 
@@ -114,7 +115,7 @@ def test_files_are_refused_by_what_a_listing_says_and_by_what_comes() -> None:
     second, third = LAYOUT.index_key(0, 1), LAYOUT.index_key(0, 2)
     store.weights = {FIRST: Weight(MOST_FILE_BYTES + 1, 1), second: Weight(100, 1 << 40)}
     store.read_bytes = 0
-    index = read_index(store, LAYOUT)
+    index = read_index(Archive(store, LAYOUT))
     assert index.directories == {("c", 0)}
     assert index.unreadable[FIRST].startswith(f"{FIRST}: has 2,147,483,649 bytes")
     assert index.unreadable[second].startswith(f"{second}: has 1,099,511,627,776 bytes")
@@ -129,7 +130,7 @@ def test_a_generation_is_read_up_to_a_bound() -> None:
     keys = [LAYOUT.index_key(0, number) for number in range(3)]
     real = [len(store.objects[key].body) for key in keys]
     store.weights = {key: Weight(half, size) for key, size in zip(keys, real, strict=True)}
-    assert read_index(store, LAYOUT).unreadable.keys() == {keys[2]}
+    assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {keys[2]}
     assert _MOST_FILES_READ > 10 * MOST_FILES
 
 
@@ -138,11 +139,11 @@ def test_thousands_of_files_are_not_all_asked_for(caplog: pytest.LogCaptureFixtu
     fill(store, "t")
     for number in range(1, 1_200):
         store.objects[LAYOUT.index_key(0, number)] = store.objects[FIRST]
-    index = read_index(store, LAYOUT)
+    index = read_index(Archive(store, LAYOUT))
     assert (index.directories, len(index.unreadable)) == ({("t", 0)}, 200)
-    merge_index(store, LAYOUT)
+    merge_index(Archive(store, LAYOUT))
     assert "is left behind, as it cannot be read: p/control/index/000000/001000.jsonl.gz: is behind" in caplog.text
-    assert not read_index(store, LAYOUT).unreadable
+    assert not read_index(Archive(store, LAYOUT)).unreadable
 
 
 def test_the_last_number_of_a_file_is_told() -> None:
@@ -152,10 +153,10 @@ def test_the_last_number_of_a_file_is_told() -> None:
     with pytest.raises(
         CorruptSegmentError, match=r"999999.jsonl.gz: has the last number, and nothing can be put behind it"
     ):
-        append_to_index(store, LAYOUT, [])
+        append_to_index(Archive(store, LAYOUT), [])
     store.objects[LAYOUT.index_key(999_999, 0)] = store.objects[FIRST]
     with pytest.raises(CorruptSegmentError, match=r"p/control/index/999999/: has the last number"):
-        merge_index(store, LAYOUT)
+        merge_index(Archive(store, LAYOUT))
 
 
 BOMBS = {

@@ -12,6 +12,7 @@ import pytest
 
 import archiver.backup.indexer
 from archiver.archive.control import encode_fact
+from archiver.archive.handle import Archive
 from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, read_index
 from archiver.archive.index_file import IndexEntry, split_file
 from archiver.archive.layout import Layout, SegmentKey
@@ -54,7 +55,7 @@ class World:
         self.now_s = 0.0
         self.base = 0
         self.turns = asyncio.Semaphore(0)
-        self.indexer = Indexer(self.store, LAYOUT, self.fresh, clock=lambda: self.now_s, wait=self.wait)
+        self.indexer = Indexer(Archive(self.store, LAYOUT), self.fresh, clock=lambda: self.now_s, wait=self.wait)
 
     async def wait(self, seconds: float) -> None:
         await self.turns.acquire()
@@ -125,14 +126,16 @@ def test_what_may_work_later_is_tried_again() -> None:
 def test_control_facts_of_topics_without_a_record_are_remembered_once() -> None:
     world = World()
     for topic in ("empty", "t"):
-        settle_topic(world.store, LAYOUT, topic=topic, topic_id=topic, cluster_id="c", partitions=1, configs={})
+        settle_topic(
+            Archive(world.store, LAYOUT), topic=topic, topic_id=topic, cluster_id="c", partitions=1, configs={}
+        )
     for told in ({"empty": 0, "t": 0}, {"t": 0}):
         world.put()
         world.indexer.write()
         assert split_file(world.store.objects[world.store.files[-1]].body, "k").beside.newest_facts == told
     empty = LAYOUT.fact_key("topics/empty", 0)
     world.store.delete([empty])
-    assert [one for one in check_listing(world.store, LAYOUT).problems if one.startswith(f"{empty}: is gone")]
+    assert [one for one in check_listing(Archive(world.store, LAYOUT)).problems if one.startswith(f"{empty}: is gone")]
 
 
 def test_many_files_become_a_generation_but_not_at_a_stop() -> None:
@@ -172,7 +175,7 @@ def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_record
     snapshot = LAYOUT.fact_key("group-positions/2026-11-22", 0)
 
     async def run() -> None:
-        async with Indexer(world.store, LAYOUT, world.fresh, clock=lambda: 0.0).attend(asyncio.Event()):
+        async with Indexer(Archive(world.store, LAYOUT), world.fresh, clock=lambda: 0.0).attend(asyncio.Event()):
             pass
 
     asyncio.run(run())
@@ -184,7 +187,7 @@ def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_record
     world.store.delete([snapshot])
     asyncio.run(run())
     assert len(world.store.files) == 1
-    (problem,) = check_listing(world.store, LAYOUT).problems
+    (problem,) = check_listing(Archive(world.store, LAYOUT)).problems
     assert "1 of 1 object is gone" in problem
 
 
@@ -196,13 +199,13 @@ def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() 
             LAYOUT.fact_key("group-positions/2026-11-22", number), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT
         )
     seconds = itertools.count()
-    indexer = Indexer(world.store, LAYOUT, world.fresh, clock=lambda: float(next(seconds)))
+    indexer = Indexer(Archive(world.store, LAYOUT), world.fresh, clock=lambda: float(next(seconds)))
     told = []
     for is_last in (True, False):
         world.put()
         indexer.write(is_last=is_last)
         told.append(split_file(world.store.objects[world.store.files[-1]].body, "k").beside.counts["group-positions"])
-        assert not [one for one in check_listing(world.store, LAYOUT).problems if "group-positions" in one]
+        assert not [one for one in check_listing(Archive(world.store, LAYOUT)).problems if "group-positions" in one]
     assert told == [9, 40]
 
 
@@ -210,7 +213,7 @@ def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() 
 
 
 def known_bases(store: IndexStore) -> list[int]:
-    index = read_index(store, LAYOUT)
+    index = read_index(Archive(store, LAYOUT))
     keys = [LAYOUT.parse_segment(key) for key in store.objects]
     return sorted(key.base for key in keys if key is not None and index.remembered(key) is not None)
 
@@ -221,7 +224,7 @@ def killed_world(known: Collection[int], total: int) -> World:
     world.put(total)
     entries = [entry for entry in world.fresh.take() if entry.key.base in known]
     if entries:
-        append_to_index(world.store, LAYOUT, entries)
+        append_to_index(Archive(world.store, LAYOUT), entries)
     world.fresh.note_found(("t", 0), 0, total)
     world.store.heads = 0
     return world

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import archiver.archive.inventory as inventory_module
+from archiver.archive.handle import Archive
 from archiver.archive.index_file import split_file
 from archiver.archive.inventory import (
     EMPTY,
@@ -161,7 +162,7 @@ def test_a_v1_object_is_known_by_its_ends_and_never_enters_the_index() -> None:
         content = old_file(records[base : base + 10], "t", 0)
         store.put_if_absent("p/" + old_key("t", 0, base), content, {"by": "somebody"}, kind=ObjectKind.SEGMENT)
     for _ in range(2):
-        found = read_inventory(store, LAYOUT).partitions["t", 0][0]
+        found = read_inventory(Archive(store, LAYOUT)).partitions["t", 0][0]
         assert [one.facts for one in found.segments] == [
             Bounds(base=base, first=base, last=base + 9) for base in range(0, 100, 10)
         ]
@@ -296,7 +297,7 @@ def test_no_history_loses_anything_or_moves_the_position_back(drawn: list[tuple[
         assert inventory.position == history.boundaries[-1]
         store = CountingStore()
         put(store, list(history.objects.values()))
-        assert position_of(store, LAYOUT, "t", 0, 0).next == inventory.position
+        assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == inventory.position
         assert store.heads <= 2
 
 
@@ -335,7 +336,7 @@ def test_what_lies_below_an_offset_is_left_out_with_its_gaps() -> None:
 def test_an_empty_partition_begins_at_zero() -> None:
     inventory = arrange([])
     assert (inventory.readable, inventory.shadowed, inventory.gaps, inventory.position) == ((), (), (), 0)
-    assert position_of(MemoryStore(), LAYOUT, "t", 0, 0) == ArchivedEnd()
+    assert position_of(Archive(MemoryStore(), LAYOUT), "t", 0, 0) == ArchivedEnd()
 
 
 @pytest.mark.parametrize(("base", "next_offset"), [(1, 5), (0, 6)])
@@ -354,23 +355,23 @@ def test_lives_and_partitions_are_kept_apart() -> None:
     put(store, [segment(0, 3)], partition=10)
     put(store, [segment(0, 2)], life=1)
     put(store, [segment(0, 9)], topic="t.x")
-    inventory = read_inventory(store, LAYOUT)
+    inventory = read_inventory(Archive(store, LAYOUT))
     positions = {
         (*topic_life, number): found.position
         for topic_life, by_partition in inventory.partitions.items()
         for number, found in by_partition.items()
     }
     assert positions == {("t", 0, 0): 7, ("t", 0, 10): 3, ("t", 1, 0): 2, ("t.x", 0, 0): 9}
-    assert position_of(store, LAYOUT, "t", 0, 0).next == 7
-    assert position_of(store, LAYOUT, "t", 0, 1).next == 0  # not that of partition 10
-    assert position_of(store, LAYOUT, "t", 1, 0).next == 2
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == 7
+    assert position_of(Archive(store, LAYOUT), "t", 0, 1).next == 0  # not that of partition 10
+    assert position_of(Archive(store, LAYOUT), "t", 1, 0).next == 2
 
 
 def test_only_what_is_wanted_is_asked_for() -> None:
     store = CountingStore()
     put(store, [segment(0, 5), segment(5, 7)])
     put(store, [segment(0, 9)], topic="other")
-    inventory = read_inventory(store, LAYOUT, lambda topic: topic == "other")
+    inventory = read_inventory(Archive(store, LAYOUT), lambda topic: topic == "other")
     assert list(inventory.partitions) == [("other", 0)]
     assert store.heads == 1
 
@@ -381,7 +382,7 @@ def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -
     put(store, [segment(0, 10), segment(10, 20)])
     newest = max(one.last_modified for one in store.objects.values())
     for minutes, files in ((5, 0), (40, 1), (50, 1)):
-        read_inventory(store, LAYOUT, now=partial(add, newest, timedelta(minutes=minutes)))
+        read_inventory(Archive(store, LAYOUT), now=partial(add, newest, timedelta(minutes=minutes)))
         assert len([key for key in store.objects if "/index/" in key]) == files
 
 
@@ -390,7 +391,7 @@ def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monke
     store = CountingStore()
     for topic in ("a", "b", "c"):
         put(store, [segment(at, at + 1) for at in range(10)], topic=topic)
-    found = read_inventory(store, LAYOUT)
+    found = read_inventory(Archive(store, LAYOUT))
     files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
     counts = [
         {
@@ -401,11 +402,11 @@ def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monke
     ]
     assert counts == [{"a": 7}, {"a": 3, "b": 4}, {"b": 6, "c": 1}, {"c": 7}, {"c": 2}]
     assert store.heads == 30
-    assert read_inventory(store, LAYOUT) == found
+    assert read_inventory(Archive(store, LAYOUT)) == found
     assert store.heads == 30
     monkeypatch.setattr(inventory_module, "_MOST_SHARED", 2)
     store.delete([key for key in store.objects if "/index/" in key])
-    read_inventory(store, LAYOUT)
+    read_inventory(Archive(store, LAYOUT))
     assert len([key for key in store.objects if "/index/" in key]) == 2
 
 
@@ -416,7 +417,7 @@ def test_strangers_are_listed_and_harm_nobody_but_a_segment_without_facts_is_dam
     without_facts = LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5))
     for key in [*strange, without_facts]:
         store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT)
-    inventory = read_inventory(store, LAYOUT)
+    inventory = read_inventory(Archive(store, LAYOUT))
     assert inventory.strangers == tuple(sorted(strange))
     assert [damage.message.split(":")[0] for damage in inventory.damaged] == [without_facts]
     assert inventory.partitions["t", 0][0].position == 5
@@ -433,7 +434,7 @@ def test_a_damaged_object_is_named_and_the_others_are_read() -> None:
     }
     for key, metadata in broken.items():
         store.put_if_absent(key, b"", metadata, kind=ObjectKind.FACT)
-    inventory = read_inventory(store, LAYOUT)
+    inventory = read_inventory(Archive(store, LAYOUT))
     assert [LAYOUT.segment_key(damage.key) for damage in inventory.damaged] == sorted(broken)
     assert [damage.message.partition(":")[0] for damage in inventory.damaged] == sorted(broken)
     assert inventory.partitions["t", 0][0].gaps == (Gap(first_offset=5, last_offset=8),)
@@ -459,7 +460,7 @@ def test_the_order_of_answers_changes_nothing() -> None:
     found: list[Inventory] = []
     for store in (MemoryStore(), BackwardsStore()):
         put(store, pile)
-        found.append(read_inventory(store, LAYOUT))
+        found.append(read_inventory(Archive(store, LAYOUT)))
     assert found[0] == found[1]
 
 
@@ -470,7 +471,7 @@ def test_a_newest_segment_without_facts_stops_a_writer() -> None:
         LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", {}, kind=ObjectKind.SEGMENT
     )
     with pytest.raises(CorruptSegmentError, match="the newest segment has no facts"):
-        position_of(store, LAYOUT, "t", 0, 0)
+        position_of(Archive(store, LAYOUT), "t", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -491,21 +492,21 @@ def test_a_writer_does_not_go_on_where_changed_metadata_says(metadata: Mapping[s
         LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", metadata, kind=ObjectKind.SEGMENT
     )
     with pytest.raises(CorruptSegmentError, match=message):
-        position_of(store, LAYOUT, "t", 0, 0)
+        position_of(Archive(store, LAYOUT), "t", 0, 0)
 
 
 def test_the_widest_merged_segment_tells_the_position() -> None:
     """The last in name order is a narrow one that waits for its sweep, beside a late writer's."""
     store = MemoryStore()
     put(store, [segment(0, 20, merged=True), segment(5, 10, merged=True), segment(5, 7)])
-    assert position_of(store, LAYOUT, "t", 0, 0).next == 20
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == 20
 
 
 def test_strangers_do_not_move_the_position() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
     store.put_if_absent("p/topics/t/partition=0/zzz", b"", {}, kind=ObjectKind.FACT)
-    assert position_of(store, LAYOUT, "t", 0, 0).next == 5
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == 5
 
 
 def test_the_epoch_is_that_of_the_segment_that_holds_the_end() -> None:
@@ -514,10 +515,10 @@ def test_the_epoch_is_that_of_the_segment_that_holds_the_end() -> None:
     store.put_if_absent(
         plain.object_key, b"x", replace(known_facts(plain), leader_epoch=3).to_metadata(), kind=ObjectKind.SEGMENT
     )
-    assert position_of(store, LAYOUT, "t", 0, 0) == ArchivedEnd(
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0) == ArchivedEnd(
         next=7, leader_epoch=3, topic_id="t", cluster_id="c", key=plain.object_key
     )
     store.put_if_absent(
         merged.object_key, b"x", replace(known_facts(merged), leader_epoch=8).to_metadata(), kind=ObjectKind.SEGMENT
     )
-    assert position_of(store, LAYOUT, "t", 0, 0).leader_epoch == 8
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).leader_epoch == 8

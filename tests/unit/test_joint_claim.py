@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from archiver.archive.control import append_fact
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
@@ -22,7 +23,7 @@ CLAIM = JointClaim(
 
 
 def stream_of(store: MemoryStore) -> JointClaimStream:
-    return JointClaimStream(store, LAYOUT, "mine", CLAIM.target_cluster_id, "orders")
+    return JointClaimStream(Archive(store, LAYOUT), "mine", CLAIM.target_cluster_id, "orders")
 
 
 def test_the_first_claim_holds_until_the_topic_is_another_one() -> None:
@@ -62,7 +63,7 @@ def test_what_is_noted_stays_beside_the_claim() -> None:
 def test_notes_tell_of_claims_on_these_very_topics() -> None:
     store = MemoryStore()
     stream_of(store).put(CLAIM)
-    notes = RestoreNotes(store, LAYOUT, "mine", CLAIM.target_cluster_id)
+    notes = RestoreNotes(Archive(store, LAYOUT), "mine", CLAIM.target_cluster_id)
     assert notes.joint_claims({"orders": "one", "others": "one"}) == {"orders": CLAIM}
     assert notes.joint_claims({"orders": "two"}) == {}
     assert notes.claims({"orders": "one"}) == {"orders": {}}
@@ -72,6 +73,6 @@ def test_notes_tell_of_claims_on_these_very_topics() -> None:
 def test_what_is_no_claim_is_named(broken: dict[str, object]) -> None:
     store = MemoryStore()
     stream_of(store).put(CLAIM)
-    append_fact(store, LAYOUT, "restores/mine/orders/repartition", lambda latest: {**(latest or {}), **broken})
+    append_fact(Archive(store, LAYOUT), "restores/mine/orders/repartition", lambda latest: {**(latest or {}), **broken})
     with pytest.raises(NotWholeError, match="control/restores/mine/orders/repartition: not a claim"):
         stream_of(store).latest("one")

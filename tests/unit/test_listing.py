@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import archiver.archive.listing
+from archiver.archive.handle import Archive
 from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import NOTHING, list_newest, list_segments
@@ -57,7 +58,7 @@ def _ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @given(st.sets(segments, max_size=40), st.sets(strange))
 def test_the_whole_archive_is_listed_once(keys: set[SegmentKey], strangers: set[str]) -> None:
     store = archive(keys, strangers)
-    found = list_segments(store, LAYOUT)
+    found = list_segments(Archive(store, LAYOUT))
     listed = list(store.list(LAYOUT.topics_prefix))
     assert [one.item for one in found.segments] == [item for item in listed if LAYOUT.parse_segment(item.key)]
     assert {one.key for one in found.segments} == keys
@@ -71,7 +72,7 @@ def test_wanted_topics_are_listed_once_and_no_others(
 ) -> None:
     store = archive(keys, strangers)
     wanted |= {key.topic for key in list(keys)[::2]}
-    found = [one.key for one in list_segments(store, LAYOUT, wanted.__contains__).segments]
+    found = [one.key for one in list_segments(Archive(store, LAYOUT), wanted.__contains__).segments]
     assert len(found) == len(set(found))
     assert set(found) == {key for key in keys if key.topic in wanted}
 
@@ -85,7 +86,7 @@ def test_large_topics_are_shared_out_and_nothing_beside_them(wanted: set[str]) -
         for partition in (0, 2, 10)
         for base in range(4)
     }
-    found = list_segments(archive(keys, {"t02/stray", "t04/stray"}), LAYOUT, wanted.__contains__)
+    found = list_segments(Archive(archive(keys, {"t02/stray", "t04/stray"}), LAYOUT), wanted.__contains__)
     listed = [one.key for one in found.segments]
     assert len(listed) == len(set(listed))
     assert set(listed) == {key for key in keys if key.topic in wanted}
@@ -102,14 +103,14 @@ def test_large_topics_are_shared_out_and_nothing_beside_them(wanted: set[str]) -
 def test_ends_that_are_listed_together_are_those_of_each_partition(keys: set[SegmentKey], strangers: set[str]) -> None:
     store = archive(keys, strangers)
     names, listed = {key.topic for key in keys}, len(list(store.list(LAYOUT.topics_prefix)))
-    newest = list_newest(store, LAYOUT, names, listed)
+    newest = list_newest(Archive(store, LAYOUT), names, listed)
     assert newest is not None
-    assert newest == list_newest(store, LAYOUT, names)
+    assert newest == list_newest(Archive(store, LAYOUT), names)
     assert newest.keys() == {(key.topic, key.life, key.partition) for key in keys}
     for partition, found in newest.items():
-        assert end_at(store, found) == position_of(store, LAYOUT, *partition)
-    assert end_at(store, NOTHING) == position_of(store, LAYOUT, "nothing", 0, 0)
-    assert not keys or list_newest(store, LAYOUT, names, len(keys) - 1) is None
+        assert end_at(store, found) == position_of(Archive(store, LAYOUT), *partition)
+    assert end_at(store, NOTHING) == position_of(Archive(store, LAYOUT), "nothing", 0, 0)
+    assert not keys or list_newest(Archive(store, LAYOUT), names, len(keys) - 1) is None
 
 
 def test_a_listing_is_not_read_beyond_what_is_needed() -> None:
@@ -124,10 +125,10 @@ def test_a_listing_is_not_read_beyond_what_is_needed() -> None:
     names = [f"t{number:03}" for number in range(200)]
     watched = Watched()
     watched.objects = archive({SegmentKey(topic=name, partition=0, base=0) for name in names}, set()).objects
-    assert len(list_segments(watched, LAYOUT, {"t007"}.__contains__).segments) == 1
+    assert len(list_segments(Archive(watched, LAYOUT), {"t007"}.__contains__).segments) == 1
     assert watched.read <= 202  # the directories are made of keys in this store
     watched.read = 0
-    assert len(list_segments(watched, LAYOUT).segments) == 200
+    assert len(list_segments(Archive(watched, LAYOUT)).segments) == 200
     assert watched.read <= 2 * 200 + 2 * archiver.archive.listing.LISTINGS_AT_ONCE
 
 
@@ -150,7 +151,7 @@ def test_small_topics_share_a_request_and_large_ones_have_their_own(
     keys = {SegmentKey(topic=name, partition=0, base=base) for name in names for base in range(keys_each)}
     store = Counting()
     store.objects = archive(keys, set()).objects
-    found = list_segments(store, LAYOUT, set(names[:100]).__contains__)
+    found = list_segments(Archive(store, LAYOUT), set(names[:100]).__contains__)
     assert {one.key for one in found.segments} == {key for key in keys if key.topic in names[:100]}
     assert (len(store.prefixes) >= 100) is one_each
     assert len(store.prefixes) < 25 or one_each

@@ -11,6 +11,7 @@ import pytest
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_beside
+from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import arrange
 from archiver.archive.layout import Layout, SegmentKey
@@ -62,11 +63,11 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def note(store: MemoryStore, plan: TopicPlan) -> TopicPlan:
-    return RestoreNotes(store, LAYOUT, "mine", "cluster").note_plans([plan], {"copy": "A"}, TERMS)["copy"]
+    return RestoreNotes(Archive(store, LAYOUT), "mine", "cluster").note_plans([plan], {"copy": "A"}, TERMS)["copy"]
 
 
 def noted(store: MemoryStore) -> TopicPlan | None:
-    return RestoreNotes(store, LAYOUT, "mine", "cluster").plans({"copy": "A"}, TERMS).get("copy")
+    return RestoreNotes(Archive(store, LAYOUT), "mine", "cluster").plans({"copy": "A"}, TERMS).get("copy")
 
 
 @pytest.mark.parametrize("objects", [0, 10, OBJECTS])
@@ -143,7 +144,7 @@ def test_a_plan_of_an_earlier_version_goes_on() -> None:
             for one in plan.partitions
         ],
     }  # fmt: skip
-    append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda _: as_it_was)
+    append_fact(Archive(store, LAYOUT), "restores/mine/copy/plan", lambda _: as_it_was)
     assert noted(store) == plan
     mended = replace(plan, partitions=tuple(replace(one, problem="") for one in plan.partitions))
     assert plan.has_problems
@@ -177,7 +178,7 @@ def test_chosen_records_are_noted_in_pieces_too(are_columns: bool) -> None:
     assert found == plan
     assert found is not None
     assert found.is_chosen
-    problems, _ = lost_beside(store, LAYOUT, Index())
+    problems, _ = lost_beside(Archive(store, LAYOUT), Index())
     told = [one.partition(":")[0] for one in problems]
     assert told == [LAYOUT.chosen_key("mine", "copy", 0, f"{at:024x}") for at in range(OBJECTS)]
     assert [part.chosen_key for part in found.partitions[0].parts] == told
@@ -188,17 +189,17 @@ def test_chosen_records_are_noted_in_pieces_too(are_columns: bool) -> None:
 def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
     store = MemoryStore()
     note(store, plan_of())
-    assert check_control(store, LAYOUT) == []
+    assert check_control(Archive(store, LAYOUT)) == []
     key = next(key for key in store.objects if "/plan/1-" in key)
     found = store.objects[key]
     store.objects[key] = replace(found, body=found.body.replace(b"orders", b"others"))
     with pytest.raises(CorruptSegmentError, match=r"/plan/1-.*does not say what was written"):
         noted(store)
-    assert len(check_control(store, LAYOUT)) == 1
+    assert len(check_control(Archive(store, LAYOUT))) == 1
     del store.objects[key]
     with pytest.raises(NotWholeError, match=r"/plan/1-.*is gone"):
         noted(store)
-    problems, _ = lost_beside(store, LAYOUT, Index())
+    problems, _ = lost_beside(Archive(store, LAYOUT), Index())
     assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
 
 
@@ -224,7 +225,7 @@ def test_a_piece_is_no_larger_than_pieces_are() -> None:
     name = f"0-{hashlib.sha256(content).hexdigest()[:24]}"
     store.put_if_absent(LAYOUT.fact_key(f"restores/mine/copy/plan/{name}", 0), content, {}, kind=ObjectKind.FACT)
     fact["partitions"][0]["pieces"] = [name]
-    append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda _: fact)
+    append_fact(Archive(store, LAYOUT), "restores/mine/copy/plan", lambda _: fact)
     with pytest.raises(NotWholeError, match="1000000000000 objects in a piece"):
         noted(store)
 
@@ -241,6 +242,6 @@ def test_a_piece_is_no_larger_than_pieces_are() -> None:
 def test_a_plan_names_its_own_target_and_pieces(change: dict[str, object], told: str) -> None:
     store = MemoryStore()
     note(store, plan_of(10))
-    append_fact(store, LAYOUT, "restores/mine/copy/plan", lambda latest: {**(latest or {}), **change})
+    append_fact(Archive(store, LAYOUT), "restores/mine/copy/plan", lambda latest: {**(latest or {}), **change})
     with pytest.raises(NotWholeError, match=rf"control/restores/mine/copy/plan: not a plan of a restore .*{told}"):
         noted(store)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, Layout, OffsetMapKey
 from archiver.archive.offset_map import (
     SHA256,
@@ -334,13 +335,13 @@ def test_verify_reads_it() -> None:
     store = MemoryStore()
     writer = collected([5, 6, 9])
     put_offset_map(store, KEY, writer, facts_of(writer))
-    assert check_control(store, LAYOUT) == []
+    assert check_control(Archive(store, LAYOUT)) == []
     whole = store.objects[KEY]
     for place in range(len(whole.body)):
         flipped = bytearray(whole.body)
         flipped[place] ^= 1 << place % 8
         store.objects[KEY] = replace(whole, body=bytes(flipped))
-        (problem,) = check_control(store, LAYOUT)
+        (problem,) = check_control(Archive(store, LAYOUT))
         assert problem.startswith(f"{KEY}: "), place
         assert problem.endswith("run that restore again: it is made anew")
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from archiver.restore.sending import Pace
+from archiver.restore.sending import RateLimit
 
 RATE = 1000  # bytes a second
 
@@ -27,7 +27,7 @@ def sent_at(clock: list[float], takes_s: list[float], rate_bytes: int = RATE) ->
     begun_s, found = clock[0], []
 
     async def send() -> None:
-        pace = Pace(rate_bytes)
+        pace = RateLimit(rate_bytes)
         for one_s in takes_s:
             await pace.wait_for(500)
             found.append(clock[0] - begun_s)

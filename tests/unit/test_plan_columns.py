@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.archive.archived_topic import ArchivedTopic, wanted_readings
+from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY, PartitionInventory, arrange, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.parts import FactsOfParts, parts_within
@@ -165,7 +166,7 @@ def test_a_task_is_sent_its_partition_alone() -> None:
             store.put_if_absent(
                 LAYOUT.segment_key(key), b"x", facts_of(10 * at, 10 * at + 10).to_metadata(), kind=ObjectKind.SEGMENT
             )
-    partitions = read_inventory(store, LAYOUT).partitions["t", 0]
+    partitions = read_inventory(Archive(store, LAYOUT)).partitions["t", 0]
     readings = partitions[7].readable
     sent = pickle.dumps(readings)
     assert pickle.loads(sent) == readings

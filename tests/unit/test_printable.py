@@ -12,9 +12,11 @@ from unicodedata import category
 import pytest
 
 import archiver.archive.catalog
+import archiver.archive.handle
 import archiver.archive.plain_records
-import archiver.store.s3
 from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
 from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
@@ -22,6 +24,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.logs import LogField, set_up_logs
 from archiver.process.progress import Progress
 from archiver.process.text import printable, printable_json
+from tests.support.memory_store import MemoryStore
 
 # By Unicode's own classes: commands, halves of pairs, ends of lines and paragraphs, and format characters.
 # Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt, and the blank of Braille.
@@ -85,7 +88,7 @@ def test_records_and_complaints_of_cat_do_nothing(
         tell(f"{HOSTILE}: damaged")
         return [{"value": HOSTILE}]
 
-    monkeypatch.setattr(archiver.store.s3, "open_store", lambda _: (None, ""))
+    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _: Archive(MemoryStore(), Layout()))
     monkeypatch.setattr(archiver.archive.catalog, "find_topic", lambda *_, **__: topic)
     monkeypatch.setattr(archiver.archive.plain_records, "read_records", read_records)
     assert main(["cat", "orders", "--url", "s3://bucket"]) == 3

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from archiver.archive.control import encode_fact
+from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.produce import ProducerIdentity
@@ -25,7 +26,7 @@ def claim_of(topic_id: str) -> Claim:
 
 
 def stream_of(store: MemoryStore, topic: str, partition: int, restore: str = "mine") -> ClaimStream:
-    return ClaimStream(store, LAYOUT, restore, "c", topic, partition)
+    return ClaimStream(Archive(store, LAYOUT), restore, "c", topic, partition)
 
 
 def test_claims_are_of_this_restore_and_this_very_topic() -> None:
@@ -35,13 +36,13 @@ def test_claims_are_of_this_restore_and_this_very_topic() -> None:
     stream_of(store, "orders", 2).put(claim_of("earlier"))
     stream_of(store, "orders", 3, "mine.too").put(claim_of("A"))
     stream_of(store, "other", 4).put(claim_of("A"))
-    found = RestoreNotes(store, LAYOUT, "mine", "c").claims({"orders": "A", "absent": "B"})
+    found = RestoreNotes(Archive(store, LAYOUT), "mine", "c").claims({"orders": "A", "absent": "B"})
     assert found == {"orders": {0: claim_of("A"), 10: claim_of("A")}, "absent": {}}
 
 
 def test_what_was_noted_since_is_read_again() -> None:
     store = MemoryStore()
-    notes, stream = RestoreNotes(store, LAYOUT, "mine", "c"), stream_of(store, "orders", 0)
+    notes, stream = RestoreNotes(Archive(store, LAYOUT), "mine", "c"), stream_of(store, "orders", 0)
     stream.put(claim_of("A"))
     assert notes.claims({"orders": "A"})["orders"][0].verified is None
     stream.note_verified(claim_of("A"), Verified(records=5, digest=7))
@@ -57,7 +58,7 @@ def test_what_was_noted_since_is_read_again() -> None:
 
 def test_a_fact_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    notes = RestoreNotes(store, LAYOUT, "mine", "c")
+    notes = RestoreNotes(Archive(store, LAYOUT), "mine", "c")
     for partition in range(20):
         stream_of(store, "orders", partition).put(claim_of("A"))
     first = notes.claims({"orders": "A"})
@@ -67,7 +68,7 @@ def test_a_fact_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_finished_topics_are_those_with_these_ids() -> None:
     store = MemoryStore()
-    notes = RestoreNotes(store, LAYOUT, "mine", "c")
+    notes = RestoreNotes(Archive(store, LAYOUT), "mine", "c")
     stream_of(store, "orders", 0).put(claim_of("A"))
     notes.note_finished({"orders": "A", "other": "B"})
     notes.note_finished({"orders": "A"})
@@ -81,11 +82,11 @@ def test_what_was_noted_of_another_cluster_is_not_of_this_one() -> None:
     store = MemoryStore()
     stream = stream_of(store, "orders", 0)
     stream.put(claim_of(""))
-    RestoreNotes(store, LAYOUT, "mine", "c").note_finished({"orders": ""})
-    other = RestoreNotes(store, LAYOUT, "mine", "other")
+    RestoreNotes(Archive(store, LAYOUT), "mine", "c").note_finished({"orders": ""})
+    other = RestoreNotes(Archive(store, LAYOUT), "mine", "other")
     assert (other.claims({"orders": ""}), other.finished({"orders": ""})) == ({"orders": {}}, set())
     theirs = replace(claim_of(""), target_cluster_id="other")
-    assert ClaimStream(store, LAYOUT, "mine", "other", "orders", 0).put(theirs) == theirs
+    assert ClaimStream(Archive(store, LAYOUT), "mine", "other", "orders", 0).put(theirs) == theirs
     assert stream.latest("") is None
 
 
@@ -95,14 +96,14 @@ def test_what_was_finished_before_clusters_were_noted_is_finished() -> None:
     store.put_if_absent(
         LAYOUT.fact_key("restores/mine/orders/finished", 0), encode_fact(fact), {}, kind=ObjectKind.FACT
     )
-    assert RestoreNotes(store, LAYOUT, "mine", "c").finished({"orders": "A"}) == {"orders"}
+    assert RestoreNotes(Archive(store, LAYOUT), "mine", "c").finished({"orders": "A"}) == {"orders"}
 
 
 def test_what_is_no_claim_is_named() -> None:
     store = MemoryStore()
     store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/0", 0), b'{"format": 1}', {}, kind=ObjectKind.FACT)
     with pytest.raises(NotWholeError, match="control/restores/mine/orders/0: not a claim"):
-        RestoreNotes(store, LAYOUT, "mine", "c").claims({"orders": "A"})
+        RestoreNotes(Archive(store, LAYOUT), "mine", "c").claims({"orders": "A"})
 
 
 @pytest.mark.parametrize("error", [StoreTemporaryError("slow down"), StoreError("denied")])
@@ -117,4 +118,4 @@ def test_a_restore_is_whole_though_the_index_does_not_learn_of_it(
         raise error
 
     monkeypatch.setattr(store, call, refuse)
-    remember_notes(store, LAYOUT, "mine")
+    remember_notes(Archive(store, LAYOUT), "mine")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from archiver.errors import ArchiverError
-from archiver.restore.sending import Pace
+from archiver.restore.sending import RateLimit
 from archiver.spark import tasks
 
 
@@ -98,7 +98,7 @@ def test_a_single_batch_keeps_to_the_rate_too() -> None:
     async def waited_s() -> float:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        await Pace(10_000).wait_for(1_000)
+        await RateLimit(10_000).wait_for(1_000)
         return loop.time() - started_s
 
     assert asyncio.run(waited_s()) > 0.09

@@ -20,6 +20,7 @@ import archiver.archive.lookup
 from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
 from archiver.archive.control import Fact, encode_fact
 from archiver.archive.control_census import count_beside
+from archiver.archive.handle import Archive
 from archiver.archive.holdings import look
 from archiver.archive.index import FreshEntries, append_to_index, merge_index, share
 from archiver.archive.index_file import IndexEntry, SeenBeside
@@ -60,9 +61,11 @@ def store(tmp_path: Path) -> MemoryStore:
         etag = made.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         assert etag
         entries.append(IndexEntry(key, len(content), etag, facts))
-    append_to_index(made, LAYOUT, entries)
-    settle_cluster(made, LAYOUT, "c")
-    settle_topic(made, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={})
+    append_to_index(Archive(made, LAYOUT), entries)
+    settle_cluster(Archive(made, LAYOUT), "c")
+    settle_topic(
+        Archive(made, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
+    )
     return made
 
 
@@ -71,7 +74,7 @@ def gone(store: MemoryStore, base: int) -> None:
 
 
 def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
-    found = check_listing(store, LAYOUT)
+    found = check_listing(Archive(store, LAYOUT))
     assert (found.topics, found.partitions, len(found.segments), found.records) == (1, 1, 3, 60)
     assert not found.problems
     assert not found.notes
@@ -80,7 +83,7 @@ def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archiver.archive.lookup, "_TOLD_EACH", 2)
     told: list[tuple[int, int]] = []
-    check_listing(store, LAYOUT, tell=lambda *how_far: told.append(how_far))
+    check_listing(Archive(store, LAYOUT), tell=lambda *how_far: told.append(how_far))
     assert told == [(2, 3)]
 
 
@@ -89,24 +92,25 @@ def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: py
 )
 def test_a_missing_object_is_found_wherever_it_was(store: MemoryStore, base: int, missing: str) -> None:
     gone(store, base)
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{SOURCE.topic}-{SOURCE.partition}: offsets {missing}")
 
 
 def test_control_facts_that_are_gone_or_damaged_are_found_in_the_listing(store: MemoryStore) -> None:
     fact = LAYOUT.fact_key("topics/orders", 0)
     store.delete([fact])
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{fact}: is gone")
     store.put_if_absent(fact, b"{", {}, kind=ObjectKind.FACT)
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{fact}: not JSON")
     store.put_if_absent(LAYOUT.fact_key("topics/orders", 2), b"{", {}, kind=ObjectKind.FACT)
     assert any(
-        f"{LAYOUT.fact_key('topics/orders', 1)}: is gone" in one for one in check_listing(store, LAYOUT).problems
+        f"{LAYOUT.fact_key('topics/orders', 1)}: is gone" in one
+        for one in check_listing(Archive(store, LAYOUT)).problems
     )
     store.delete([LAYOUT.fact_key("cluster", 0)])
-    assert any("cluster/000000.json: is gone" in one for one in check_listing(store, LAYOUT).problems)
+    assert any("cluster/000000.json: is gone" in one for one in check_listing(Archive(store, LAYOUT)).problems)
 
 
 def swap_fact(store: MemoryStore, key: str, other: str) -> None:
@@ -115,15 +119,20 @@ def swap_fact(store: MemoryStore, key: str, other: str) -> None:
 
 def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
     settle_topic(
-        store, LAYOUT, topic="other", topic_id="BBBBBBBBBBBBBBBBBBBBBQ", cluster_id="c", partitions=1, configs={}
+        Archive(store, LAYOUT),
+        topic="other",
+        topic_id="BBBBBBBBBBBBBBBBBBBBBQ",
+        cluster_id="c",
+        partitions=1,
+        configs={},
     )
     key = LAYOUT.fact_key("topics/orders", 0)
     swap_fact(store, key, LAYOUT.fact_key("topics/other", 0))
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{key}: is a control fact of topic other, not of orders")
     with pytest.raises(CorruptSegmentError, match="is a control fact of topic other, not of orders"):
         settle_topic(
-            store, LAYOUT, topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
+            Archive(store, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
         )  # a backup begins no new life of it
 
 
@@ -140,9 +149,11 @@ def test_facts_that_are_not_of_the_objects_are_found(
     store: MemoryStore, topic_id: str, cluster_id: str, owner: str, messages: list[str]
 ) -> None:
     store.delete([LAYOUT.fact_key("topics/orders", 0), LAYOUT.fact_key("cluster", 0)])
-    settle_cluster(store, LAYOUT, owner)
-    settle_topic(store, LAYOUT, topic="orders", topic_id=topic_id, cluster_id=cluster_id, partitions=4, configs={})
-    problems = check_listing(store, LAYOUT).problems
+    settle_cluster(Archive(store, LAYOUT), owner)
+    settle_topic(
+        Archive(store, LAYOUT), topic="orders", topic_id=topic_id, cluster_id=cluster_id, partitions=4, configs={}
+    )
+    problems = check_listing(Archive(store, LAYOUT)).problems
     assert len(problems) == len(messages)
     assert all(message in problem for message, problem in zip(messages, problems, strict=True)), problems
 
@@ -150,18 +161,18 @@ def test_facts_that_are_not_of_the_objects_are_found(
 def test_objects_of_a_life_that_no_fact_has_are_found(store: MemoryStore) -> None:
     name = LAYOUT.segment_key(KEY)
     store.objects[LAYOUT.segment_key(replace(KEY, life=1))] = store.objects[name]
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith("orders@1: 1 object is of a life that the newest fact in p/control/topics/orders/ ")
 
 
 def test_nothing_is_not_whole(store: MemoryStore) -> None:
-    assert not check_listing(store, LAYOUT).is_empty
-    assert check_listing(store, LAYOUT, lambda topic: topic == "ordesr").is_empty
-    assert check_listing(MemoryStore(), LAYOUT).is_empty
+    assert not check_listing(Archive(store, LAYOUT)).is_empty
+    assert check_listing(Archive(store, LAYOUT), lambda topic: topic == "ordesr").is_empty
+    assert check_listing(Archive(MemoryStore(), LAYOUT)).is_empty
     for base in (0, 24, 48):
         gone(store, base)
     store.delete([LAYOUT.fact_key("topics/orders", 0)])
-    assert not check_listing(store, LAYOUT).is_empty  # the index remembers
+    assert not check_listing(Archive(store, LAYOUT)).is_empty  # the index remembers
 
 
 def test_what_is_put_while_we_look_is_no_loss(
@@ -172,11 +183,11 @@ def test_what_is_put_while_we_look_is_no_loss(
         content, facts = written(tmp_path, records_from(72), 72)
         key = replace(KEY, base=72)
         etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
-        append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag or "", facts)])
+        append_to_index(Archive(store, LAYOUT), [IndexEntry(key, len(content), etag or "", facts)])
         return found
 
     monkeypatch.setattr("archiver.upkeep.verify.look", put_behind)
-    assert not check_listing(store, LAYOUT).problems
+    assert not check_listing(Archive(store, LAYOUT)).problems
 
 
 def test_the_index_is_read_once_and_before_the_listing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +203,7 @@ def test_the_index_is_read_once_and_before_the_listing(store: MemoryStore, monke
 
     monkeypatch.setattr(store, "get", get)
     monkeypatch.setattr(store, "list", listed)
-    assert not check_listing(store, LAYOUT).problems
+    assert not check_listing(Archive(store, LAYOUT)).problems
     files = [key for key in asked if LAYOUT.parse_index(0, key) is not None]
     assert len(files) == len(set(files)) == 1
     assert asked.index(files[0]) < asked.index(LAYOUT.topics_prefix)
@@ -207,15 +218,15 @@ def test_an_index_that_cannot_be_read_is_found_in_the_listing(store: MemoryStore
             flipped = bytearray(found.body)
             flipped[place] ^= 1
             store.objects[key] = replace(found, body=bytes(flipped), metadata=metadata)
-            (problem,) = check_listing(store, LAYOUT).problems
+            (problem,) = check_listing(Archive(store, LAYOUT)).problems
             assert problem.startswith(f"{key}: ")
-            assert check_control(store, LAYOUT) == [problem]
+            assert check_control(Archive(store, LAYOUT)) == [problem]
 
 
 def test_an_archive_without_an_index_does_not_know_its_ends_and_says_so(store: MemoryStore) -> None:
     store.delete([LAYOUT.index_key(0, 0)])
     gone(store, 48)
-    found = check_listing(store, LAYOUT)
+    found = check_listing(Archive(store, LAYOUT))
     assert not found.problems
     (note,) = found.notes
     assert note.startswith("p/control/index/: there is no index")
@@ -223,10 +234,10 @@ def test_an_archive_without_an_index_does_not_know_its_ends_and_says_so(store: M
 
 def test_files_of_the_index_that_are_gone_are_noted(store: MemoryStore) -> None:
     for _ in range(2):
-        append_to_index(store, LAYOUT, [])
-    assert not check_listing(store, LAYOUT).notes
+        append_to_index(Archive(store, LAYOUT), [])
+    assert not check_listing(Archive(store, LAYOUT)).notes
     store.delete([LAYOUT.index_key(0, 0), LAYOUT.index_key(0, 1)])
-    assert check_listing(store, LAYOUT).notes == [
+    assert check_listing(Archive(store, LAYOUT)).notes == [
         "p/control/index/: 2 files of the index are gone, and with that what was remembered of where partitions ended"
     ]
 
@@ -234,15 +245,15 @@ def test_files_of_the_index_that_are_gone_are_noted(store: MemoryStore) -> None:
 def test_a_partition_that_is_gone_altogether_is_found(store: MemoryStore) -> None:
     for base in (0, 24, 48):
         gone(store, base)
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert "offsets 0-71 were archived once" in problem
 
 
 def test_a_lost_end_is_remembered_when_the_index_is_merged(store: MemoryStore) -> None:
     gone(store, 48)
     for _ in range(2):
-        merge_index(store, LAYOUT)
-    (problem,) = check_listing(store, LAYOUT).problems
+        merge_index(Archive(store, LAYOUT))
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert "offsets 48-71 were archived once" in problem
 
 
@@ -250,20 +261,20 @@ def test_a_newest_fact_that_is_gone_is_remembered(store: MemoryStore) -> None:
     """Also when the index is merged; and an older one that is lost with it is told, too."""
     for life in (0, 1):
         branch = Branch(offset=72 + life, leader_epoch=3)
-        settle_branch(store, LAYOUT, topic="orders", partition=life, parent=0, branch=branch)
+        settle_branch(Archive(store, LAYOUT), topic="orders", partition=life, parent=0, branch=branch)
     entry = IndexEntry(KEY, 1, "not there", written_facts(store))
     fresh = FreshEntries()
     fresh.note(entry)
-    Indexer(store, LAYOUT, fresh, clock=lambda: 0.0).write()
-    assert not check_listing(store, LAYOUT).problems
+    Indexer(Archive(store, LAYOUT), fresh, clock=lambda: 0.0).write()
+    assert not check_listing(Archive(store, LAYOUT)).problems
     keys = [LAYOUT.fact_key("topics/orders", number) for number in (1, 2)]
     store.delete(keys[1:])
-    assert [one.partition(":")[0] for one in check_listing(store, LAYOUT).problems] == keys[1:]
-    assert not check_listing(store, LAYOUT, lambda topic: topic != "orders").problems
+    assert [one.partition(":")[0] for one in check_listing(Archive(store, LAYOUT)).problems] == keys[1:]
+    assert not check_listing(Archive(store, LAYOUT), lambda topic: topic != "orders").problems
     for _ in range(2):
-        merge_index(store, LAYOUT)
+        merge_index(Archive(store, LAYOUT))
     store.delete(keys)
-    assert [one.partition(":")[0] for one in check_listing(store, LAYOUT).problems] == keys
+    assert [one.partition(":")[0] for one in check_listing(Archive(store, LAYOUT)).problems] == keys
 
 
 def written_facts(store: MemoryStore) -> SegmentFacts:
@@ -280,7 +291,7 @@ def test_objects_without_their_metadata_are_not_whole(store: MemoryStore, level:
         store.objects[name] = found = replace(store.objects[name], metadata={})
         with pytest.raises(CorruptSegmentError, match=f"{re.escape(name)}: has no archiver-"):
             check_object(found.body, {}, replace(KEY, base=base), name, level)
-    problems = check_listing(store, LAYOUT).problems
+    problems = check_listing(Archive(store, LAYOUT)).problems
     assert [one.partition(";")[0] for one in problems] == [
         f"{LAYOUT.segment_key(replace(KEY, base=base))}: has no archiver-* metadata" for base in (0, 24, 48)
     ]
@@ -292,7 +303,7 @@ def test_metadata_that_the_index_remembers_otherwise_is_told(store: MemoryStore)
     facts = facts_from_metadata(found.metadata, name)
     assert facts is not None
     store.objects[name] = replace(found, metadata=replace(facts, next=112, records=19).to_metadata())
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{name}: its metadata is not as it was written: the index has other next, records;")
 
 
@@ -302,7 +313,7 @@ def test_an_object_in_the_place_of_another_is_told(store: MemoryStore, tmp_path:
     facts = replace(facts, next=48)
     name = LAYOUT.segment_key(replace(KEY, base=24))
     store.objects[name] = replace(store.objects[name], body=content, metadata=facts.to_metadata())
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{name}: is not the object that was put there: the index has other last, records, ")
 
 
@@ -312,11 +323,11 @@ def test_what_is_gone_beside_the_records_is_told_by_what_is_there(store: MemoryS
     for stream in streams:
         for number in range(3):
             store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)
-    assert not check_listing(store, LAYOUT).problems
+    assert not check_listing(Archive(store, LAYOUT)).problems
     for stream in streams:
         store.delete([LAYOUT.fact_key(stream, 1)])
     gone = [f"{LAYOUT.fact_key(stream, 1)}: is gone" for stream in streams]
-    assert [one.partition(";")[0] for one in check_listing(store, LAYOUT).problems] == gone
+    assert [one.partition(";")[0] for one in check_listing(Archive(store, LAYOUT)).problems] == gone
 
 
 @pytest.mark.parametrize("stream", ["group-positions/2026-11-20", "topics/orders"])
@@ -331,7 +342,7 @@ def test_many_facts_that_are_gone_in_a_row_are_one_finding(store: MemoryStore, s
         for number in (0, 2, 999_999):
             store.put_if_absent(LAYOUT.fact_key(stream, number), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)
         missing = 999_996
-    *before, problem = check_listing(store, LAYOUT).problems
+    *before, problem = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{LAYOUT.fact_key(stream, 999_999 - missing)} to {LAYOUT.fact_key(stream, 999_998)}: ")
     assert f": {missing:,} facts are gone; " in problem
     assert len(before) == (not stream.startswith("topics/"))
@@ -345,14 +356,14 @@ def test_an_offset_map_that_is_gone_is_told(store: MemoryStore) -> None:
         store.put_if_absent(
             LAYOUT.fact_key(f"restores/r-1/orders/{stream}", 0), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT
         )
-    assert not check_listing(store, LAYOUT).problems
+    assert not check_listing(Archive(store, LAYOUT)).problems
     store.delete([LAYOUT.offset_map_key(keys[1])])
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(
         "p/control/restores/r-1/orders/1/offsets/: the offset map is gone; run that restore again"
     )
     store.delete([LAYOUT.fact_key("restores/r-1/orders/finished", 0)])
-    assert not check_listing(store, LAYOUT).problems  # it is on its way
+    assert not check_listing(Archive(store, LAYOUT)).problems  # it is on its way
 
 
 def beside_of(store: MemoryStore) -> list[str]:
@@ -380,17 +391,17 @@ def test_each_object_beside_the_records_is_missed_once_the_index_has_seen_it(sto
     keys = beside_of(store)
     fresh = FreshEntries()
     fresh.note(IndexEntry(KEY, len(store.objects[NAME].body), store.objects[NAME].etag, written_facts(store)))
-    Indexer(store, LAYOUT, fresh, clock=lambda: 0.0).write()
-    assert not check_listing(store, LAYOUT).problems
+    Indexer(Archive(store, LAYOUT), fresh, clock=lambda: 0.0).write()
+    assert not check_listing(Archive(store, LAYOUT)).problems
     for key in keys:
         found = store.objects.pop(key)
-        (problem,) = check_listing(store, LAYOUT).problems
+        (problem,) = check_listing(Archive(store, LAYOUT)).problems
         assert "gone" in problem
         assert key.startswith(problem.partition(":")[0]), problem
         store.objects[key] = found
     lost = [key for key in keys if "/restores/" in key][-2:]
     store.delete(lost)
-    assert len(check_listing(store, LAYOUT).problems) == 2  # each is named; none is told again by the count
+    assert len(check_listing(Archive(store, LAYOUT)).problems) == 2  # each is named; none is told again by the count
 
 
 def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,19 +416,19 @@ def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, mon
         return iter(found)
 
     monkeypatch.setattr(store, "list", put_between)
-    assert not check_listing(store, LAYOUT).problems
+    assert not check_listing(Archive(store, LAYOUT)).problems
 
 
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
-    share(store, LAYOUT, [()], SeenBeside(counts=count_beside(store, LAYOUT, "restores/r-1/")))
+    share(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT), "restores/r-1/")))
     store.delete(keys)
-    found = check_listing(store, LAYOUT)
+    found = check_listing(Archive(store, LAYOUT))
     assert not found.problems
     (note,) = (note for note in found.notes if "r-1" in note)
     assert note.startswith(f"p/control/restores/r-1/: is gone, with all of {len(keys)} objects")
     store.put_if_absent(keys[0], encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)  # begun again, under the same id
-    (problem,) = check_listing(store, LAYOUT).problems
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"p/control/restores/r-1/: {len(keys) - 1} of {len(keys)} objects are gone; ")
     assert problem.endswith("if somebody tidied up, delete the rest of it when no run of that restore needs it")
 
@@ -428,12 +439,12 @@ def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
     """As when the newest file is gone, and that was of a restore. It is no note: nobody needs to do anything."""
     caplog.set_level(logging.INFO, "archiver")
     beside_of(store)
-    assert not check_listing(store, LAYOUT).notes
+    assert not check_listing(Archive(store, LAYOUT)).notes
     (said,) = caplog.messages
     assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share(store, LAYOUT, [()], SeenBeside(counts=count_beside(store, LAYOUT)))
+    share(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT))))
     caplog.clear()
-    assert not check_listing(store, LAYOUT).notes
+    assert not check_listing(Archive(store, LAYOUT)).notes
     assert not caplog.messages
 
 
@@ -446,12 +457,12 @@ def test_objects_that_no_file_of_the_index_has_are_logged(
     key = replace(KEY, base=72)
     etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
     assert etag
-    assert not check_listing(store, LAYOUT).notes
+    assert not check_listing(Archive(store, LAYOUT)).notes
     (said,) = caplog.messages
     assert said.startswith("p/control/index/: 1 object is in no file of the index: ")
-    append_to_index(store, LAYOUT, [IndexEntry(key, len(content), etag, facts)])
+    append_to_index(Archive(store, LAYOUT), [IndexEntry(key, len(content), etag, facts)])
     caplog.clear()
-    assert not check_listing(store, LAYOUT).notes
+    assert not check_listing(Archive(store, LAYOUT)).notes
     assert not caplog.messages
 
 
@@ -459,19 +470,19 @@ def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: p
     """Every object is asked for, and those that an index should have known are no news to it."""
     monkeypatch.setattr("archiver.archive.inventory._MANY", 1)
     before = set(store.objects)
-    check_listing(store, LAYOUT)
+    check_listing(Archive(store, LAYOUT))
     assert set(store.objects) == before
 
 
 def test_only_the_wanted_topics_are_looked_at(store: MemoryStore) -> None:
     gone(store, 24)
     gone(store, 48)
-    assert not check_listing(store, LAYOUT, lambda topic: topic != SOURCE.topic).problems
+    assert not check_listing(Archive(store, LAYOUT), lambda topic: topic != SOURCE.topic).problems
 
 
 def test_strangers_are_noted(store: MemoryStore) -> None:
     store.put_if_absent(f"{LAYOUT.topics_prefix}readme.txt", b"x", {}, kind=ObjectKind.FACT)
-    found = check_listing(store, LAYOUT)
+    found = check_listing(Archive(store, LAYOUT))
     assert not found.problems
     assert found.notes == ["p/topics/readme.txt: is not one of ours"]
 
@@ -480,19 +491,19 @@ def test_strangers_beside_the_archive_are_noted(store: MemoryStore) -> None:
     strange = ["p/!", "p/control", "p/junk", "p/topics.bak/orders/x", "p/topics.bak/y", "p/topics0", "p/zoo/a/b"]
     for key in [*strange, "q/other", "pq"]:
         store.put_if_absent(key, b"x", {}, kind=ObjectKind.FACT)
-    found = check_listing(store, LAYOUT)
+    found = check_listing(Archive(store, LAYOUT))
     told = ["p/!", "p/control", "p/junk", "p/topics.bak/", "p/topics0", "p/zoo/"]
     assert sorted(found.notes) == sorted(f"{key}: is not one of ours" for key in told)
     assert not found.problems
-    assert not check_listing(store, LAYOUT, lambda _: True).notes
+    assert not check_listing(Archive(store, LAYOUT), lambda _: True).notes
     for number in range(300):
         store.put_if_absent(f"p/many{number:03}/x", b"", {}, kind=ObjectKind.FACT)
         store.put_if_absent(f"p/many{number:03}.txt", b"", {}, kind=ObjectKind.FACT)
-    assert len(list_beside(store, LAYOUT)) == 100
+    assert len(list_beside(Archive(store, LAYOUT))) == 100
 
 
 def test_a_whole_bucket_may_be_the_archive(store: MemoryStore) -> None:
-    assert list_beside(store, Layout("")) == ["p/"]
+    assert list_beside(Archive(store, Layout(""))) == ["p/"]
 
 
 def problem_of(content: bytes, metadata: dict[str, str], level: Level) -> str:
@@ -543,13 +554,15 @@ def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
 
 def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> None:
     topic_id, configs = SOURCE.topic_id, {"ä": "ö"}
-    settle_topic(store, LAYOUT, topic="orders", topic_id=topic_id, cluster_id="c", partitions=12, configs=configs)
+    settle_topic(
+        Archive(store, LAYOUT), topic="orders", topic_id=topic_id, cluster_id="c", partitions=12, configs=configs
+    )
     branches = {10: 5, 2: 7}
     for partition, offset in branches.items():
         branch = Branch(offset=offset, leader_epoch=4)
-        settle_branch(store, LAYOUT, topic="orders", partition=partition, parent=0, branch=branch)
-    probe_store(store, LAYOUT)
-    assert check_control(store, LAYOUT) == []
+        settle_branch(Archive(store, LAYOUT), topic="orders", partition=partition, parent=0, branch=branch)
+    probe_store(Archive(store, LAYOUT))
+    assert check_control(Archive(store, LAYOUT)) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]
     assert len(keys) == 7
     for key in keys:
@@ -558,7 +571,7 @@ def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> No
             flipped = bytearray(found.body)
             flipped[place] ^= 1 << place % 8
             store.objects[key] = replace(found, body=bytes(flipped))
-            (problem,) = check_control(store, LAYOUT)
+            (problem,) = check_control(Archive(store, LAYOUT))
             assert key in problem, place
         store.objects[key] = found
 
@@ -566,13 +579,15 @@ def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> No
 def test_an_index_without_its_digest_is_told(store: MemoryStore) -> None:
     key = LAYOUT.index_key(0, 0)
     store.objects[key] = replace(store.objects[key], metadata={"archiver-sha257": "x"})
-    assert check_control(store, LAYOUT) == [f"{key}: has no archiver-sha256 metadata; copy it again, with its metadata"]
+    assert check_control(Archive(store, LAYOUT)) == [
+        f"{key}: has no archiver-sha256 metadata; copy it again, with its metadata"
+    ]
 
 
 def test_a_fact_without_its_digest_is_told(store: MemoryStore) -> None:
     key = LAYOUT.fact_key("copies/blue/orders/0/0", 0)
     store.put_if_absent(key, b'{"format": 1, "generation": 0, "next": 0}', {}, kind=ObjectKind.FACT)
-    (problem,) = check_control(store, LAYOUT)
+    (problem,) = check_control(Archive(store, LAYOUT))
     assert problem.startswith(f"{key}: has no sha256, and nothing tells whether it is as it was written")
 
 
@@ -609,7 +624,7 @@ def test_a_long_choice_is_read_in_pieces() -> None:
 
 def test_a_stranger_beside_the_facts_is_told(store: MemoryStore) -> None:
     store.put_if_absent(f"{LAYOUT.control_root}topics/orders/notes.txt", b"", {}, kind=ObjectKind.FACT)
-    (problem,) = check_control(store, LAYOUT)
+    (problem,) = check_control(Archive(store, LAYOUT))
     assert problem.endswith("notes.txt: is not one of ours")
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
 from archiver.archive.catalog import find_topic
 from archiver.archive.copies import find_copy
+from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY
-from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart, check_planned, parts_within
 from archiver.archive.reader import FoundObject, fetch_parts, found_or_gone
 from archiver.archive.segment_facts import facts_from_metadata
@@ -22,8 +22,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError
 from archiver.process.columns import Chain, Numbers
 from archiver.spark.table.options import OnDamage, ScanOptions
-from archiver.store.port import ObjectStore
-from archiver.store.shared import patient_store_of, store_of
+from archiver.store.shared import patient_store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +72,7 @@ def plan_scan(
 
     `given_up` are objects that are not read, and what is told to be missing that need not be told again.
     """
-    store, prefix = store_of(options.storage)
+    archive = archive_of(options.storage)
     told: list[str] = []
 
     def selection_of(number: int) -> Selection | None:
@@ -81,7 +80,7 @@ def plan_scan(
         selection = None if asked is None or left is None else asked.within(left)
         return None if selection is None or selection.is_empty else selection
 
-    topic = _find(store, Layout(prefix), options, selection_of, told.append)
+    topic = _find(archive, options, selection_of, told.append)
     readings: dict[int, Sequence[Reading]] = {}
     selections: dict[int, Selection] = {}
     for number in sorted({*topic.partitions, *topic.damaged}):
@@ -98,13 +97,11 @@ def plan_scan(
     )
 
 
-def _find(
-    store: ObjectStore, layout: Layout, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]
-) -> ArchivedTopic:
+def _find(archive: Archive, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]) -> ArchivedTopic:
     if options.instance is None:
         use = options.storage.index
-        return find_topic(store, layout, options.topic, options.life, use=use, reads=reads, tell=tell)
-    return find_copy(store, layout, options.instance, options.topic, options.life, tell=tell)
+        return find_topic(archive, options.topic, options.life, use=use, reads=reads, tell=tell)
+    return find_copy(archive, options.instance, options.topic, options.life, tell=tell)
 
 
 def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
