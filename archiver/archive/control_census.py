@@ -154,7 +154,7 @@ def _lost_of_restores(archive: Archive, there: _Beside) -> Iterator[Gone]:
         if (
             not has_map and next(archive.store.list(place), None) is None
         ):  # the restore may have gone on while we listed
-            yield Gone(stream, 1, f"{place}: the offset map is gone; run that restore again: it is made anew")
+            yield Gone(stream, 1, f"{place}: the offset map is gone; run that restore again, which makes it")
 
 
 def _lost_choices(archive: Archive, there: _Beside) -> Iterator[Gone]:

@@ -32,7 +32,7 @@ from archiver.process.json_values import as_text, spelled_number
 from archiver.store.port import ObjectKind, ObjectStore
 
 FORMAT: Final = 1
-HOW_TO_MEND: Final = "delete it, and run that restore again: it is made anew"
+HOW_TO_MEND: Final = "delete it, and run that restore again, which makes it"
 SHA256: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its metadata
 # Kept as holes and lengths, and written while records pass: ten million runs with holes of up to 200 offsets take 14 MB of
 # a task. As pairs of offsets, which do not get smaller, they took 64 MB.

@@ -74,7 +74,7 @@ def follow_records(
     selection: Selection = EVERYTHING,
     use: IndexUse = IndexUse.CHECK,
 ) -> Iterator[dict[str, Any]]:
-    """Read a topic, and for ever what is archived of it later. Each problem is told once."""
+    """Read a topic, and what is archived of it later, until stopped. Each problem is told once."""
     told: set[str] = set()
     positions: dict[int, int] = {}
     root, life = 0, 0

@@ -1,6 +1,6 @@
 """Kafka -> archive.
 
-- arrival: what a backup that runs for ever tells until it has work
+- arrival: what a backup that runs until stopped tells until it has work
 - backlog: what waits in partitions that nobody can open for now: how much, and how old its oldest record is
 - commits: which positions are committed to the group, and when
 - cut_back: where the archive of a partition and the broker's log part, after the log was cut back
@@ -18,10 +18,10 @@
 - pump: the work of a backup: one task at a time per partition, which archives what was fetched of it
 - put_turns: whose put is next: topics take turns, and one whose puts hang or fail has few at a time, so that others always find a thread
 - request: what a backup is asked to do, and the parts that are made for it
-- retry: try again for ever what a retry may heal
+- retry: try again, until stopped, what a retry may heal
 - run: the two kinds of backup, from a configuration to its end: opens the parts, and closes what it opened
 - run_endpoint: the HTTP endpoint of a backup up to the end of now: for as long as it runs
-- service: A backup for ever: the partitions that the group gives this instance, through everything that may happen to them
+- service: A backup that runs until stopped
 - start_offsets: where partitions begin that have no archive yet, when a backup was told not to begin at their beginning
 - unreadable: A batch that cannot be read: whether that is so for good, how far it reaches, and what follows
 - until_end: A backup up to the end of now

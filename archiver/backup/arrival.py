@@ -1,4 +1,4 @@
-"""What a backup that runs for ever tells until it has work: what its group waits for, how long at most, and when that is over."""
+"""What a backup that runs until stopped tells until it has work: what its group waits for, how long at most, and when that is over."""
 
 import time
 from collections.abc import Callable, Collection

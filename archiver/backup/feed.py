@@ -13,7 +13,7 @@ from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.process.text import spell_count
 
-NO_END: Final = 2**63 - 1  # of a feed that goes on for ever
+NO_END: Final = 2**63 - 1  # of a feed that goes on until stopped
 TROUBLE_S: Final = 15.0  # what lasts longer is told: an election is over by then
 _FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
 

@@ -272,7 +272,7 @@ class Identity:
         if at.high_watermark < end.next:
             return Kin.SHORTER
         if 0 <= at.leader_epoch < end.facts.leader_epoch:
-            return Kin.OTHER  # a topic's epochs only grow; those of one that was created again begin anew
+            return Kin.OTHER  # a topic's epochs only grow; those of a topic that was created again begin at 0
         if at.log_start == end.next:
             return Kin.ADJOINS
         return Kin.SAME if await self._has_sighted(place, at) else Kin.UNKNOWN

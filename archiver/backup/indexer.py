@@ -49,7 +49,7 @@ class Indexer:
         self._has_read = False
 
     async def run(self) -> None:
-        """Write now and then, for ever."""
+        """Write now and then, until stopped."""
         with workers(1, "indexer") as worker:
             written_at_s = self._clock()
             while True:

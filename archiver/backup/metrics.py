@@ -282,7 +282,7 @@ _PAGE: Final = """\
 
 `archiver backup` serves these at `http://HOST:PORT/metrics` where `metrics.listen` is `HOST:PORT`; `make docs` makes this page of their declarations.
 `/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
-most often by a backup that runs for ever, it says so and goes on without.
+most often by a backup that runs until stopped, it says so and goes on without.
 
 They ask nobody who they are, and speak no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
 errors, on `/readyz` perhaps addresses of brokers; no record, no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where nobody but the monitoring gets (a

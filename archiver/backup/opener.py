@@ -220,7 +220,7 @@ class Opener:
         return feed
 
     async def _go_on_without_id(self, feed: Feed, fact: TopicFact) -> None:
-        """Begin where the log begins: once a fetch finds that it begins later, it is asked anew which topic it is."""
+        """Begin where the log begins: once a fetch finds that it begins later, it is asked again which topic it is."""
         source = feed.source
         lineage = fact.lineage(source.life, source.partition)
         place = Place(source.topic, "", source.partition, fact.root(source.life), lineage)

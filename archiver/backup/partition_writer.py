@@ -415,7 +415,7 @@ class PartitionWriter:
         return self._closed
 
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
-        """The same put again tells its outcome. Not for ever: then the partition is read anew."""
+        """The same put again tells its outcome. Not without end: then the partition is read again."""
         self.written.put_retries += 1
         self._sink.ledger.retried("put", error.cause)
         if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:

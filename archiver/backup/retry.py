@@ -1,4 +1,4 @@
-"""Try again for ever what a retry may heal."""
+"""Try again, until stopped, what a retry may heal."""
 
 import asyncio
 import logging

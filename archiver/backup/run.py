@@ -84,7 +84,7 @@ def run_service(
     notice: Callable[[int, Collection[Feed]], None],
     say: Callable[[str], None] = lambda _: None,
 ) -> ServiceResult:
-    """Archive for ever, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
+    """Archive until stopped, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
 
     `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
     """

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
     """Serve what the ledger counts, and the state of what is attended. To be entered on the event loop.
 
-    An address that somebody has is told, and the run goes on: most often a backup that runs for ever has it.
+    An address that somebody has is told, and the run goes on: most often a backup that runs until stopped has it.
     """
     vitals = Vitals()
     metrics = Metrics(vitals.states, vitals.clock_ms)

@@ -1,4 +1,4 @@
-"""A backup for ever: the partitions that the group gives this instance, through everything that may happen to them."""
+"""A backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them."""
 
 import asyncio
 import logging

@@ -37,9 +37,9 @@ BEGINNING: Final = First(0)
 class Starts:
     """Tells each partition's first offset, the same one until its log is cut back.
 
-    A late start is for what is old. So the topics that are there when an archive is first told to begin late, and that it
-    does not know, are written down, with the ends of their logs. All others, whoever sees them first, begin at their
-    beginning; and trouble that keeps a partition from being opened loses nothing of it.
+    A late start applies only to topics that exist when the option is first used. Those that the archive does not know are
+    written down then, with the ends of their logs. All others, whoever sees them first, begin at their beginning. So trouble
+    that keeps a partition from being opened loses nothing of it.
     """
 
     def __init__(

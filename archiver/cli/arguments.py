@@ -52,10 +52,10 @@ def build_parser() -> argparse.ArgumentParser:
     demo = _command(group, "demo", commands.demo, "real broker, embedded S3: backup, disaster, restore, proof")
     demo.add_argument("--records", type=_natural, default=200_000, help="how many records (default %(default)s)")
 
-    backup = _command(group, "backup", commands.backup, "archive topics, for ever or up to what is committed now")
+    backup = _command(group, "backup", commands.backup, "archive topics, until stopped or up to what is committed now")
     _add_config(backup)
     _add_format(backup)
-    backup.add_argument("--until-end", action="store_true", help="stop at each partition's last stable offset of now")
+    backup.add_argument("--until-end", action="store_true", help="archive what is committed at the start, then exit")
     backup.add_argument(
         "--partitions",
         action="store_true",
@@ -97,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--level",
         choices=("listing", "counts", "records"),
         default="listing",
-        help="listing: names and facts (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
+        help="listing: object names and metadata (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
     )
     verify.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
     verify.add_argument(
@@ -181,7 +181,7 @@ def _add_target_topics(restore: "argparse._ArgumentGroup") -> None:
         dest="existing",
         action="store_const",
         const="purge",
-        help="a target that exists, and that this restore did not make, is deleted with its records and created anew",
+        help="a target that exists, and that this restore did not make, is deleted with its records and created again",
     )
     restore.add_argument(
         "--purge-unread",
@@ -345,7 +345,7 @@ def _command(
     parser = _parser_of(group, name, summary)
     parser.set_defaults(command=run)
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how logs are written")
-    parser.add_argument("--verbose", action="store_true", help="log what goes well, too")
+    parser.add_argument("--verbose", action="store_true", help="also log successful steps")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--no-color", action="store_true", help="no colors on a terminal; $NO_COLOR does the same")
     return parser

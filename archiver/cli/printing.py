@@ -405,12 +405,8 @@ def _configs_lines(topic: "TopicReport") -> Iterator[str]:
 
 def _retention_lines(topic: "TopicReport") -> Iterator[str]:
     if topic.retention_command:
-        stays = (
-            f"{topic.retention} stays"
-            if topic.retention
-            else "retention is unlimited, so that nothing restored expires"
-        )
-        yield f"{topic.target}: {stays}. To set what was archived:"
+        now = f"{topic.retention} stays" if topic.retention else "retention is now unlimited"
+        yield f"{topic.target}: {now}. To set the archived value, run:"
         yield f"  {topic.retention_command}"
     if topic.strange_retention:
         yield (

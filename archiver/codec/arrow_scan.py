@@ -126,7 +126,7 @@ class Scanner:
         return _Rows(self._columns, min(count, MOST_ROWS), blocks[-1][2], met)
 
     def _groups(self, content: memoryview, header: ContainerHeader, key: str) -> Iterator[list[tuple[Block, int, int]]]:
-        """Decompress block after block into the arena; each group of about a batch's size uses it anew."""
+        """Decompress block after block into the arena; each group of about a batch's size uses it again."""
         group: list[tuple[Block, int, int]] = []
         schema = RECORD_SCHEMAS[header.schema]
         for block in split_blocks(content, header, key):

@@ -452,6 +452,6 @@ class BatchEncoder:
         self._sequence += count
         self._state[:] = 0
         self._packed_bytes = 0
-        if len(self._buffer) > self._kept_bytes:  # one large record must not cost memory for ever
+        if len(self._buffer) > self._kept_bytes:  # one large record must not cost memory until the end
             self._buffer = np.empty(self._kept_bytes, np.uint8)
         return EncodedBatch(content=content.data.toreadonly(), records=count)

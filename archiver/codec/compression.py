@@ -35,7 +35,7 @@ _ZSTD_CHECKSUM = 4
 _LARGE_BYTES = 256 * 1024
 _LARGE_AT_LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, window_log=18)
 _USUAL_BLOCK_BYTES = 512 * 1024  # for which a level's tables are chosen: those for 256 MiB would take as much and more
-LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory for ever
+LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory until the end
 
 
 class BatchCodec(IntEnum):
@@ -256,7 +256,7 @@ class PayloadWriter:
             self._made = larger
 
     def finish(self) -> Bytes:
-        """Return all of it, one piece at least, and begin anew."""
+        """Return all of it, one piece at least, and begin again."""
         if self._is_lz4:
             _LZ4_MARK.pack_into(self._made.data, self._used, _LZ4_END)
             self._used += _LZ4_MARK.size
@@ -342,7 +342,7 @@ class BlockArena:
         return self._arena.add(BatchCodec.NONE, decompress_block(codec, payload, self._most))
 
     def clear(self) -> None:
-        """Use the buffer anew, unless one large block made it larger than is good to keep."""
+        """Use the buffer again, unless one large block made it larger than is good to keep."""
         left = self._arena.buffer
         self._arena = Arena(0, self._most, left if len(left) <= LARGEST_KEPT else None)
 

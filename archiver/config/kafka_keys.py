@@ -45,7 +45,7 @@ KAFKA_KEYS: Final = (
     KafkaKey("retry.backoff.ms", Group.CLIENT, "100", "the first pause before another try", takes="milliseconds"),
     KafkaKey("connections.max.idle.ms", Group.CLIENT, "540000", "0: never closed", takes="milliseconds"),
     KafkaKey("security.protocol", Group.CLIENT, "plaintext", "plaintext, ssl, sasl_plaintext or sasl_ssl", takes="plaintext, ssl, sasl_plaintext, sasl_ssl"),
-    KafkaKey("ssl.ca.location", Group.TLS, "the system's", "file (or folder) with the certificates of who signed the brokers'", takes="path"),
+    KafkaKey("ssl.ca.location", Group.TLS, "the system's", "file (or folder) with the CA certificates that signed the brokers'", takes="path"),
     KafkaKey("ssl.ca.pem", Group.TLS, "none", "the same as text", takes="PEM text"),
     KafkaKey("ssl.certificate.location", Group.TLS, "none", "file with our certificate, and its chain (mTLS)", takes="path"),
     KafkaKey("ssl.certificate.pem", Group.TLS, "none", "the same as text", takes="PEM text"),
@@ -66,7 +66,7 @@ KAFKA_KEYS: Final = (
     KafkaKey("sasl.oauthbearer.scope", Group.TOKEN, "none", "asked of the provider"),
     KafkaKey("sasl.oauthbearer.extensions", Group.TOKEN, "none", "name=value, several with commas between, for the broker", is_secret=True, takes="name=value, ..."),
     KafkaKey("token_proxy", Group.TOKEN, "none", "HTTP proxy to the provider, whose endpoint must be https; those of the environment are not used", is_secret=True, takes="http://host:port"),
-    KafkaKey("https.ca.location", Group.TOKEN, "the system's", "file with the certificates of who signed the provider's", takes="path"),
+    KafkaKey("https.ca.location", Group.TOKEN, "the system's", "file with the CA certificates that signed the provider's", takes="path"),
 )  # fmt: skip
 SECRET_KEYS: Final = frozenset(key.name for key in KAFKA_KEYS if key.is_secret)
 

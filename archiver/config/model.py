@@ -78,7 +78,8 @@ class StorageConfig(Section):
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
     endpoint: str | None = Field(default=None, description="of an S3-compatible store; absent for AWS")
     ca_file: Path | None = Field(
-        default=None, description="PEM file with the certificates of who signed the endpoint's; absent: the system's"
+        default=None,
+        description="PEM file with the CA certificates that signed the endpoint's certificate; absent: the system's",
     )
     region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
     sse: Sse = Field(default=Sse.NONE, description="server-side encryption: none, s3 or kms")

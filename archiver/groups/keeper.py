@@ -75,7 +75,7 @@ class PositionKeeper:
     # --- which way
 
     async def look(self, topics: Mapping[str, TopicDescription]) -> bool:
-        """Decide anew. `topics` are all that are visible. True: the offsets topic is to be archived."""
+        """Decide again. `topics` are all that are visible. True: the offsets topic is to be archived."""
         keep = self._policy.keep
         if keep in {GroupPositions.OFF, GroupPositions.SNAPSHOT}:
             return False

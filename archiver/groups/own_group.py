@@ -33,7 +33,7 @@ async def own_group(client: KafkaClient, archive: Archive, pool: Workers, config
     except KafkaError as error:  # this user has nothing to do with it
         log.debug("%s", error)
         return named
-    # Of a topic that is left out now, an archive that was begun anew has nothing, and it is nobody else's for that.
+    # Of a topic that is left out now, an archive that was begun again has nothing, and it is nobody else's for that.
     included = config.topics.select({topic for topic, _ in committed})
     counted = {which: found for which, found in committed.items() if which[0] in included}
     ours, others = await pool.call(count_commits, archive, mark, counted)

@@ -26,7 +26,7 @@ from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 
-_FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.process.memory maps anew each time
+_FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.process.memory maps again each time
 _ONE_BATCH = 1  # byte: the first batch comes however large it is
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5

@@ -7,7 +7,7 @@ import gc
 _GARBAGE_THRESHOLD = 100_000
 
 # glibc's mallopt. Left alone, it raises both thresholds with the largest buffer that was ever freed, and keeps freed memory
-# by the tens of megabytes. Pages that are fetched anew for each block, on the other hand, take a quarter of a task's CPU.
+# by the tens of megabytes. Pages that are fetched again for each block, on the other hand, take a quarter of a task's CPU.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _MAPPED_ALONE_FROM = 4 * 1024 * 1024

@@ -114,7 +114,7 @@ class Belief:
         _same(noted.selection, present.selection, f"selection of {where}")
         if noted.missing and not self.request.skips_damage:
             raise _Disbelief(f"leaves out of {where} what is missing, without --skip-damaged")
-        if noted.problem:  # nothing is read of it; where it is planned anew, the present plan is taken
+        if noted.problem:  # nothing is read of it; where it is planned again, the present plan is taken
             return noted
         if noted.parts and are_chosen(noted.parts) is not self.request.is_chosen:
             raise _Disbelief(f"has records of {where} chosen otherwise than was asked for")

@@ -44,7 +44,7 @@ class BrokerTerms:
         if purged and self.creating is not None:
             yield (
                 f"broker {self.creating} has {_CREATES}=true: stop all clients of the topics that are purged, or they have them"
-                " created anew as brokers make any topic, with another number of replicas, and may write to them first"
+                " created again as brokers make any topic, with another number of replicas, and may write to them first"
             )
 
     def harms(self, plan: TopicPlan) -> str:

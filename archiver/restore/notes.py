@@ -130,7 +130,7 @@ class RestoreNotes:
         }
 
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
-        """Return of topics that this restore has begun to make anew how many replicas they had, where that was noted."""
+        """Return of topics that this restore has begun to make again how many replicas they had, where that was noted."""
         return {
             topic: _replicas(fact, stream)
             for stream, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
@@ -138,7 +138,7 @@ class RestoreNotes:
         }
 
     def note_replaced(self, targets: Mapping[str, str], replicas: Mapping[str, int]) -> None:
-        """Write down, before anything is deleted or created, which topics will be made anew, their ids, and how many replicas they have.
+        """Write down, before anything is deleted or created, which topics will be made again, their ids, and how many replicas they have.
 
         Whatever else has the name afterwards is not what was there before.
         """

@@ -23,7 +23,7 @@ async def purge_notes(client: KafkaClient, offsets: Offsets, replicas: Mapping[s
         had = f"with all its records, at most {records:,}," if records else "without a record,"
         anew = f", with {spell_count(count, 'replica')}" if count else ""
         notes.append(
-            f"target topic {name} goes, {had} and is created anew{anew}; {_groups(sorted(groups.get(name, ())), untold)}"
+            f"target topic {name} goes, {had} and is created again{anew}; {_groups(sorted(groups.get(name, ())), untold)}"
         )
     return tuple(notes)
 

@@ -34,7 +34,7 @@ class Existing(StrEnum):
 
     EMPTY = "empty"  # taken if it has no record, and treated as if it had been made for this
     APPEND = "append"  # records go behind those that it has; its configs are left alone
-    PURGE = "purge"  # deleted and made anew
+    PURGE = "purge"  # deleted and made again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from archiver.restore.request import SENT_BATCH_BYTES
 _BATCH_OVERHEAD_BYTES = 72
 _RECORD_OVERHEAD_BYTES = 20
 _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
-# What does not compress grows, where brokers pack it anew: by the codec's frame, and by a 255th at most.
+# What does not compress grows, where brokers pack it again: by the codec's frame, and by a 255th at most.
 _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
@@ -31,7 +31,7 @@ _REQUEST_OVERHEAD_BYTES = 1024  # what stands around a batch in a request: the t
 NOTHING_HELD = LogSizes({})
 _LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
 _ALLOW = "have that allowed for as long as the restore takes"
-_KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack anew what we send
+_KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack again what we send
 
 
 class Count(NamedTuple):

@@ -556,7 +556,7 @@ class Targets:
     ) -> None:
         """Purge topics. What was written since they were looked at counts, up to the last moment that can be seen."""
         await self._look_once_more(client, found, look, purged)
-        told = "%s: was deleted with all its records, and is created anew (--purge-target)"
+        told = "%s: was deleted with all its records, and is created again (--purge-target)"
         await delete_topics_by_id(client, purged, lambda name: log.warning(told, name))
         reach("target.deleted")
 

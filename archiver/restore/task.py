@@ -226,7 +226,7 @@ def _put_map(store: ObjectStore, offsets: OffsetMapWriter, task: RestoreTask) ->
 
 
 def _keep_map(store: ObjectStore, claim: Claim, task: RestoreTask, records: int) -> str:
-    """Return the key of a verified partition's map; one that is gone is made anew, of the archive alone."""
+    """Return the key of a verified partition's map; one that is gone is made again, of the archive alone."""
     key = _map_key(task)
     if store.head(key) is None:
         offsets = OffsetMapWriter(claim.start_offset)
@@ -274,7 +274,7 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
     check_claim(claim, task)
     if claim.selection_digest != task.selection_digest:
         raise NotWholeError(
-            f"restore {task.restore_id} was begun from another state of the archive; start anew with another --id"
+            f"restore {task.restore_id} was begun from another state of the archive; start again with another --id"
             " and an empty target"
         )
     return claim

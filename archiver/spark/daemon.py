@@ -58,7 +58,7 @@ def _ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
 def _prefer_installed_pyspark() -> None:
     """Take out of the path the zips of the very pyspark that is installed, which Spark puts in front of it.
 
-    Imported from there it is compiled anew (0.6 s), and each task reads the directories of the zips again (0.15 s).
+    Imported from there it is compiled again (0.6 s), and each task reads the directories of the zips again (0.15 s).
     """
     installed = PathFinder.find_spec("pyspark", [path for path in sys.path if not path.endswith(".zip")])
     if installed is not None:

@@ -423,7 +423,7 @@ def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[Ta
 
 def _anew(topic: TopicPlan) -> str:
     """Tell what to type for what the same command leaves out. Into the same target, what is there already would come twice."""
-    way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} anew"
+    way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} again"
     return (
         "with --repartition the same command leaves that partition out from now on, so give it another --id then, and"
         f" {way}"

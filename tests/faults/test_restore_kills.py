@@ -240,7 +240,7 @@ def test_killed_in_every_gap(
 def test_two_runs_at_once_that_die_again_and_again(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int, places: Places
 ) -> None:
-    """Both make the target anew, and fill it: whoever is behind goes on with what the other one has done."""
+    """Both make the target again, and fill it: whoever is behind goes on with what the other one has done."""
     case = make_case(site, broker_41, java_oracle, topic, seed, partitions=2, records=800)
     rng = random.Random(f"{seed}-twice")
     deaths = 0

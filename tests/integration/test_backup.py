@@ -620,7 +620,7 @@ def test_a_topic_that_vanishes_leaves_the_others_alone(
     monkeypatch: pytest.MonkeyPatch,
     is_broken: bool,
 ) -> None:
-    """The broker answers for it last, wherever it stood in the request; after a break, leaders are asked for anew."""
+    """The broker answers for it last, wherever it stood in the request; after a break, leaders are asked for again."""
     names = [f"{topic}.a", f"{topic}.b", f"{topic}.c"]
     for name in names:
         create(broker, name, 2)

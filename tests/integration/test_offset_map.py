@@ -159,7 +159,7 @@ def test_what_was_damaged_lies_in_a_hole(
     wanted = [record for record in source.records[0] if not first <= record.offset <= last]
     assert len(wanted) == len(source.records[0]) - 50
     target = java_oracle.consume(broker_41.bootstrap, topic).records[0]
-    for _ in range(2):  # the second time it is made anew
+    for _ in range(2):  # the second time it is made again
         result = site.restore(broker_41.bootstrap, rename=rename, skips_damage=True)
         prove(maps_of(site, result)[0], wanted, target)
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=result.topics[0].partitions[0].offset_map)

@@ -175,7 +175,7 @@ def copy_objects(source: Bucket, target: Bucket) -> None:
 def test_commits_for_topics_that_are_left_out_are_nobody_elses(
     new_broker: StartBroker, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
-    """An archive was begun anew, with fewer topics, and the group kept."""
+    """An archive was begun again, with fewer topics, and the group kept."""
     bootstrap, idle = new_broker().bootstrap, f"{topic}-idle"
     for name in (topic, idle):
         create_topic(bootstrap, name, PARTITIONS)

@@ -71,7 +71,7 @@ def test_what_goes_with_a_topic_is_told_and_its_replicas_stay(
     assert dry.returncode == 0, dry.stdout + dry.stderr
     (note,) = json.loads(dry.stdout)["notes"]
     assert note == (
-        f"target topic {doubled} goes, with all its records, at most 20, and is created anew, with 2 replicas; with it"
+        f"target topic {doubled} goes, with all its records, at most 20, and is created again, with 2 replicas; with it"
         " go the offsets that 5 consumer groups have committed for it: group-0, group-1, group-2 and 2 more"
     )
     done = site.run(*command)

@@ -350,7 +350,7 @@ def test_what_was_refused_says_what_brings_it_back(
     back = f"{topic}.back"
     create_topic(broker_41.bootstrap, back, 3, KEEP_ALL)
     asked: dict[str, Any] = {"topics": topic, "repartition": 3}
-    way = f"--rename {topic}=OTHER" if existing is Existing.APPEND else f"--purge-target, which makes {back} anew"
+    way = f"--rename {topic}=OTHER" if existing is Existing.APPEND else f"--purge-target, which makes {back} again"
     for _ in range(2):
         result = site.restore(broker_41.bootstrap, rename=[f"{topic}={back}"], existing=existing, **asked)
         (wrong,) = result.topics[0].errors

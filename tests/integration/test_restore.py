@@ -789,7 +789,7 @@ def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(
     (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
     assert (restored.errors, restored.records) == ((), 100)
     assert on_target(java_oracle, broker_41, f"{topic}.back") == written
-    # Another target is planned anew.
+    # Another target is planned again.
     asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(f"{topic}.back"))
     (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
     assert (restored.errors, restored.records) == ((), 130)

@@ -565,7 +565,7 @@ def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
 
 
 def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """Kafka's own topics, and those that could not be made anew, or not as whole as they were."""
+    """Kafka's own topics, and those that could not be made again, or not as whole as they were."""
     archived(broker_41, topic, site, records_of(60))
     strangers(broker_41, f"{topic}.back", 7)
     consumer = Consumer({"bootstrap.servers": broker_41.bootstrap, "group.id": topic})

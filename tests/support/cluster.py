@@ -141,7 +141,7 @@ def cut_log(broker: KafkaBroker, topic: str, partition: int, end: int) -> None:
 
 
 def write_log(broker: KafkaBroker, topic: str, partition: int, content: bytes) -> None:
-    """Put batches in place of those that there are. The broker must be down; it makes its indexes anew."""
+    """Put batches in place of those that there are. The broker must be down; it makes its indexes again."""
     folder = log_folder(broker, topic, partition)
     (folder / f"{0:020}.log").write_bytes(content)
     for kind in ("*.index", "*.timeindex", "*.snapshot"):

@@ -343,7 +343,7 @@ def _told(verdict: Verdict) -> str:
 
 
 def main() -> None:
-    """Write the table anew."""
+    """Write the table again."""
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), MARK, table()), encoding="utf-8")
 
 

@@ -80,6 +80,6 @@ class Peaks:
 
 
 def _forget_peak() -> None:
-    """Begin the process's peak of memory anew; where the kernel does not let us, only a larger one is seen."""
+    """Begin the process's peak of memory again; where the kernel does not let us, only a larger one is seen."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

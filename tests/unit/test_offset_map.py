@@ -343,7 +343,7 @@ def test_verify_reads_it() -> None:
         store.objects[KEY] = replace(whole, body=bytes(flipped))
         (problem,) = check_control(Archive(store, LAYOUT))
         assert problem.startswith(f"{KEY}: "), place
-        assert problem.endswith("run that restore again: it is made anew")
+        assert problem.endswith("run that restore again, which makes it")
 
 
 def test_a_map_under_another_ones_key_is_told() -> None:

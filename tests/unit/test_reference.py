@@ -26,7 +26,7 @@ SECRETS = {
 
 
 def test_the_page_is_what_the_program_says() -> None:
-    """`make docs` writes it anew."""
+    """`make docs` writes it again."""
     assert (REPOSITORY / "docs/configuration.md").read_text(encoding="utf-8") == reference_page()
 
 

@@ -64,7 +64,7 @@ PAGES: Final[Mapping[Path, Callable[[Figures], str]]] = {
 
 
 def main() -> None:
-    """Write the tables anew."""
+    """Write the tables again."""
     for path, table in PAGES.items():
         path.write_text(with_table(path.read_text(encoding="utf-8"), MARK, table(read())), encoding="utf-8")
 

@@ -69,7 +69,7 @@ class _KernelLocator(caching._CacheLocator):  # noqa: SLF001 - numba's own door 
     """Tells numba where our kernels are kept, and what they were made of.
 
     Left alone it asks for the path of the package and the times of its files: in a copy that was packed here and unpacked
-    elsewhere (archiver.spark.packing) it would compile anew. The name of the directory tells all sources. That a kernel was
+    elsewhere (archiver.spark.packing) it would compile again. The name of the directory tells all sources. That a kernel was
     made for another processor numba sees by itself.
     """
 

@@ -71,7 +71,7 @@ def holds(size: int, start: int, length: int) -> bool:
     return length < 0 or inside(start, length, size)
 
 
-# --- outside of kernels, where a block has two of them: what only kernels call is compiled anew in each process that calls it
+# --- outside of kernels, where a block has two of them: what only kernels call is compiled again in each process that calls it
 
 
 def read_long(source: memoryview, position: int) -> tuple[int, int]:

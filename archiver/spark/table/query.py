@@ -172,7 +172,7 @@ class _Tables:
                 self.make(topic)
 
     def make(self, topic: str, **options: str) -> None:
-        """Make a table of a topic, or make it anew."""
+        """Make a table of a topic, or make it again."""
         self._made[topic] = options
         frame = self._spark.read.format(self._source).options(topic=topic, **self._options, **options).load()
         frame.createOrReplaceTempView(f"`{topic}`")
