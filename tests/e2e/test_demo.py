@@ -79,18 +79,23 @@ def test_story(ground: Ground) -> None:
     assert "0 records of the aborted transaction came back" in done.stdout
     assert "\x1b" not in done.stdout
     assert ground.left() == []
-    assert _skeleton(done.stdout) == _skeleton(_readme_block()), "README.md shows another story: paste a new one"
+    told = iter(_without_figures(done.stdout))
+    for line in _without_figures(_readme_block()):
+        assert line in told, f"README.md shows a line that the story does not have there: {line}"
 
 
-def _skeleton(text: str) -> list[str]:
-    """Chapters and commands: what does not change from run to run."""
-    return re.findall(r"^(?:\d\. .*|\$ .*)$", text, re.MULTILINE)
+def _without_figures(text: str) -> list[str]:
+    """The lines that say something, without what changes from run to run."""
+    shown = [re.sub(r"\b[0-9a-f]{16}\b", "ID", line.strip()) for line in text.splitlines() if line.strip()]
+    return [re.sub(r"\d[\d,.]*( [KM]iB| B)?\b", "N", line) for line in shown]
 
 
 def _readme_block() -> str:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     blocks: list[str] = re.findall(r"^```console\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    return next(block.removeprefix("$ make demo") for block in blocks if "\n1. " in block)
+    return next(
+        block.removeprefix("$ make demo\n") for block in blocks if "the broker knows it no more" in block.lower()
+    )
 
 
 @pytest.mark.usefixtures("_kafka_in_cache")
