@@ -84,7 +84,7 @@ def run_demo(*, records: int, tell: Callable[[str], object]) -> None:
     teller.say("")
     teller.good(f"All of that took {time.monotonic() - started_s:.0f} s.")
     teller.say(f"Kafka and the S3 are stopped, and {stage.folder} is removed.")
-    teller.say("Next: README.md for an archive of your own, docs/operations.md for running it.")
+    teller.say("Next: README.md for an archive of your own, docs/runbooks.md for running it.")
 
 
 @dataclass(frozen=True, slots=True)

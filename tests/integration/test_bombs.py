@@ -24,7 +24,7 @@ from tests.support.round_trip import COMMAND, KEEP_ALL, ArchiveSite, environment
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
 MEMORY_BYTES: Final = 16 << 20  # the least that can be given
-PROGRAM_BYTES: Final = 256 << 20  # docs/operations.md: beside backup.memory and the largest batch
+PROGRAM_BYTES: Final = 256 << 20  # docs/reference.md: beside backup.memory and the largest batch
 VALUE_BYTES: Final = 100_000_000
 MEASURE: Final = """
 import resource, subprocess, sys

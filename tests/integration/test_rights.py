@@ -1,4 +1,4 @@
-"""What each command may and may not do, a right at a time, against the ACLs of a broker and the policies of a store: docs/operations.md, Rights."""
+"""What each command may and may not do, a right at a time, against the ACLs of a broker and the policies of a store: docs/reference.md, Rights."""
 
 import re
 import uuid

@@ -572,7 +572,7 @@ def test_every_way_that_does_not_lead_in_is_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the table in docs/operations.md."""
+    """Of the table in docs/reference.md."""
     if kind == "a token_provider that hangs":
         monkeypatch.setattr("archiver.kafka.tokens.PATIENCE_S", 1.0)
     way, place, changes = WAYS_OF[kind]

@@ -1,4 +1,4 @@
-"""Every kind of bad input, with the exit code and the words that a user gets: the table of docs/operations.md, and what tests check."""
+"""Every kind of bad input, with the exit code and the words that a user gets: the table of docs/troubleshooting.md, and what tests check."""
 
 from typing import Final, NamedTuple
 
@@ -152,7 +152,7 @@ ALL: Final = CONFIGURATION | COMMAND_LINE | KAFKA | STORE | ARCHIVE | MACHINE
 
 
 def table() -> str:
-    """The table of docs/operations.md."""
+    """The table of docs/troubleshooting.md."""
     rows = [
         f"| {kind} | {answer.exit_code} | {answer.says.strip().replace('|', chr(92) + '|')} |"
         for kind, answer in ALL.items()

@@ -1,4 +1,4 @@
-"""Which rights each command needs, and what it says without one of them: the table of docs/operations.md, which a test tries."""
+"""Which rights each command needs, and what it says without one of them: the table of docs/reference.md, which a test tries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Final
 from tests.support.brokers import REPOSITORY
 from tests.support.pages import with_table
 
-PAGE: Final = REPOSITORY / "docs" / "operations.md"
+PAGE: Final = REPOSITORY / "docs" / "reference.md"
 MARK: Final = "rights"
 
 
@@ -331,7 +331,7 @@ CASES: Final = tuple(
 
 
 def table(commands: Sequence[Command] = COMMANDS) -> str:
-    """For docs/operations.md."""
+    """For docs/reference.md."""
     return "\n".join(_lines(commands))
 
 

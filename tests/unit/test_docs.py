@@ -1,4 +1,4 @@
-"""What README.md and docs/operations.md tell a user to type exists, and parses."""
+"""What the pages tell a user to type exists, and parses."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ from tests.support.brokers import REPOSITORY
 from tests.support.secure_broker import Certificates
 
 OF_SPARK_SUBMIT = {"--archives", "--deploy-mode", "--files", "--master", "--py-files"}
-PAGES = ("README.md", "docs/operations.md", "docs/clusters.md")
+PAGES = ("README.md", "docs/runbooks.md", "docs/reference.md", "docs/troubleshooting.md", "docs/clusters.md")
 
 
 def text_of(page: str) -> str:
@@ -105,7 +105,7 @@ def test_configuration_is_valid(
 
 def test_full_configuration_names_every_key(tmp_path: Path) -> None:
     path = tmp_path / "archive.yaml"
-    (text,) = (block for block in blocks("docs/operations.md", "yaml") if "spool:" in block)
+    (text,) = (block for block in blocks("docs/reference.md", "yaml") if "spool:" in block)
     path.write_text(
         text.replace("# kms-key-id: ...", "kms-key-id: key").replace("sse: none", "sse: kms"), encoding="utf-8"
     )
@@ -128,7 +128,7 @@ def test_full_configuration_names_every_key(tmp_path: Path) -> None:
 
 def test_exit_codes_are_those_of_the_errors() -> None:
     classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, ArchiverError)]
-    table = re.findall(r"^\| (\d) \|", text_of("docs/operations.md"), re.MULTILINE)
+    table = re.findall(r"^\| (\d) \|", text_of("docs/reference.md"), re.MULTILINE)
     assert {int(code) for code in table} == {0} | {one.exit_code for one in classes}
 
 
@@ -165,3 +165,24 @@ def test_the_drawing_of_the_rooms_is_the_contract() -> None:
     rooms = {path.parent.name for path in (REPOSITORY / "archiver").glob("*/__init__.py")}
     assert drawn == [row for row in layers if row <= rooms]
     assert set().union(*drawn) == rooms
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it."""
+    shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", shown.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    "page", [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")], ids=lambda page: page.name
+)
+def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if link.startswith("http"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(_anchor, headings), link

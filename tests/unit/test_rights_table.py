@@ -1,4 +1,4 @@
-"""The table of rights in docs/operations.md is that of the test which tries each of them, and no command is left out."""
+"""The table of rights in docs/reference.md is that of the test which tries each of them, and no command is left out."""
 
 import argparse
 from collections.abc import Iterator

@@ -250,7 +250,7 @@ def managed(folder: Path) -> Iterator[Kafka]:
 
 @contextmanager
 def least_rights(folder: Path) -> Iterator[Kafka]:
-    """The user of the program may do what docs/operations.md names, and nothing else; backup and restore have rights of their own."""
+    """The user of the program may do what docs/reference.md names, and nothing else; backup and restore have rights of their own."""
     certificates = Certificates.make(folder / "certificates")
     with SecureBroker(fetch_kafka(KAFKA_41, CACHE), folder / "broker", certificates) as broker:
 
