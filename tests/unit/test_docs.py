@@ -173,10 +173,14 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", shown.lower()).strip().replace(" ", "-")
 
 
-@pytest.mark.parametrize(
-    "page", [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")], ids=lambda page: page.name
+ALL_PAGES = sorted(
+    str(page.relative_to(REPOSITORY)) for page in (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"))
 )
-def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
+
+
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_each_link_of_a_page_leads_somewhere(name: str) -> None:
+    page = REPOSITORY / name
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if link.startswith("http"):
             continue
