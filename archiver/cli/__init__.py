@@ -1,10 +1,21 @@
-"""What is typed, printed and returned.
+"""What is typed, printed and returned: one file a command, with its options, its run, and its two printers.
 
-- arguments: what can be typed: commands, their arguments, and what each may be
-- backup_outcome: what came of `backup --until-end`
-- commands: the commands: each takes what was typed, makes one call, tells what came of it, and returns the exit code
+- backup: `archiver backup`
+- cat: `archiver cat`
+- commands: which commands there are
+- config: `archiver config`
+- demo: `archiver demo`
+- inspect: `archiver inspect`
+- ls: `archiver ls`
 - main: the program: from what was typed to an exit code
+- options: what several commands can be given
 - output: what a user reads: results on standard output, complaints on standard error
-- printing: results as text and as rows for JSON: lines that a command prints
-- topics: `archiver topics`: its run, and its two printers
+- query: `archiver query`
+- restore: `archiver restore`
+- restore_preview: `archiver restore --dry-run`
+- restore_report: what came of a restore, as text and as JSON
+- spark_env: `archiver spark-env`
+- spelling: moments, tables, and what is too long for a terminal
+- topics: `archiver topics`
+- verify: `archiver verify`
 """

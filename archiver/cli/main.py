@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from archiver.cli.arguments import build_parser
+from archiver.cli.commands import build_parser
 from archiver.cli.output import cannot_be_written, complain, complain_of
 from archiver.errors import ArchiverError, StoppedError
 from archiver.interrupt import ENDING, leave, told_before
@@ -22,8 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settle_memory()
     # numpy starts a thread a core for linear algebra, and nothing here does any: 0.15 s of CPU at each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # noqa: TID251 - set, not read
-    options = build_parser().parse_args(arguments)
-    options.typed = sys.argv[1:] if arguments is None else list(arguments)
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    options = build_parser(typed[0] if typed else "").parse_args(typed)
+    options.typed = typed
     from archiver.process.logs import set_up_logs
 
     if options.no_color:

@@ -1,16 +1,22 @@
-"""`archiver topics`: its run, and its two printers."""
+"""`archiver topics`: its options, its run, and its two printers."""
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from archiver.cli.options import add_config, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.spelling import table_lines
 from archiver.errors import KafkaError, NotWholeError
 
 if TYPE_CHECKING:
     from archiver.archive.cluster_topics import Entry, TopicRow, TopicsSurvey
 
-SUMMARY: Final = "which topics of the cluster are archived, and why the others are not"
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_config(parser)
+    add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,8 +40,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lines(found: "TopicsSurvey") -> Iterator[str]:
-    from archiver.cli.printing import table_lines
-
     rows = [
         (
             row.topic,

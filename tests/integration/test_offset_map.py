@@ -14,7 +14,7 @@ import pytest
 
 import archiver.restore.task
 from archiver.archive.offset_map import OffsetMap, decode_offset_map
-from archiver.cli.printing import topic_row
+from archiver.cli.restore_report import topic_row
 from archiver.codec.selection import TopicSelection
 from archiver.kafka.admin import KafkaAdmin
 from archiver.restore.claims import ClaimStream

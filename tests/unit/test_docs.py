@@ -10,7 +10,7 @@ import pytest
 
 from archiver import errors
 from archiver.backup.metrics import METRICS, metrics_page
-from archiver.cli.arguments import build_parser
+from archiver.cli.commands import build_parser
 from archiver.config.load import load_config, load_target
 from archiver.errors import ArchiverError
 from archiver.kafka.settings import KafkaSettings

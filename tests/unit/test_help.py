@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from archiver.cli.arguments import EXIT_STATUS, build_parser
+from archiver.cli.commands import build_parser
 from archiver.cli.main import main
+from archiver.cli.options import EXIT_STATUS
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

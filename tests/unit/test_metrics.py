@@ -242,6 +242,6 @@ def test_plain_text_elsewhere(accept: str) -> None:
 
 
 def test_the_command_line_does_not_pay_for_it() -> None:
-    code = "import sys, archiver.cli.main, archiver.cli.arguments; archiver.cli.arguments.build_parser().format_help(); print('prometheus_client' in sys.modules)"
+    code = "import sys, archiver.cli.main, archiver.cli.commands; archiver.cli.commands.build_parser().format_help(); print('prometheus_client' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == "False\n"

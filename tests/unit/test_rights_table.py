@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator
 
-from archiver.cli.arguments import build_parser
+from archiver.cli.commands import build_parser
 from tests.support import rights_table
 from tests.support.pages import with_table
 from tests.support.rights_table import CASES, COMMANDS, PAGE, Right

@@ -14,7 +14,7 @@ from archiver.archive.layout import Layout
 from archiver.archive.topics import topics_known
 from archiver.cli.main import main
 from archiver.cli.output import print_lines
-from archiver.cli.printing import restore_lines
+from archiver.cli.restore_report import restore_lines
 from archiver.errors import NotWholeError
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.plan import TopicPlan

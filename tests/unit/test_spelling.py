@@ -2,7 +2,8 @@
 
 import pytest
 
-from archiver.cli.printing import restore_lines, verify_lines
+from archiver.cli.restore_report import restore_lines
+from archiver.cli.verify import verify_lines
 from archiver.process.text import spell_count
 from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.task import TaskReport

@@ -30,7 +30,7 @@ from archiver.archive.probe import probe_key, probe_store
 from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
 from archiver.archive.topics import Branch, settle_branch, settle_cluster, settle_topic
 from archiver.backup.indexer import Indexer
-from archiver.cli.printing import inspection_lines
+from archiver.cli.inspect import inspection_lines
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.kernels.varint import encode_long

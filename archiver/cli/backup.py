@@ -1,0 +1,211 @@
+"""`archiver backup`: its options, its two ways to run, and its two printers."""
+
+import argparse
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from archiver.cli.options import (
+    add_config,
+    add_format,
+    add_run,
+)
+from archiver.cli.output import complain, print_json, print_line, print_lines
+from archiver.errors import UsageError
+from archiver.process.text import spell_count, spell_size, spell_table
+
+if TYPE_CHECKING:
+    from archiver.backup.feed import Feed, PartitionReport
+    from archiver.backup.until_end import BackupReport
+
+    Reports = Sequence[PartitionReport]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_config(parser)
+    add_format(parser)
+    parser.add_argument("--until-end", action="store_true", help="archive what is committed at the start, then exit")
+    parser.add_argument(
+        "--partitions",
+        action="store_true",
+        help="with --until-end: a line for each partition that changed, not each topic",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.config.environment import failpoint
+    from archiver.process.failpoints import arm
+
+    if options.partitions and not options.until_end:
+        raise UsageError("--partitions goes with --until-end, which tells of each when it ends")
+    arm(failpoint())
+    return _back_up_until_end(options) if options.until_end else _back_up_until_stopped(options)
+
+
+def _back_up_until_stopped(options: argparse.Namespace) -> int:
+    from archiver.backup.run import run_service
+    from archiver.config.load import load_config
+    from archiver.process.progress import Progress
+
+    config = load_config(options.config)
+    progress = Progress("backup", quiet=options.quiet, every_s=60.0)
+
+    def notice(records: int, feeds: Collection["Feed"]) -> None:
+        behind = sum(feed.pending_since_s is not None for feed in feeds)
+        durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
+        progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
+
+    with closing(progress):
+        result = run_service(config, notice, progress.say)
+    dropped = sum(error.records for error in result.dropped)
+    if options.format == "json":
+        problems = [str(error) for error in result.dropped]
+        print_json({"records": result.records, "dropped_records": dropped, "problems": problems})
+    else:
+        held = f"{spell_count(dropped, 'record')} that were held are dropped" if dropped else "what was held is durable"
+        print_line(f"{spell_count(result.records, 'record')} archived; {held}, the rest is in Kafka")
+    for error in result.dropped:
+        complain(error)
+    return max((error.exit_code for error in result.dropped), default=0)
+
+
+def _back_up_until_end(options: argparse.Namespace) -> int:
+    from archiver.backup.run import run_backup
+    from archiver.config.load import load_config
+    from archiver.process.progress import Pace, Progress
+
+    progress, pace = Progress("backup", quiet=options.quiet), Pace("offsets")
+
+    def notice(reports: Sequence["PartitionReport"]) -> None:
+        records = sum(report.written.records for report in reports)
+        at_end = sum(report.position >= report.end_offset for report in reports)
+        done = sum(report.position - report.from_offset for report in reports)
+        how_far = pace.tell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
+        ends = f"{at_end:,} of {spell_count(len(reports), 'partition')} at the end"
+        progress.tell(", ".join(part for part in (f"{spell_count(records, 'record')} durable", ends, how_far) if part))
+
+    with closing(progress):
+        report, seconds = run_backup(load_config(options.config), notice)
+    if options.format == "json":
+        print_json(outcome_row(report, seconds))
+    else:
+        print_lines(outcome_lines(report, seconds, by_partition=options.partitions))
+    for error in report.errors:
+        complain(error)
+    return max((error.exit_code for error in report.errors), default=0)
+
+
+def outcome_row(report: "BackupReport", seconds: float) -> dict[str, Any]:
+    return {
+        "seconds": round(seconds, 3),
+        "summary": _summary(report),
+        "partitions": [_partition_row(one) for one in report.partitions],
+    }
+
+
+def outcome_lines(report: "BackupReport", seconds: float, *, by_partition: bool) -> Iterator[str]:
+    """Of what is idle nothing is told but the count: a cluster has thousands of such partitions."""
+    topics = _by_topic(report.partitions)
+    changed = {name: some for name, reports in topics.items() if (some := [one for one in reports if _changed(one)])}
+    if changed and by_partition:
+        yield from spell_table(
+            ("topic", "partition", "offsets", "records", "segments", "stored", ""),
+            [_partition_cells(one) for some in changed.values() for one in some],
+        )
+    elif changed:
+        yield from spell_table(
+            ("topic", "partitions", "records", "segments", "stored", ""),
+            [_topic_cells(name, some, len(topics[name])) for name, some in changed.items()],
+        )
+    records = sum(one.written.records for one in report.partitions)
+    rate = f", {records / seconds:,.0f} records/s" if records and seconds > 0 else ""
+    idle = len(topics) - len(changed)
+    rest = f"; {spell_count(idle, 'topic')} had nothing new" if idle else ""
+    yield f"{spell_count(records, 'record')} archived in {seconds:.1f} s{rate}{rest}"
+
+
+def _by_topic(reports: "Reports") -> Mapping[str, "Reports"]:
+    return {name: list(some) for name, some in groupby(reports, lambda one: one.source.topic)}
+
+
+def _changed(report: "PartitionReport") -> bool:
+    """Whether there is something to tell. A position alone is not: behind markers and aborted records it moves in every run."""
+    return bool(report.written.segments or report.written.holes or report.open_transactions or report.error)
+
+
+def _topic_cells(name: str, changed: "Reports", partitions: int) -> Sequence[str]:
+    holes = sum(len(one.written.holes) for one in changed)
+    held_back = sum(bool(one.open_transactions) for one in changed)
+    failed = sum(one.error is not None for one in changed)
+    remarks = [
+        spell_count(holes, "hole") if holes else "",
+        spell_count(held_back, "open transaction") if held_back else "",
+        f"{failed} FAILED" if failed else "",
+    ]
+    return name, f"{len(changed)} of {partitions}", *_sums(changed), ", ".join(filter(None, remarks))
+
+
+def _partition_cells(report: "PartitionReport") -> Sequence[str]:
+    remarks = [
+        *(f"hole {hole}" for hole in report.written.holes),
+        "open transaction" if report.open_transactions else "",
+        "FAILED" if report.error else "",
+    ]
+    offsets = f"{report.from_offset}..{report.position}"
+    number = str(report.source.partition)
+    return report.source.topic, number, offsets, *_sums([report]), ", ".join(filter(None, remarks))
+
+
+def _sums(reports: "Reports") -> tuple[str, str, str]:
+    written = [one.written for one in reports]
+    return (
+        f"{sum(one.records for one in written):,}",
+        f"{sum(one.segments for one in written):,}",
+        spell_size(sum(one.stored_bytes for one in written)),
+    )
+
+
+def _summary(report: "BackupReport") -> dict[str, Any]:
+    reports = report.partitions
+    changed = [one for one in reports if _changed(one)]
+    written = [one.written for one in reports]
+    return {
+        "topics": len(_by_topic(reports)),
+        "topics_changed": len(_by_topic(changed)),
+        "partitions": len(reports),
+        "partitions_changed": len(changed),
+        "partitions_failed": sum(one.error is not None for one in reports),
+        "records": sum(one.records for one in written),
+        "bytes": sum(one.payload_bytes for one in written),
+        "stored_bytes": sum(one.stored_bytes for one in written),
+        "segments": sum(one.segments for one in written),
+        "holes": sum(len(one.holes) for one in written),
+        "open_transactions": sum(len(one.open_transactions) for one in reports),
+        "dropped_records": sum(one.dropped_records for one in reports),
+        "errors": [str(error) for error in report.errors],
+    }
+
+
+def _partition_row(report: "PartitionReport") -> dict[str, Any]:
+    return {
+        "topic": report.source.topic,
+        "life": report.source.life,
+        "partition": report.source.partition,
+        "from_offset": report.from_offset,
+        "position": report.position,
+        "end_offset": report.end_offset,
+        "records": report.written.records,
+        "bytes": report.written.payload_bytes,
+        "stored_bytes": report.written.stored_bytes,
+        "segments": report.written.segments,
+        "put_retries": report.written.put_retries,
+        "holes": [str(hole) for hole in report.written.holes],
+        "open_transactions": [
+            {"producer_id": one.producer_id, "transactional_id": one.transactional_id, "start_offset": one.start_offset}
+            for one in report.open_transactions
+        ],
+        "dropped_records": report.dropped_records,
+        "error": None if report.error is None else str(report.error),
+    }

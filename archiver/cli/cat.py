@@ -1,0 +1,99 @@
+"""`archiver cat`: its options, and its run. Records are JSON lines in either case."""
+
+import argparse
+import threading
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from archiver.cli.options import (
+    add_archive,
+    add_life,
+    add_run,
+    add_times,
+    archive_config,
+    natural,
+    topic_name,
+)
+from archiver.cli.output import complain, write
+from archiver.errors import NotWholeError, UsageError
+from archiver.process.text import printable_json
+
+if TYPE_CHECKING:
+    from archiver.codec.selection import Selection
+
+
+FOLLOW_PAUSE_S = 5.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_archive(parser)
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
+    parser.add_argument("--partition", type=natural, help="one partition only")
+    parser.add_argument("--from-offset", type=natural, metavar="N", help="leave out what is below")
+    parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out what is above")
+    add_times(parser)
+    add_life(parser)
+    parser.add_argument("--limit", type=natural, metavar="N", help="stop after N records")
+    parser.add_argument("--follow", action="store_true", help="go on with what is archived later, until Ctrl-C")
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.archive.catalog import find_topic
+    from archiver.archive.handle import open_archive
+    from archiver.archive.plain_records import follow_records, json_pieces, read_records, wanted_of
+
+    storage = archive_config(options).storage
+    archive = open_archive(storage)
+    problems: list[str] = []
+
+    def tell(problem: str) -> None:
+        problems.append(problem)
+        complain(problem)
+
+    if options.follow and options.life is not None:
+        raise UsageError("--follow goes with the newest life: nothing comes to the others any more")
+    selection = _selection(options)
+    if options.follow:
+        records = follow_records(
+            archive,
+            options.topic,
+            tell=tell,
+            pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
+            partition=options.partition,
+            selection=selection,
+            use=storage.index,
+        )
+    else:
+        reads = wanted_of(options.partition, selection)
+        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
+        if topic.other_lives and options.life is None:
+            others = ", ".join(map(str, topic.other_lives))
+            complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
+        records = read_records(archive.store, topic, tell=tell, partition=options.partition, selection=selection)
+    try:
+        for record in islice(records, options.limit):
+            if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):
+                break  # as with --limit: whoever reads this has enough
+            if not write("", flush=options.follow):
+                break
+    except KeyboardInterrupt:
+        if not options.follow:  # for which it is the end that was meant
+            raise
+    return NotWholeError.exit_code if problems else 0
+
+
+def _selection(options: argparse.Namespace) -> "Selection":
+    from archiver.codec.selection import Selection
+    from archiver.config.quantities import parse_moment_ms
+
+    given = {
+        "first_offset": options.from_offset,
+        "last_offset": options.until_offset,
+        "from_ms": None if options.from_time is None else parse_moment_ms("--from", options.from_time),
+        "until_ms": None if options.until_time is None else parse_moment_ms("--until", options.until_time),
+    }
+    selection = Selection(**{name: number for name, number in given.items() if number is not None})
+    if selection.is_empty:
+        raise UsageError("the range ends before it begins; see --from-offset, --until-offset, --from and --until")
+    return selection

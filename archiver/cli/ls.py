@@ -1,0 +1,149 @@
+"""`archiver ls`: its options, its run, and its two printers."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from archiver.cli.options import (
+    add_archive,
+    add_format,
+    add_run,
+    archive_config,
+    topic_name,
+)
+from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.spelling import moment, put_moment
+from archiver.errors import NotWholeError, UsageError
+from archiver.process.text import spell_count, spell_size, spell_table
+
+if TYPE_CHECKING:
+    from archiver.archive.holdings import Holding, SegmentRow
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_archive(parser)
+    add_format(parser)
+    parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show its partitions")
+    parser.add_argument("--segments", action="store_true", help="with TOPIC: show each of its objects")
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.archive.handle import open_archive
+    from archiver.archive.holdings import survey
+
+    if options.segments and options.topic is None:
+        raise UsageError("--segments goes with a TOPIC: an archive has very many")
+    config = archive_config(options).storage
+    archive = open_archive(config)
+    found = survey(archive, options.topic)
+    if options.format == "json":
+        segments = {"segments": [segment_row(one) for one in found.segments]} if options.segments else {}
+        print_json(
+            {
+                "holdings": [holding_row(one) for one in found.holdings],
+                **segments,
+                "strangers": found.strangers,
+                "problems": found.problems,
+            }
+        )
+    else:
+        print_lines(segment_lines(found.segments) if options.segments else holding_lines(found.holdings))
+        if not found.holdings and not found.strangers:
+            complain(f"{config.url}: nothing is archived there yet; is it the right prefix?")
+        print_lines(f"stranger: {key}" for key in found.strangers)
+    for problem in found.problems:
+        complain(problem)
+    return NotWholeError.exit_code if found.problems else 0
+
+
+def holding_row(holding: "Holding") -> dict[str, Any]:
+    row = {name: getattr(holding, name) for name in holding.__slots__}
+    return row | {"last_put": None if holding.last_put is None else put_moment(holding.last_put)}
+
+
+def segment_row(row: "SegmentRow") -> dict[str, Any]:
+    from archiver.archive.segment_facts import SegmentFacts
+
+    segment, bounds = row.segment, row.segment.facts
+    facts = bounds if isinstance(bounds, SegmentFacts) else None
+    return {
+        "key": segment.object_key,
+        "topic": segment.key.topic,
+        "life": segment.key.life,
+        "partition": segment.key.partition,
+        "base": bounds.base,
+        "first": bounds.first,
+        "last": bounds.last,
+        "next": bounds.next,
+        "records": facts and facts.records,
+        "tombstones": facts and facts.tombstones,
+        "bytes": facts and facts.bytes,
+        "stored_bytes": segment.size,
+        "min_timestamp": facts and facts.min_timestamp,
+        "max_timestamp": facts and facts.max_timestamp,
+        "put": None if segment.put_at is None else put_moment(segment.put_at),
+        "holes": [str(hole) for hole in facts.holes] if facts else [],
+        "shadowed": row.is_shadowed,
+    }
+
+
+def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
+    rows = [
+        (
+            one.topic + (f"@{one.life}" if one.life else ""),
+            str(one.partitions if one.partition is None else one.partition),
+            f"{one.first_offset}..{one.next_offset}",
+            _counted(one, f"{one.records:,}"),
+            _counted(one, spell_size(one.payload_bytes)),
+            spell_size(one.stored_bytes),
+            str(one.segments),
+            " .. ".join(moment(at) for at in (one.min_timestamp, one.max_timestamp) if at is not None),
+            "" if one.last_put is None else put_moment(one.last_put),
+            _remarks(one),
+        )
+        for one in holdings
+    ]
+    which = "partition" if holdings and holdings[0].partition is not None else "partitions"
+    yield from spell_table(
+        ("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", "last put", ""), rows
+    )
+
+
+def _counted(holding: "Holding", known: str) -> str:
+    if not holding.uncounted:
+        return known
+    return "?" if holding.uncounted == holding.segments else f"{known} + ?"
+
+
+def _remarks(holding: "Holding") -> str:
+    if holding.is_empty:
+        return "empty"
+    counted = [
+        (holding.holes, "hole", "holes"),
+        (holding.unreadable, "of them unreadable", "of them unreadable"),
+        (holding.gaps, "gap", "gaps"),
+        (holding.shadowed, "shadowed", "shadowed"),
+        (holding.damaged, "damaged", "damaged"),
+        (holding.uncounted, "of v1.0", "of v1.0"),
+    ]
+    return ", ".join(spell_count(*one) for one in counted if one[0])
+
+
+def segment_lines(rows: Sequence["SegmentRow"]) -> Iterator[str]:
+    from archiver.archive.segment_facts import SegmentFacts
+
+    lines = []
+    for row in rows:
+        segment, facts = row.segment, row.segment.facts
+        records, size, times, remarks = "?", "?", "?", ["v1.0"]
+        if isinstance(facts, SegmentFacts):
+            records, size = f"{facts.records:,}", spell_size(facts.bytes)
+            times = " .. ".join(moment(at) for at in (facts.min_timestamp, facts.max_timestamp))
+            remarks = [f"hole {hole}" for hole in facts.holes]
+        put = "" if segment.put_at is None else put_moment(segment.put_at)
+        lines.append((
+            str(segment.key.partition), f"{facts.base}..{facts.next}", records, size, spell_size(segment.size), times, put,
+            segment.object_key, ", ".join([*remarks, *(["shadowed"] if row.is_shadowed else [])]),
+        ))  # fmt: skip
+    yield from spell_table(("partition", "offsets", "records", "bytes", "stored", "time", "put", "object", ""), lines)

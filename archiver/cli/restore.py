@@ -1,0 +1,270 @@
+"""`archiver restore`: its options, its run, and the way on when it stops."""
+
+import argparse
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from archiver.cli.options import (
+    add_archive,
+    add_format,
+    add_life,
+    add_run,
+    add_times,
+    archive_config,
+    natural,
+    size,
+)
+from archiver.cli.output import complain, complain_of, print_json, print_lines
+from archiver.cli.restore_preview import preview
+from archiver.cli.restore_report import restore_lines, restore_row
+from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
+from archiver.process.shell import can_be_typed, spell_command
+
+if TYPE_CHECKING:
+    from archiver.restore.report import RestoreResult
+    from archiver.restore.request import RestoreRequest
+
+
+Value = TypeVar("Value")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_archive(parser)
+    add_format(parser)
+    parser.add_argument(
+        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show the plan, and what would be refused; change nothing"
+    )
+    parser.add_argument(
+        "--id", help="name of this restore; with the same one it goes on where it was (default: made of the request)"
+    )
+    _add_chosen_records(parser.add_argument_group("which records"))
+    _add_target_topics(parser.add_argument_group("into which topics"))
+    _add_ways_to_restore(parser.add_argument_group("how"))
+
+
+def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
+    add_life(group)
+    group.add_argument("--partitions", metavar="LIST", help="only these (0,3-5); the others are there, and empty")
+    group.add_argument(
+        "--offsets",
+        metavar="LIST",
+        help="only these, both ends inclusive (0:100-200,1:50-); other partitions are empty",
+    )
+    add_times(group)
+    group.add_argument(
+        "--where",
+        metavar="SQL",
+        help="only records for which this holds: a predicate of Spark SQL over topic, partition, offset, timestamp,"
+        " timestampMs, timestampType, key, value, headers",
+    )
+    group.add_argument(
+        "--latest-per-key",
+        action="store_true",
+        help="of what is left, the last record with each key, as compaction would leave it; and all without a key",
+    )
+    group.add_argument(
+        "--skip-damaged", action="store_true", help="restore what can be read, and report which offsets are missing"
+    )
+
+
+def _add_target_topics(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="restore a topic as another")
+    group.add_argument(
+        "--rename-regex",
+        action="append",
+        default=[],
+        metavar="REGEX=NEW",
+        help=r"the same for all names that match; NEW may have groups (\1)",
+    )
+    existing = group.add_mutually_exclusive_group()
+    existing.add_argument(
+        "--into-existing",
+        dest="existing",
+        action="store_const",
+        const="append",
+        default="empty",
+        help="a target that exists is kept as it is, and the records go behind its own",
+    )
+    existing.add_argument(
+        "--purge-target",
+        dest="existing",
+        action="store_const",
+        const="purge",
+        help="a target that exists, and that this restore did not make, is deleted with its records and created again",
+    )
+    group.add_argument(
+        "--purge-unread",
+        action="store_true",
+        help="with --purge-target, delete without having read whole what is to be in its place: damage is found too late then",
+    )
+    group.add_argument(
+        "--replication-factor",
+        type=natural,
+        metavar="N",
+        help="of topics that the restore creates (default: the cluster's)",
+    )
+    group.add_argument(
+        "--repartition",
+        type=natural,
+        metavar="N",
+        help="into so many partitions, by key as Kafka's Java client does; records without a key in turn",
+    )
+    group.add_argument(
+        "--retention",
+        choices=("unlimited", "largest", "archived"),
+        default="unlimited",
+        help="of restored topics in the end (default unlimited: brokers soon delete what is older than a limit; largest: the"
+        " largest limit that the cluster takes, where it refuses unlimited)",
+    )
+
+
+def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--first", metavar="REGEX", help="topics that go before all others (largest first otherwise)")
+    group.add_argument(
+        "--verify",
+        action="store_true",
+        help="read back and compare also what an earlier run has; what this one fills, it reads back in any case",
+    )
+    group.add_argument(
+        "--batch-bytes",
+        type=size,
+        metavar="SIZE",
+        help="of records in a batch, uncompressed (default 4MB, at most 16MiB); what is sent of it has at most 1MB",
+    )
+    group.add_argument(
+        "--rate", type=size, default=0, metavar="SIZE", help="most bytes a second, of all tasks together"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.config.environment import failpoint
+    from archiver.config.load import load_target
+    from archiver.process.defects import as_ours
+    from archiver.process.failpoints import arm
+    from archiver.process.progress import Progress
+    from archiver.restore.report import RestoreResult
+    from archiver.spark.restore import run_restore_job
+
+    if options.dry_run:
+        return preview(options, restore_request(options))
+    arm(failpoint())
+    begun: list[str] = []
+    started_s = time.monotonic()
+    with closing(Progress("restore", quiet=options.quiet)) as progress:
+
+        def begin(restore_id: str) -> None:
+            begun.append(restore_id)
+            progress.say(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+
+        try:
+            result = run_restore_job(
+                archive_config(options).storage,
+                load_target(options.target),
+                restore_request(options),
+                restore_id=options.id,
+                notice=progress.tell,
+                begin=begin,
+            )
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - also a defect: a script waits for the JSON
+            failure = StoppedError() if isinstance(error, KeyboardInterrupt) else as_ours(error)
+            progress.close()  # it may tell once more how far it came, and the last line is the way on
+            complain_of(failure)
+            if begun and not isinstance(failure, PredicateError):
+                complain(_way_on(options, begun[0], is_stopped=isinstance(failure, StoppedError)))
+            if options.format == "json":
+                seconds = round(time.monotonic() - started_s, 3)
+                print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
+            return failure.exit_code
+    return _tell_restored(options, result)
+
+
+def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
+
+    if options.format == "json":
+        print_json(restore_row(result))
+    else:
+        print_lines(restore_lines(result))
+    incomplete = [partition for topic in result.topics for partition in topic.partitions if partition.missing]
+    for partition in incomplete:
+        for missing in partition.missing:
+            complain(f"skipped, not in {partition.target_topic}-{partition.partition}: {missing}")
+    failed = [report for topic in result.topics for report in topic.errors]
+    refusals = [topic.refusal for topic in result.topics if topic.refusal is not None]
+    errors = refusals if result.failure is None else [*refusals, result.failure]
+    for problem in dict.fromkeys((*(report.error for report in failed), *map(str, errors))):
+        complain(problem)
+    if failed or errors:
+        complain(_way_on(options, result.restore_id))
+    codes = [one.exit_code for one in failed] + [one.exit_code for one in errors]
+    return max([*codes, *([NotWholeError.exit_code] if incomplete else [])], default=0)
+
+
+def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:
+    """Tell what to type to go on with a restore, whatever its options become meanwhile."""
+    from archiver.config.environment import is_submitted
+
+    named = [] if options.id is not None else ["--id", restore_id]
+    words = ["archiver", *options.typed, *named]
+    way = f"go on with: {spell_command(words)}"
+    if is_submitted():
+        way = f"submit it again with --id {restore_id}"
+    elif not can_be_typed(words):  # what a terminal would show is another command
+        way = f"go on with the same command, and --id {restore_id}"
+    return f"restore {restore_id} is not done; {'' if is_stopped else 'when that is mended, '}{way}"
+
+
+def _predicate(text: str) -> str:
+    """Refuse what a script makes of a variable that is not set: everything would come back."""
+    if not text.strip():
+        raise ValueError("is empty; give a predicate, or leave it out to have all records")
+    return text
+
+
+def restore_request(options: argparse.Namespace) -> "RestoreRequest":
+    from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
+    from archiver.config.quantities import parse_moment_ms
+    from archiver.restore.request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
+
+    def parsed(option: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}") from error
+
+    given = options.from_time, options.until_time
+    from_ms = FIRST_LONG if given[0] is None else parse_moment_ms("--from", given[0])
+    until_ms = LAST_LONG if given[1] is None else parse_moment_ms("--until", given[1])
+    if from_ms > until_ms:
+        raise UsageError("the range ends before it begins; see --from and --until")
+    return RestoreRequest(
+        topics=options.topics,
+        renames=parse_renames(options.rename),
+        patterns=parse_patterns(options.rename_regex),
+        life=options.life,
+        wanted=TopicSelection(
+            partitions=parsed("--partitions", options.partitions, parse_partitions),
+            offsets=parsed("--offsets", options.offsets, parse_offsets),
+            from_ms=from_ms,
+            until_ms=until_ms,
+        ),
+        where=parsed("--where", options.where, _predicate) or "",
+        is_latest_per_key=options.latest_per_key,
+        existing=Existing(options.existing),
+        retention=Retention(options.retention),
+        replication_factor=options.replication_factor,
+        repartition=options.repartition,
+        skips_damage=options.skip_damaged,
+        first=options.first,
+        purges_unread=options.purge_unread,
+        reads_again=options.verify,
+        **({} if options.batch_bytes is None else {"batch_bytes": options.batch_bytes}),
+        rate_bytes=options.rate,
+    )

@@ -1,0 +1,121 @@
+"""`archiver restore --dry-run`: its run, and its two printers."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from archiver.cli.options import (
+    archive_config,
+)
+from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.spelling import NOTHING_ARCHIVED
+from archiver.errors import NotWholeError
+from archiver.process.text import spell_count, spell_size, spell_table
+
+if TYPE_CHECKING:
+    from archiver.restore.preview import RestorePreview
+    from archiver.restore.request import RestoreRequest
+
+
+def preview(options: argparse.Namespace, request: "RestoreRequest") -> int:
+    """Show what a restore would do, and what it would be refused for."""
+    from archiver.config.load import load_target
+    from archiver.errors import TargetError
+    from archiver.process.progress import Progress
+    from archiver.spark.preview import preview_restore
+
+    config = archive_config(options)
+    with closing(Progress("restore", quiet=options.quiet)) as progress:
+        found = preview_restore(
+            config.storage,
+            load_target(options.target),
+            request,
+            restore_id=options.id,
+            select_topics=config.topics.select,
+            notice=progress.tell,
+        )
+    if options.format == "json":
+        print_json(preview_row(found))
+    else:
+        print_lines(preview_lines(found))
+    for problem in [*found.refused, *found.damage, *found.problems]:
+        complain(problem)
+    for where, missing in found.missing:
+        complain(f"would be skipped, not in {where}: {missing}")
+    if found.refused:
+        return TargetError.exit_code
+    return NotWholeError.exit_code if found.damage or found.problems or found.missing else 0
+
+
+def preview_row(preview: "RestorePreview") -> dict[str, Any]:
+    return {
+        "id": preview.restore_id,
+        "topics": [
+            {
+                "source": topic.source,
+                "life": topic.life,
+                "target": topic.target,
+                "state": _state(preview, topic.target),
+                "records": topic.records,
+                "repartition": topic.repartition,
+                "stored_bytes": topic.stored_bytes,
+                "nothing_archived": not topic.has_objects and not preview.is_partial,
+                "partitions": [
+                    {
+                        "partition": one.partition,
+                        "records": one.records,
+                        "objects": len(one.parts),
+                        "stored_bytes": one.stored_bytes,
+                        "missing": one.missing,
+                        "problem": one.problem,
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in preview.topics
+        ],
+        "refused": preview.refused,
+        "damage": preview.damage,
+        "notes": preview.notes,
+        "may_be_refused": preview.doubts,
+        "effort": {name: getattr(preview.effort, name) for name in preview.effort.__slots__},
+    }
+
+
+def preview_lines(preview: "RestorePreview") -> Iterator[str]:
+    rows = [
+        (
+            topic.source,
+            str(topic.life),
+            topic.target,
+            str(len(topic.partitions)) + ("" if topic.repartition is None else f" into {topic.repartition}"),
+            f"{topic.records:,}",
+            spell_size(topic.stored_bytes),
+            _state(preview, topic.target),
+        )
+        for topic in preview.topics
+    ]
+    yield from spell_table(("topic", "life", "target", "partitions", "records at most", "stored", "target is"), rows)
+    effort = preview.effort
+    yield (
+        f"restore {preview.restore_id}: {spell_count(sum(topic.records for topic in preview.topics), 'record')} at most,"
+        f" {spell_count(effort.gets, 'object')} to get, {spell_count(effort.batches, 'batch', 'batches')} to send,"
+        f" {spell_count(effort.puts, 'small put')}; about {effort.seconds:.0f} s on this machine, if brokers and store"
+        " keep up"
+    )
+    yield from (f"note: {note}" for note in preview.notes)
+    for topic in preview.topics:
+        if not topic.has_objects and not preview.is_partial:
+            yield f"note: {topic.target}: {NOTHING_ARCHIVED.format(topic.source)}"
+    yield from (f"may be refused, by what is chosen of these records: {doubt}" for doubt in preview.doubts)
+    yield "nothing was changed"
+
+
+_THERE = {"empty": "there already", "append": "there already, and kept", "purge": "there already, and would be purged"}
+
+
+def _state(preview: "RestorePreview", target: str) -> str:
+    if target in preview.begun:
+        return "begun with"
+    return _THERE[preview.policy] if target in preview.existing else "new"

@@ -1,0 +1,148 @@
+"""What came of `archiver restore`: a line for each partition and what is left to do, or all of it as JSON."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from archiver.cli.spelling import NOTHING_ARCHIVED
+from archiver.process.text import spell_count, spell_size, spell_table
+
+if TYPE_CHECKING:
+    from archiver.restore.report import RestoreResult, TopicReport
+    from archiver.restore.task import TaskReport
+
+
+_MOST_NAMES: Final = 10
+
+
+def restore_row(result: "RestoreResult") -> dict[str, Any]:
+    return {
+        "id": result.restore_id or None,
+        "seconds": result.seconds,
+        "filling_seconds": result.filling_seconds,
+        "records": result.records,
+        "filled": result.filled,
+        "records_a_second": result.records_a_second,
+        "bytes": result.bytes,
+        "failure": None if result.failure is None else str(result.failure),
+        "not_begun": result.not_begun,
+        "topics": [topic_row(one) for one in result.topics],
+    }
+
+
+def topic_row(topic: "TopicReport") -> dict[str, Any]:
+    return {
+        "source": topic.source,
+        "life": topic.life,
+        "target": topic.target,
+        "records": topic.records,
+        "is_finished": topic.is_finished,
+        "refusal": None if topic.refusal is None else str(topic.refusal),
+        "retention_command": topic.retention_command,
+        "strange_retention": topic.strange_retention,
+        "left_out_configs": topic.left_out_configs,
+        "appends": topic.appends,
+        "nothing": topic.nothing,
+        "retention": topic.retention,
+        "expiring": None if topic.expiring is None else topic.expiring._asdict(),
+        "oversized": topic.oversized,
+        "left_out_filling": topic.left_out_filling,
+        "partitions": [_task_row(one) for one in topic.partitions],
+        "repartition": topic.repartition,
+        "target_partitions": [_task_row(one) for one in topic.target_partitions],
+    }
+
+
+def _task_row(report: "TaskReport") -> dict[str, Any]:
+    """Digests as text: they do not fit the numbers that most readers of JSON have."""
+    row = {name: getattr(report, name) for name in report.__slots__}
+    return row | {name: None if row[name] is None else f"{row[name]:016x}" for name in ("digest", "target_digest")}
+
+
+def restore_lines(result: "RestoreResult") -> Iterator[str]:
+    topics = result.topics
+    rows = [
+        (
+            topic.source,
+            topic.target,
+            str(one.partition),
+            f"{one.records:,}",
+            f"{one.already_there:,}",
+            f"{one.digest:016x}",
+            _outcome(topic, one),
+        )
+        for topic in topics
+        for one in topic.partitions
+    ]
+    yield from spell_table(("topic", "target", "partition", "records", "already there", "digest", ""), rows)
+    dealt = [
+        (
+            topic.target,
+            str(one.partition),
+            f"{one.records:,}",
+            f"{one.digest:016x}",
+            _outcome(topic, one),
+        )
+        for topic in topics
+        for one in topic.target_partitions
+    ]
+    if dealt:
+        yield from spell_table(("dealt by key into", "partition", "records", "digest", ""), dealt)
+    rate = "" if result.records_a_second is None else f", {result.records_a_second:,.0f} a second"
+    size = "" if result.bytes is None else f" of {spell_size(result.bytes)}"
+    yield (
+        f"restore {result.restore_id}: {spell_count(result.records, 'record')}{size},"
+        f" {result.filled:,} of them filled and read back in {result.filling_seconds:.1f} s{rate};"
+        f" {result.seconds:.1f} s with Spark's start"
+    )
+    for topic in topics:
+        yield from _configs_lines(topic)
+    if result.not_begun:
+        names = ", ".join(result.not_begun[:_MOST_NAMES])
+        more = len(result.not_begun) - _MOST_NAMES
+        yield f"not begun: {names}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def _outcome(topic: "TopicReport", report: "TaskReport") -> str:
+    if report.error:
+        return "FAILED"
+    if topic.nothing is not None:
+        return topic.nothing
+    expired = f", {spell_count(report.expired, 'offset')} of it expired since" if report.expired else ""
+    return f"verified{', not whole' if report.missing else ''}{expired}"
+
+
+def _configs_lines(topic: "TopicReport") -> Iterator[str]:
+    """Tell which configs it has now, and what is left to set."""
+    if topic.refusal is not None and topic.is_finished:
+        yield f"{topic.target}: all of it is there, with the configs that were archived, but for those that this cluster refused"
+    elif topic.refusal is not None:
+        yield f"{topic.target}: all of it is there; its configs are still those of the filling, and nothing in it expires"
+    elif not topic.is_finished and topic.appends:
+        yield f"{topic.target}: not whole; what was there before is still there, and its configs are its own"
+    elif not topic.is_finished:
+        yield f"{topic.target}: not whole; its configs are still those of the filling, and nothing in it expires"
+    if topic.nothing == "nothing archived":
+        yield f"{topic.target}: {NOTHING_ARCHIVED.format(topic.source)}"
+    if topic.left_out_configs:
+        yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
+    yield from (f"{topic.target}: {told}" for told in topic.left_out_filling)
+    yield from _retention_lines(topic)
+
+
+def _retention_lines(topic: "TopicReport") -> Iterator[str]:
+    if topic.retention_command:
+        now = f"{topic.retention} stays" if topic.retention else "retention is now unlimited"
+        yield f"{topic.target}: {now}. To set the archived value, run:"
+        yield f"  {topic.retention_command}"
+    if topic.strange_retention:
+        yield (
+            f"{topic.target}: the archive has {', '.join(topic.strange_retention)} of {topic.source}, which no topic can have had,"
+            f" so there is no command to set it; see who wrote control/topics/{topic.source}/, and bring its older version back"
+        )
+    if topic.expiring is not None:
+        holds = "holds: it had none of its own" if topic.inherits_retention else "is set, as was archived"
+        older = f"the brokers delete {topic.expiring} of the restored records, which are older"
+        yield f"{topic.target}: {topic.retention} {holds}; {older if topic.expiring else 'no restored record is older'}"
+    if topic.oversized:
+        larger = spell_count(topic.oversized, "partition")
+        yield f"{topic.target}: {larger} may be larger than that; the brokers then delete the oldest records there"

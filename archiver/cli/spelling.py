@@ -1,0 +1,59 @@
+"""How the printers of several commands spell moments, tables, and what is too long for a terminal."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import Any, Final
+
+from archiver.process.text import spell_count
+
+# Lines of a list on a terminal: nobody reads more. JSON has all of them.
+MOST_ROWS: Final = 1000
+NOTHING_ARCHIVED: Final = "nothing of {} is archived: either it had no record, or no backup could read it, which `archiver backup --until-end` says"
+_ROWS_MEASURED = 1000
+_WIDEST = 60  # characters that a column is filled up to
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Rows of a query as they come, as wide as the first of them need; what is wider later stands out."""
+    lines = ([_cell(value) for value in row] for row in rows)
+    seen = [[_line(name) for name in columns], *islice(lines, _ROWS_MEASURED)]
+    widths = [min(_WIDEST, max(map(len, cells))) for cells in zip(*seen, strict=True)]
+    for line in chain(seen, lines):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - any that JSON can hold
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return _line(value)
+        case {"utf8": str(text), **others} if not others:
+            return _line(text)
+        case {"base64": str(text), **others} if not others:
+            return f"base64 {text}"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _line(text: str) -> str:
+    """Keep a text on its line, and a terminal from being told what to do."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text) if not text.isprintable() else text
+
+
+def left_out(count: int, what: str) -> Iterator[str]:
+    if count > 0:
+        yield f"... and {spell_count(count, f'more {what}')}"
+
+
+def put_moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def moment(timestamp_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)  # a timestamp may be any 64-bit value
