@@ -51,8 +51,8 @@ RETRIES: Final = Declared(
 HOLES: Final = Declared(
     "archiver_holes_total",
     "counter",
-    "Ranges of offsets that are not in the archive: `expired` when their turn came, `before-start` of the backup, or"
-    " `unreadable` and skipped.",
+    "Ranges of offsets that are not in the archive: already deleted in Kafka (`expired`), before `backup.start`"
+    " (`before-start`), or skipped (`unreadable`).",
     ("topic", "cause"),
 )
 HOLE_OFFSETS: Final = Declared(
@@ -61,13 +61,13 @@ HOLE_OFFSETS: Final = Declared(
 UNREADABLE_OFFSETS: Final = Declared(
     "archiver_unreadable_offsets_total",
     "counter",
-    "Offsets of batches that were skipped, because nobody can read them (`backup.unreadable: skip`); of the partitions that had one.",
+    "Offsets of batches that were skipped, because nobody can read them (`backup.unreadable: skip`). Partitions without such a batch have no series.",
     ("topic", "partition"),
 )
 FAILURES: Final = Declared(
     "archiver_failures_total",
     "counter",
-    "Times that a partition ended with an error that a retry does not heal soon.",
+    "How often a partition stopped with an error that a retry does not heal soon.",
     ("topic", "cause"),
 )
 BRANCHES: Final = Declared(
@@ -102,18 +102,18 @@ RETENTION_LEFT: Final = Declared(
 PARTITIONS: Final = Declared(
     "archiver_partitions",
     "gauge",
-    "Partitions that this instance holds; of an included topic that it may not describe, those that it knows of, or one.",
+    "Partitions that this instance holds. A topic that may not be described counts with its known partitions, or with 1.",
 )
 PARTITIONS_FAILING: Final = Declared(
     "archiver_partitions_failing",
     "gauge",
-    "Partitions of these that do not get on because of an error; all of a topic that may not be described, and while the"
-    " group cannot be asked all that this instance does not have.",
+    "Partitions of these that are stuck with an error: all of a topic that may not be described; and, while the group"
+    " cannot be asked, all that this instance does not have.",
 )
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
     "gauge",
-    "For how long this instance has seen a transaction hold back the last stable offset, and so the archive.",
+    "How long this instance has seen an open transaction hold back the archive (Kafka's last stable offset).",
     ("topic", "partition", "producer_id"),
 )
 BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label tells the version.", ("version",))
@@ -280,17 +280,17 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
 _PAGE: Final = """\
 # Metrics
 
-`archiver backup` serves these at `http://HOST:PORT/metrics` where `metrics.listen` is `HOST:PORT`; `make docs` makes this page of their declarations.
+`archiver backup` serves these at `http://HOST:PORT/metrics`, when `metrics.listen` is `HOST:PORT`. `make docs` writes this page from the declarations in the program.
 `/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
-most often by a backup that runs until stopped, it says so and goes on without.
+most often by a backup that runs until stopped, it says so and goes on without an endpoint.
 
-They ask nobody who they are, and speak no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
-errors, on `/readyz` perhaps addresses of brokers; no record, no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where nobody but the monitoring gets (a
-pod's network with a policy), and put a proxy with TLS before it where others may.
+The endpoint has no password and no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
+errors, and on `/readyz` perhaps addresses of brokers. It shows no record and no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where only the monitoring gets (a
+pod's network with a policy); else put a proxy with TLS before it.
 
-Counters count since the process started, whichever partitions it held meanwhile. Gauges are worked out at each scrape, from the partitions that
-this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. What no instance holds, no
-gauge shows: alarm on an instance that is down as well.
+Counters count since the process started, over all partitions that it held meanwhile. Gauges are worked out at each scrape, from the partitions that
+this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. Unowned partitions
+have no gauge: also alert with `absent()`.
 
 | name | type | labels | meaning |
 | --- | --- | --- | --- |

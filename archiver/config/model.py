@@ -76,20 +76,23 @@ class StorageConfig(Section):
     """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
 
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
-    endpoint: str | None = Field(default=None, description="of an S3-compatible store; absent for AWS")
+    endpoint: str | None = Field(default=None, description="address of an S3-compatible store; absent for AWS")
     ca_file: Path | None = Field(
         default=None,
         description="PEM file with the CA certificates that signed the endpoint's certificate; absent: the system's",
     )
     region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
     sse: Sse = Field(default=Sse.NONE, description="server-side encryption: none, s3 or kms")
-    kms_key_id: Text | None = Field(default=None, description="with sse: kms; absent: the account's own key")
-    storage_class: Text | None = Field(default=None, description="of segments; absent: the bucket's default")
-    tags: Mapping[Text, str] = Field(default={}, description="of segments, at most 10")
+    kms_key_id: Text | None = Field(default=None, description="key for sse: kms; absent: the account's own key")
+    storage_class: Text | None = Field(
+        default=None, description="storage class of segments; absent: the bucket's default"
+    )
+    tags: Mapping[Text, str] = Field(default={}, description="tags of segments, at most 10")
     index: IndexUse = Field(
         default=IndexUse.CHECK,
-        description="what readers leave out on the word of `control/index/`: with check, each such object is asked for its"
-        " facts; trust, where nobody else can write there: none is; ignore: every object is asked",
+        description="whether readers may leave out an object because `control/index/` says so. check: only after the object was"
+        " asked for its facts; trust: without asking, for archives where nobody else can write there; ignore: the index is"
+        " not used, and every object is asked",
     )
 
     @property
@@ -168,16 +171,21 @@ class TopicsConfig(Section):
     """Which topics."""
 
     include: tuple[Pattern, ...] = Field(
-        default=(), description="full-match regular expressions (Python); none: no topic"
+        default=(),
+        description="regular expressions (Python) that match the whole name of a topic; none: no topic is archived",
     )
-    exclude: tuple[Pattern, ...] = Field(default=(), description="the same; exclude wins")
+    exclude: tuple[Pattern, ...] = Field(
+        default=(), description="the same, for topics to leave out; exclude wins over include"
+    )
     refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
-        default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
+        default=30_000,
+        validation_alias="refresh",
+        description="how often new topics, partitions and configs are looked for",
     )
     unproven: Unproven = Field(
         default=Unproven.REFUSE,
-        description="of brokers without topic ids: what becomes of a topic whose log no longer has any archived record, so that"
-        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another one)",
+        description="for brokers without topic ids: what to do with a topic whose log no longer has any archived record, so that"
+        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another topic)",
     )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -207,20 +215,24 @@ class SegmentConfig(Section):
 
     # One PutObject takes 5 GiB.
     bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
-        default=64 * MEBIBYTE, description="of uncompressed Avro"
+        default=64 * MEBIBYTE, description="size of uncompressed Avro at which a segment is closed"
     )
     age_ms: Duration = Field(
-        default=5 * 60_000, validation_alias="age", description="since its first record came; 0: no limit"
+        default=5 * 60_000,
+        validation_alias="age",
+        description="age at which a segment is closed, counted from its first record; 0: no limit",
     )
-    records: NonNegativeInt = Field(default=0, description="0: no limit")
+    records: NonNegativeInt = Field(default=0, description="records at which a segment is closed; 0: no limit")
 
 
 class SpoolConfig(Section):
     """Open segments on local disk. They mean nothing after a crash."""
 
-    dir: Path | None = Field(default=None, description="absent: the system's folder for temporary files")
+    dir: Path | None = Field(
+        default=None, description="folder for open segments; absent: the system's folder for temporary files"
+    )
     bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
-        default=2048 * MEBIBYTE, description="when open segments take more than that, the oldest are closed early"
+        default=2048 * MEBIBYTE, description="when open segments take more than this, the oldest are closed early"
     )
 
 
@@ -259,8 +271,8 @@ class BatchConfig(Section):
     # What an Avro block of a record may then come to, readers still open.
     bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
-        description="the largest record batch that is opened: of its records uncompressed, however many. One that does not fit"
-        " backup.memory is worked on alone, and takes up to this much beside it",
+        description="the largest record batch that is opened, by the size of its uncompressed records, however many. A batch that"
+        " does not fit into backup.memory is worked on alone, and takes up to this much beside it",
     )
 
 
@@ -269,39 +281,46 @@ class BackupConfig(Section):
 
     group: Text | None = Field(
         default=None,
-        description="consumer group of all instances that share this archive's work; absent: one of its own, made of storage.url"
+        description="consumer group of all instances that share this archive's work; absent: a name made of storage.url"
         " and storage.endpoint (`archiver config show` tells it)",
     )
     group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
     session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
         default=45_000,
         validation_alias="session-timeout",
-        description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",
+        description="an instance that is silent for this long loses its partitions; with group-protocol consumer the brokers' own setting holds",
     )
     start: Start = Field(
         default="earliest",
-        description="where a topic begins that has no archive yet: earliest, latest, or a time with its zone",
+        description="where to begin with topics that exist when the option is first used and have no archive yet: earliest, latest, or a time with its zone",
     )
     rate_bytes: Size = Field(default=0, validation_alias="rate", description="bytes fetched per second; 0: no limit")
-    groups: GroupPositions = Field(default=GroupPositions.AUTO, description="auto, topic, snapshot or off")
+    groups: GroupPositions = Field(
+        default=GroupPositions.AUTO,
+        description="how positions of consumer groups are kept: auto, topic, snapshot or off",
+    )
     groups_interval_ms: Annotated[Duration, Field(ge=1000)] = Field(
-        default=60_000, validation_alias="groups-interval", description="between snapshots of group positions"
+        default=60_000,
+        validation_alias="groups-interval",
+        description="how often a snapshot of group positions is taken",
     )
     segment: SegmentConfig = SegmentConfig()
-    codec: Codec = Field(default="zstandard", description="of Avro blocks")
+    codec: Codec = Field(default="zstandard", description="compression of Avro blocks")
     codec_level: int | None = Field(
-        default=None, validation_alias="codec.level", description="zstandard 1 to 22, deflate 1 to 9; absent: 1 and 6"
+        default=None,
+        validation_alias="codec.level",
+        description="zstandard 1 to 22, deflate 1 to 9; absent: zstandard 1, deflate 6",
     )
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
         validation_alias="memory",
-        description="for records that are asked for, fetched and decompressed; the program takes up to 256MiB beside it, and a batch that is larger when it is decompressed is worked on alone",
+        description="for records that are asked for, fetched and decompressed. The program takes up to 256MiB beside it; a batch that is larger when it is decompressed is worked on alone",
     )
     batch: BatchConfig = BatchConfig()
     unreadable: Unreadable = Field(
         default=Unreadable.STOP,
-        description="what a batch does that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
-        " every replica in sync: stop (its partition stays in front of it), or skip (a hole `unreadable`, told as an error)",
+        description="what to do at a batch that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
+        " every replica in sync: stop (the partition stops in front of it), or skip (a hole `unreadable`, logged as an error)",
     )
     spool: SpoolConfig = SpoolConfig()
 
@@ -329,7 +348,8 @@ class MetricsConfig(Section):
     """What a running backup tells of itself over HTTP: /metrics, /healthz, /readyz."""
 
     listen: Text | None = Field(
-        default=None, description="host:port; absent: no endpoint; it answers everybody who reaches it"
+        default=None,
+        description="host:port of the endpoint for metrics and health checks; absent: none. It answers everybody who reaches it",
     )
 
     @field_validator("listen")

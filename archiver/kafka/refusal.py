@@ -68,7 +68,7 @@ def _why_never(cause: BaseException, security: Security) -> str:
         case ssl.SSLError():
             why = (
                 f"ends the TLS handshake: {cause.reason or cause}; does it ask for a certificate (ssl.certificate.location,"
-                " ssl.key.location), and know who signed ours?"
+                " ssl.key.location), and does it trust the CA that signed ours?"
             )
         case _:
             why = ""

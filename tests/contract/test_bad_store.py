@@ -1,4 +1,4 @@
-"""Stores that refuse, are not there, or cannot be trusted: the lines of the table in docs/troubleshooting.md."""
+"""Stores that refuse, are not there, or cannot be trusted: the lines of the table in docs/messages.md."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

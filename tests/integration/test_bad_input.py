@@ -1,4 +1,4 @@
-"""Bad input of every kind: one clear line, the right exit code, nothing lost. The table is in docs/troubleshooting.md."""
+"""Bad input of every kind: one clear line, the right exit code, nothing lost. The table is in docs/messages.md."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def check(answer: Answer, told: Told) -> None:
 
 def test_the_table_is_in_the_documents() -> None:
     """Written from tests/support/bad_input.py."""
-    assert table() in (REPOSITORY / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    assert table() in (REPOSITORY / "docs/messages.md").read_text(encoding="utf-8")
 
 
 def test_there_are_many() -> None:
