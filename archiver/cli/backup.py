@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--partitions",
         action="store_true",
-        help="with --until-end: a line for each partition that changed, not each topic",
+        help="with --until-end: print a line for each partition that changed, not for each topic",
     )
 
 

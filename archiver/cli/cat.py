@@ -29,13 +29,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
-    parser.add_argument("--partition", type=natural, help="one partition only")
-    parser.add_argument("--from-offset", type=natural, metavar="N", help="leave out what is below")
-    parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out what is above")
+    parser.add_argument("--partition", type=natural, help="print this partition only")
+    parser.add_argument("--from-offset", type=natural, metavar="N", help="leave out records below this offset")
+    parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out records above this offset")
     add_times(parser)
     add_life(parser)
     parser.add_argument("--limit", type=natural, metavar="N", help="stop after N records")
-    parser.add_argument("--follow", action="store_true", help="go on with what is archived later, until Ctrl-C")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on with records that are archived later, until Ctrl-C"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show its partitions")
+    parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show the partitions of this topic")
     parser.add_argument("--segments", action="store_true", help="with TOPIC: show each of its objects")
 
 

@@ -55,7 +55,7 @@ def add_run(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     parser.set_defaults(command=run)
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how logs are written")
     parser.add_argument("--verbose", action="store_true", help="also log successful steps")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--no-color", action="store_true", help="no colors on a terminal; $NO_COLOR does the same")
 
 
@@ -65,7 +65,11 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 def add_config(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "-c", "--config", metavar="FILE", type=Path, help="default: $ARCHIVER_CONFIG, then ./archive.yaml"
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="the configuration (default: $ARCHIVER_CONFIG, then ./archive.yaml)",
     )
 
 
@@ -75,7 +79,7 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--url",
         metavar="s3://BUCKET/PREFIX",
-        help="an archive, without a configuration file (endpoint: $AWS_ENDPOINT_URL)",
+        help="the archive, in place of a configuration file (endpoint: $AWS_ENDPOINT_URL)",
     )
 
 
@@ -84,7 +88,7 @@ def add_life(parser: argparse._ActionsContainer) -> None:
         "--life",
         type=natural,
         metavar="N",
-        help="of a topic that was created again (default: the newest with records)",
+        help="which life of a topic that was created again (default: the newest with records)",
     )
 
 

@@ -32,12 +32,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="read what this instance has copied of compacted topics (no version writes copies yet)",
     )
-    parser.add_argument("--partitions", metavar="LIST", help="read these only, of each topic (0,3-5)")
+    parser.add_argument("--partitions", metavar="LIST", help="read only these partitions of each topic (0,3-5)")
     add_times(parser)
     parser.add_argument(
         "--skip-damaged",
         action="store_true",
-        help="read all twice: first for damage, then what is left, and report which offsets are missing",
+        help="go on past damage, and report which offsets are missing; reads everything twice: first to find the damage",
     )
 
 

@@ -42,7 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="show the plan, and what would be refused; change nothing"
     )
     parser.add_argument(
-        "--id", help="name of this restore; with the same one it goes on where it was (default: made of the request)"
+        "--id",
+        help="name of this restore; a restore with the same name goes on where it was (default: made of the request)",
     )
     _add_chosen_records(parser.add_argument_group("which records"))
     _add_target_topics(parser.add_argument_group("into which topics"))
@@ -50,13 +51,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
+    group.add_argument("--topics", metavar="REGEX", help="topics whose whole name matches (default: all)")
     add_life(group)
-    group.add_argument("--partitions", metavar="LIST", help="only these (0,3-5); the others are there, and empty")
+    group.add_argument(
+        "--partitions", metavar="LIST", help="only these (0,3-5); the other partitions are created, and stay empty"
+    )
     group.add_argument(
         "--offsets",
         metavar="LIST",
-        help="only these, both ends inclusive (0:100-200,1:50-); other partitions are empty",
+        help="only these, both ends inclusive (0:100-200,1:50-); other partitions stay empty",
     )
     add_times(group)
     group.add_argument(
@@ -68,7 +71,7 @@ def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--latest-per-key",
         action="store_true",
-        help="of what is left, the last record with each key, as compaction would leave it; and all without a key",
+        help="of the records that are left, the last one with each key, as compaction would leave them; and all without a key",
     )
     group.add_argument(
         "--skip-damaged", action="store_true", help="restore what can be read, and report which offsets are missing"
@@ -76,7 +79,9 @@ def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_target_topics(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="restore a topic as another")
+    group.add_argument(
+        "--rename", action="append", default=[], metavar="OLD=NEW", help="restore a topic under another name"
+    )
     group.add_argument(
         "--rename-regex",
         action="append",
@@ -91,56 +96,58 @@ def _add_target_topics(group: "argparse._ArgumentGroup") -> None:
         action="store_const",
         const="append",
         default="empty",
-        help="a target that exists is kept as it is, and the records go behind its own",
+        help="keep a target that exists, and put the records behind its own",
     )
     existing.add_argument(
         "--purge-target",
         dest="existing",
         action="store_const",
         const="purge",
-        help="a target that exists, and that this restore did not make, is deleted with its records and created again",
+        help="delete a target that exists with its records, and create it again (never one that this restore has made)",
     )
     group.add_argument(
         "--purge-unread",
         action="store_true",
-        help="with --purge-target, delete without having read whole what is to be in its place: damage is found too late then",
+        help="with --purge-target: delete the topic without having read what is to be in its place; damage is found too late then",
     )
     group.add_argument(
         "--replication-factor",
         type=natural,
         metavar="N",
-        help="of topics that the restore creates (default: the cluster's)",
+        help="replicas of topics that the restore creates (default: the cluster's)",
     )
     group.add_argument(
         "--repartition",
         type=natural,
         metavar="N",
-        help="into so many partitions, by key as Kafka's Java client does; records without a key in turn",
+        help="restore into N partitions, by key as Kafka's Java client does; records without a key in turn",
     )
     group.add_argument(
         "--retention",
         choices=("unlimited", "largest", "archived"),
         default="unlimited",
-        help="of restored topics in the end (default unlimited: brokers soon delete what is older than a limit; largest: the"
-        " largest limit that the cluster takes, where it refuses unlimited)",
+        help="retention that restored topics keep (default unlimited, because brokers soon delete records that are older than"
+        " a limit; largest: the largest limit that the cluster takes, where it refuses unlimited)",
     )
 
 
 def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--first", metavar="REGEX", help="topics that go before all others (largest first otherwise)")
+    group.add_argument(
+        "--first", metavar="REGEX", help="restore these topics before all others (default: the largest first)"
+    )
     group.add_argument(
         "--verify",
         action="store_true",
-        help="read back and compare also what an earlier run has; what this one fills, it reads back in any case",
+        help="also read back and compare what an earlier run has verified; what this run fills is read back in any case",
     )
     group.add_argument(
         "--batch-bytes",
         type=size,
         metavar="SIZE",
-        help="of records in a batch, uncompressed (default 4MB, at most 16MiB); what is sent of it has at most 1MB",
+        help="uncompressed size of the records in a batch (default 4MB, at most 16MiB); as it is sent, a batch of several records has at most 1MB",
     )
     group.add_argument(
-        "--rate", type=size, default=0, metavar="SIZE", help="most bytes a second, of all tasks together"
+        "--rate", type=size, default=0, metavar="SIZE", help="send at most so many bytes a second, all tasks together"
     )
 
 
