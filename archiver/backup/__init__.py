@@ -13,7 +13,7 @@
 - metrics: what a running backup shows of itself
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
 - open_transactions: transactions that stay open and hold the last stable offset back
-- opener: A partition's way into a backup: settle its topic, read where its archive ends, make a feed of it
+- opener: the ways of partitions into a backup: record their topics, read where their archives end, make feeds of them
 - partition_writer: one partition on its way into the archive
 - pump: the work of a backup: one task at a time per partition, which archives what was fetched of it
 - put_turns: whose put is next: topics take turns, and one whose puts hang or fail has few at a time, so that others always find a thread
@@ -23,6 +23,7 @@
 - run_endpoint: the HTTP endpoint of a backup up to the end of now: for as long as it runs
 - service: A backup that runs until stopped
 - start_offsets: where partitions begin that have no archive yet, when a backup was told not to begin at their beginning
+- topic_recorder: what the archive knows of the topics that are backed up: written down when it changes, and asked whether it still holds
 - unreadable: A batch that cannot be read: whether that is so for good, how far it reaches, and what follows
 - until_end: A backup up to the end of now
 - vitals: the state of a running backup as its metrics and its health show it

@@ -1,10 +1,12 @@
-"""A partition's way into a backup: settle its topic, read where its archive ends, make a feed of it."""
+"""The ways of partitions into a backup: record their topics, read where their archives end, make feeds of them."""
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from archiver.archive.inventory import ArchivedEnd, end_at, position_of
 from archiver.archive.layout import SegmentKey
@@ -13,41 +15,31 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import (
     Branch,
-    Judged,
     Life,
     PartitionSource,
     TopicFact,
-    UnprovenError,
     read_topic,
     settle_branch,
     settle_cluster,
-    settle_topic,
 )
 from archiver.backup.cut_back import find_branch
 from archiver.backup.feed import NO_END, Feed
 from archiver.backup.identity import Identity, Place
 from archiver.backup.partition_writer import PartitionWriter, SegmentSink, Written, refuse_stranger
 from archiver.backup.start_offsets import EARLIEST, First, Start, Starts
+from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.config.model import Unproven
-from archiver.errors import (
-    ArchiverError,
-    CorruptSegmentError,
-    KafkaTemporaryError,
-    StoreNameError,
-    StrangerError,
-    TopicGoneError,
-)
+from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
-from archiver.kafka.configs import TopicConfigs, topic_configs_known
+from archiver.kafka.group import Hint
+from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
-from archiver.process.text import spell_count
 from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
 _CONFIRM_S = 60.0
-_ROUNDS = 5  # of instances that all see a topic created again
 # What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
 OPENERS = 8
 _LOOK_UP_S = 20.0
@@ -57,24 +49,23 @@ _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedConfigs:
-    """Configs of topics, and why others do not tell theirs."""
-
-    found: Mapping[str, TopicConfigs]
-    refused: Mapping[str, Refusal]
-
-    def own(self, topic: str) -> Mapping[str, str] | None:
-        """Return what is set on the topic itself; None when that is not known."""
-        return self.found[topic].own if topic in self.found else None
-
-
-@dataclass(frozen=True, slots=True)
 class Ends:
     """What a listing of whole topics had: by topic, life and partition. A silence since then makes it worthless."""
 
     topics: Collection[str]
     newest: Mapping[tuple[str, int, int], Newest]
     silences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """What was asked about many partitions at once, before each of them is opened."""
+
+    hints: Mapping[TopicPartition, Hint]
+    found: Mapping[str, TopicDescription]
+    refused: Mapping[str, Refusal]
+    configs: LearnedConfigs
+    ends: Ends | None
 
 
 class Opener:
@@ -92,11 +83,11 @@ class Opener:
     ) -> None:
         self._client = client
         self._identity = Identity(client, sink, pool, unproven)
+        self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id, identity=self._identity)
         self._starts = Starts(client, sink, pool, start)
         self._sink = sink
         self._pool = pool
         self._cluster_id = cluster_id
-        self._shapes: dict[str, object] = {}
         self._told: set[tuple[PartitionSource, First]] = set()  # late beginnings
 
     async def take_possession(self) -> None:
@@ -104,66 +95,76 @@ class Opener:
         await self._pool.call(settle_cluster, self._sink.archive, self._cluster_id)
         await self._starts.note_present()
 
-    async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
-        """Ask the brokers for the configs of topics, all at once."""
-        return LearnedConfigs(*await topic_configs_known(self._client, [topic.name for topic in topics]))
+    async def open_all(
+        self,
+        wanted: Collection[TopicPartition],
+        take: Callable[[Feed], None],
+        refuse: Callable[[Collection[TopicPartition], ArchiverError], None],
+        *,
+        described: Mapping[str, TopicDescription] | None = None,
+        hints: Mapping[TopicPartition, Hint] = MappingProxyType({}),
+    ) -> None:
+        """Open partitions. What they have in common is asked at once; then no topic waits for another.
 
-    async def settle(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
-        """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""
-        own = configs.own(topic.name)
-        if topic.name in configs.refused:
-            log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
-        fact = await self._settle_judged(topic, own)
-        if own is not None:
-            self._shapes[topic.name] = _shape(topic, own)
-        reach("topic.settled")
-        return fact
+        Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `described`:
+        their topics, where the caller knows them. Raises what keeps all of them: StrangerError, or that nobody answers.
+        """
+        learned = await self._learn(wanted, hints, described)
+        by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+        for key in wanted:
+            by_topic[key[0]].append(key)
+        await asyncio.gather(
+            *(self._open_topic(topic, keys, learned, take, refuse) for topic, keys in by_topic.items())
+        )
 
-    async def _settle_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
-        """Settle by the topic id; where none tells, by what the topic's records are to those that are archived."""
-        judged: Judged | None = None
-        sights = {} if topic.topic_id else await self._identity.look_ahead(topic)
-        for _ in range(_ROUNDS):
+    async def _learn(
+        self,
+        wanted: Collection[TopicPartition],
+        hints: Mapping[TopicPartition, Hint],
+        described: Mapping[str, TopicDescription] | None,
+    ) -> _Learned:
+        refused: Mapping[str, Refusal] = {}
+        if described is None:
+            described, refused = await self._client.describe_known({topic for topic, _ in wanted})
+        return _Learned(
+            hints=hints,
+            found=described,
+            refused=refused,
+            configs=await self.topics.learn_configs(described.values()),
+            ends=await self.look_up(wanted, hints),
+        )
+
+    async def _open_topic(
+        self,
+        topic: str,
+        keys: Collection[TopicPartition],
+        learned: _Learned,
+        take: Callable[[Feed], None],
+        refuse: Callable[[Collection[TopicPartition], ArchiverError], None],
+    ) -> None:
+        async def open_one(key: TopicPartition) -> None:
             try:
-                fact = await self._pool.call(self._settle_topic, topic, own, judged)
-            except UnprovenError as error:  # not judged yet, or another instance has just begun a life
-                judged = await self._identity.judge(topic, error.known)
-                continue
-            self._identity.keep(topic.name, fact.root(fact.current.life), sights)
-            if judged is not None and not judged.is_same:
-                log.warning(
-                    "topic %s was created again: its records are not those that are archived. It goes on as life %d",
-                    topic.name,
-                    fact.current.life,
-                )
-            return fact
-        raise KafkaTemporaryError(f"topic {topic.name} is created again and again; look who does, and try again")
+                take(await self._open_learned(key, fact, learned))
+            except Exception as error:  # noqa: BLE001 - no partition stands still for a defect that another one met
+                refuse([key], as_ours(error, f"{key[0]}-{key[1]}"))
 
-    async def try_to_settle(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
-        """The same; what keeps this topic alone from being settled is returned."""
+        if topic not in learned.found:
+            gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
+            refuse(keys, learned.refused.get(topic) or gone)
+            return
         try:
-            return await self.settle(topic, configs)
+            fact = await self.topics.record(learned.found[topic], learned.configs)
         except StrangerError:
             raise
-        except ArchiverError as error:
-            return error
+        except Exception as error:  # noqa: BLE001 - as above
+            refuse(keys, as_ours(error, topic))
+            return
+        await asyncio.gather(*map(open_one, keys))
 
-    def has_changed(self, topic: TopicDescription, configs: LearnedConfigs) -> bool:
-        """Tell whether a topic is not as it was when it was settled here before. The archive is not asked."""
-        return self._shapes.get(topic.name) != _shape(topic, configs.own(topic.name))
-
-    def _settle_topic(
-        self, topic: TopicDescription, configs: Mapping[str, str] | None, judged: Judged | None
-    ) -> TopicFact:
-        return settle_topic(
-            self._sink.archive,
-            topic=topic.name,
-            topic_id=topic.topic_id,
-            cluster_id=self._cluster_id,
-            partitions=len(topic.partitions),
-            configs=configs,
-            judged=judged,
-        )
+    async def _open_learned(self, key: TopicPartition, fact: TopicFact, learned: _Learned) -> Feed:
+        hint = learned.hints.get(key)
+        base = None if hint is None else hint.base
+        return await self.open(fact, learned.found[key[0]].topic_id, key[1], newest_base=base, ends=learned.ends)
 
     async def look_up(
         self, partitions: Collection[TopicPartition], hinted: Collection[TopicPartition] = ()
@@ -294,7 +295,7 @@ class Opener:
             log_start=log_start,
         )
         # All that was asked goes by name: a topic that was created again has a shorter log, too.
-        await self._refuse_recreated(source)
+        await self.topics.refuse_recreated(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
         end = await self._pool.call(self._end_of, source, life)
         goes_on = branch.offset >= end.next
@@ -338,53 +339,13 @@ class Opener:
             raise CorruptSegmentError(f"{source.topic}: its control facts are gone; they are never deleted")
         return fact
 
-    # --- inside
-
     def _confirmation(
         self, source: PartitionSource, fact: TopicFact, loop: asyncio.AbstractEventLoop
     ) -> Callable[[FinishedSegment], None]:
         """A check for the writer's thread: that a topic without an id still is the one that the source is."""
 
         def confirm(held: FinishedSegment) -> None:
-            asyncio.run_coroutine_threadsafe(self._refuse_another(source, fact, held), loop).result(_CONFIRM_S)
+            asking = self.topics.refuse_another(source, fact, held)
+            asyncio.run_coroutine_threadsafe(asking, loop).result(_CONFIRM_S)
 
         return confirm
-
-    async def _refuse_another(self, source: PartitionSource, fact: TopicFact, held: FinishedSegment) -> None:
-        """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
-        found = await self._described(source)
-        place = Place.of(found, source.partition, fact, source.life)
-        if not await self._identity.still_has(found, fact, place, held):
-            log.warning(
-                "%s: %s from offset %d on, which were held, are dropped: without a topic id, nothing proves that they are of"
-                " the topic that is archived. What is archived is kept",
-                source,
-                spell_count(held.facts.records, "record"),
-                held.facts.first,
-            )
-            raise _gone(source)
-
-    async def _refuse_recreated(self, source: PartitionSource) -> None:
-        """The same, before anything is held; the whole topic is asked where its id does not tell."""
-        found = await self._described(source)
-        if not found.topic_id or not source.topic_id:
-            fact = await self._settle_judged(found, None)
-            if fact.root(source.life) != fact.root(fact.current.life):
-                raise _gone(source)
-
-    async def _described(self, source: PartitionSource) -> TopicDescription:
-        """The topic as the brokers tell it now. Raises TopicGoneError when its id tells that it is another one."""
-        found = (await self._client.describe_topics([source.topic])).get(source.topic)
-        if found is None or len({found.topic_id, source.topic_id} - {""}) > 1:
-            raise _gone(source)
-        return found
-
-
-def _gone(source: PartitionSource) -> TopicGoneError:
-    return TopicGoneError(
-        f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
-    )
-
-
-def _shape(topic: TopicDescription, configs: Mapping[str, str] | None) -> object:
-    return topic.topic_id, topic.partitions, configs

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
@@ -10,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.archive.cluster_topics import ClusterTopics, look_at_topics, tell_unmatched
-from archiver.archive.topics import TopicFact, topics_known
+from archiver.archive.topics import topics_known
 from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
-from archiver.backup.opener import OPENERS, Ends, LearnedConfigs
+from archiver.backup.opener import OPENERS
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
@@ -36,7 +35,7 @@ Value = TypeVar("Value")
 RELEASE_S: Final = 20.0
 _LEAVE_S = 3.0
 _HINTS_S = 5.0
-_SETTLE_S = 60.0
+_RECORD_S = 60.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 
@@ -57,17 +56,6 @@ class Refused:
     error: Refusal
     since_s: float
     partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Learned:
-    """What was asked about many partitions at once, before each of them is opened."""
-
-    hints: Mapping[TopicPartition, Hint]
-    found: Mapping[str, TopicDescription]
-    refused: Mapping[str, Refusal]
-    configs: LearnedConfigs
-    ends: Ends | None
 
 
 class Service:
@@ -218,7 +206,7 @@ class Service:
             try:
                 await self._look()
                 self.membership.subscribe(sorted(self.topics))
-                await self._settle_changes()
+                await self._record_changes()
                 await self._replace_recreated()
             except StrangerError:
                 raise
@@ -230,19 +218,20 @@ class Service:
                 )
                 self._sink.ledger.retried("topics", type(error).__name__)
 
-    async def _settle_changes(self) -> None:
+    async def _record_changes(self) -> None:
         held = {topic for topic, _ in self.held}
         topics = [topic for name, topic in self.topics.items() if name in held]
-        configs = await self._opener.learn_configs(topics)
+        recorder = self._opener.topics
+        configs = await recorder.learn_configs(topics)
 
-        async def settle_one(topic: TopicDescription) -> None:
-            settled = await self._opener.try_to_settle(topic, configs)
-            if isinstance(settled, ArchiverError):
-                log.warning("%s", settled)
+        async def record_one(topic: TopicDescription) -> None:
+            recorded = await recorder.try_to_record(topic, configs)
+            if isinstance(recorded, ArchiverError):
+                log.warning("%s", recorded)
 
-        changed = [topic for topic in topics if self._opener.has_changed(topic, configs)]
-        async with asyncio.timeout(_SETTLE_S):
-            await asyncio.gather(*map(settle_one, changed))
+        changed = [topic for topic in topics if recorder.has_changed(topic, configs)]
+        async with asyncio.timeout(_RECORD_S):
+            await asyncio.gather(*map(record_one, changed))
 
     async def _replace_recreated(self) -> None:
         """Most are noticed by their fetches; one that a broker serves by name is not. An id that is missing tells nothing."""
@@ -269,53 +258,24 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
     async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
-        """Open partitions; those that cannot be opened are tried again. No topic waits for another."""
-        try:
-            learned = await self._learn(wanted, with_hints)
-        except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
-            self._fail(wanted, as_ours(error, "partitions could not be opened"))
-            return
-        by_topic: dict[str, dict[TopicPartition, Hold]] = defaultdict(dict)
-        for key, hold in wanted.items():
-            by_topic[key[0]][key] = hold
-        await asyncio.gather(*(self._open_topic(topic, some, learned) for topic, some in by_topic.items()))
+        """Open partitions; those that cannot be opened are tried again."""
 
-    async def _learn(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> _Learned:
-        hints = await self._hints(wanted) if with_hints else {}
-        for key, hint in hints.items():
-            wanted[key].archived_to = hint.offset
-        found, refused = await self._client.describe_known({topic for topic, _ in wanted})
-        return _Learned(
-            hints=hints,
-            found=found,
-            refused=refused,
-            configs=await self._opener.learn_configs(found.values()),
-            ends=await self._opener.look_up(wanted, hints),
-        )
+        def take(feed: Feed) -> None:
+            self._add(feed, wanted[feed.key])
 
-    async def _open_topic(self, topic: str, partitions: Mapping[TopicPartition, Hold], learned: _Learned) -> None:
-        if topic not in learned.found:
-            gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
-            self._fail(partitions, learned.refused.get(topic) or gone)
-            return
+        def refuse(keys: Collection[TopicPartition], error: ArchiverError) -> None:
+            self._fail({key: wanted[key] for key in keys}, error)
+
         try:
-            fact = await self._opener.settle(learned.found[topic], learned.configs)
+            hints = await self._hints(wanted) if with_hints else {}
+            for key, hint in hints.items():
+                wanted[key].archived_to = hint.offset
+            await self._opener.open_all(wanted.keys(), take, refuse, hints=hints)
         except StrangerError as error:
             if not self._doom.done():
                 self._doom.set_exception(error)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fail(partitions, as_ours(error, topic))
-        else:
-            await asyncio.gather(*(self._open_one(key, hold, fact, learned) for key, hold in partitions.items()))
-
-    async def _open_one(self, key: TopicPartition, hold: Hold, fact: TopicFact, learned: _Learned) -> None:
-        hint = learned.hints.get(key)
-        base = None if hint is None else hint.base
-        try:
-            topic_id = learned.found[key[0]].topic_id
-            self._add(await self._opener.open(fact, topic_id, key[1], newest_base=base, ends=learned.ends), hold)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
+        except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
+            self._fail(wanted, as_ours(error, "partitions could not be opened"))
 
     def _add(self, feed: Feed, hold: Hold) -> None:
         if self.held.get(feed.key) is hold and feed.key not in self.feeds:

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
-from archiver.archive.topics import PartitionSource, TopicFact, topics_known
+from archiver.archive.topics import PartitionSource, topics_known
 from archiver.backup.feed import Feed, PartitionReport
 from archiver.backup.open_transactions import learn_open_transactions
-from archiver.backup.opener import OPENERS, Ends, Opener
+from archiver.backup.opener import OPENERS, Opener
 from archiver.backup.partition_writer import Written
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
@@ -125,48 +125,23 @@ class _Run:
     # --- begin
 
     async def open(self, topics: Sequence[TopicDescription]) -> None:
-        facts, unsettled = await self._settle(topics)
-        partitions = [(topic, number) for topic in topics for number in topic.partitions]
-        known = [(topic, number) for topic, number in partitions if topic.name in facts]
-        offsets, refused = await self._client.offsets_known([(topic.name, number) for topic, number in known])
-        for topic, number in partitions:
-            error = unsettled.get(topic.name) or refused.get((topic.name, number))
-            if error is not None:
-                self._report_unopened(topic, number, error)
-        ends = await self._opener.look_up(offsets)
-        await asyncio.gather(
-            *(
-                self._open_one(topic, number, facts[topic.name], offsets[topic.name, number], ends)
-                for topic, number in known
-                if (topic.name, number) in offsets
-            )
-        )
+        described = {topic.name: topic for topic in topics}
+        feeds: list[Feed] = []
 
-    async def _settle(
-        self, topics: Sequence[TopicDescription]
-    ) -> tuple[dict[str, TopicFact], dict[str, ArchiverError]]:
-        facts: dict[str, TopicFact] = {}
-        refused: dict[str, ArchiverError] = {}
-        configs = await self._opener.learn_configs(topics)
+        def refuse(keys: Collection[TopicPartition], error: ArchiverError) -> None:
+            for topic, number in keys:
+                self._report_unopened(described[topic], number, error)
 
-        async def settle_one(topic: TopicDescription) -> None:
-            settled = await self._opener.try_to_settle(topic, configs)
-            if isinstance(settled, TopicFact):
-                facts[topic.name] = settled
-            else:
-                refused[topic.name] = settled
+        wanted = [(topic.name, number) for topic in topics for number in topic.partitions]
+        await self._opener.open_all(wanted, feeds.append, refuse, described=described)
+        offsets, refused = await self._client.offsets_known([feed.key for feed in feeds])
+        for key, error in refused.items():
+            refuse([key], error)
+        await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds if feed.key in offsets))
 
-        await asyncio.gather(*map(settle_one, topics))
-        return facts, refused
-
-    async def _open_one(
-        self, topic: TopicDescription, number: int, fact: TopicFact, offsets: PartitionOffsets, ends: Ends | None
-    ) -> None:
-        try:
-            feed = await self._opener.open(fact, topic.topic_id, number, end_offset=offsets.last_stable, ends=ends)
-        except ArchiverError as error:
-            self._report_unopened(topic, number, error)
-            return
+    async def _begin(self, feed: Feed, offsets: PartitionOffsets) -> None:
+        """Set where a partition ends, and hold where its archive ends against its log."""
+        feed.end_offset = offsets.last_stable
         position = feed.writer.position
         if position > offsets.high_watermark:
             await self._branch_off(feed)
