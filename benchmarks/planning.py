@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
 from archiver.archive.catalog import read_archive
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import survey
-from archiver.archive.index import FreshEntries
 from archiver.archive.inventory import end_at
 from archiver.archive.layout import Layout
 from archiver.archive.listing import list_newest

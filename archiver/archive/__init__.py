@@ -9,12 +9,15 @@
 - control_census: what lies beside the records: how much of it there is, and what of it is gone
 - copies: copies of compacted topics: a log as an instance has read it, once from its beginning on
 - entries: what is known of many objects, as columns
+- fresh_entries: what this process has put, and no file of the index names yet
 - handle: the archive as a value: a store, and where in it everything lies
 - holdings: what the archive holds, summed up (`ls`): from facts alone, without a body or a kernel
 - index: an index of segment facts, so that a reader need not ask for each segment
 - index_file: one file of the index of segment facts
+- index_generations: the files of the index of segment facts, in generations: read, appended to, merged into the next one
 - inventory: A listing -> segments per partition: what is readable, shadowed, missing, strange
 - layout: every object key is spelled and parsed here, and nowhere else
+- learned_facts: facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them
 - listing: the segments under `topics/`, and the strangers
 - lookup: the facts of listed segments: as the index knows them, or as the objects themselves tell
 - message_format: topics that are written in a message format of before Kafka 0.11

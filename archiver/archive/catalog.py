@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
+from archiver.archive.learned_facts import Share, keep_to_itself
 from archiver.archive.segments import blocks_of
 from archiver.archive.topics import (
     Stretch,
@@ -53,15 +54,16 @@ def read_archive(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     tell_asked: Callable[[int, int], None] = lambda _done, _total: None,
+    share: Share = keep_to_itself,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
     That is the given one, or the newest that has records. Of topics that are not wanted nothing is read. `known`: their
-    control facts, if those were read before. `use`, `reads` and `tell_asked` as in read_inventory.
+    control facts, if those were read before. `use`, `reads`, `tell_asked` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
         reading = beside.submit(_newest_facts, archive, wanted) if known is None else None
-        inventory = read_inventory(archive, wanted, use=use, reads=reads, tell=tell_asked)
+        inventory = read_inventory(archive, wanted, use=use, reads=reads, tell=tell_asked, share=share)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
     found: list[ArchivedTopic] = []
@@ -109,12 +111,13 @@ def find_topic(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     tell: Tell = lambda _: None,
+    share: Share = keep_to_itself,
 ) -> ArchivedTopic:
     """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told.
 
-    `use` and `reads` as in read_inventory.
+    `use`, `reads` and `share` as in read_inventory.
     """
-    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads)
+    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads, share=share)
     try:
         history: Sequence[TopicFact] | None = read_topic_history(archive, name)
     except NotWholeError as error:

@@ -11,6 +11,7 @@ import numpy as np
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.archive.learned_facts import Share, keep_to_itself
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
 from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_history, read_topics_known
@@ -68,13 +69,13 @@ class Survey:
     problems: Sequence[str]
 
 
-def survey(archive: Archive, topic: str | None) -> Survey:
-    """Sum up the archive by topic, or one topic by partition."""
-    return _survey_all(archive) if topic is None else _survey_topic(archive, topic)
+def survey(archive: Archive, topic: str | None, share: Share = keep_to_itself) -> Survey:
+    """Sum up the archive by topic, or one topic by partition. `share` as in read_inventory."""
+    return _survey_all(archive, share) if topic is None else _survey_topic(archive, topic, share)
 
 
-def _survey_all(archive: Archive) -> Survey:
-    found = look(archive)
+def _survey_all(archive: Archive, share: Share) -> Survey:
+    found = look(archive, share=share)
     return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
 
 
@@ -93,12 +94,14 @@ def look(
     *,
     asks_all: Index | None = None,
     tell: Callable[[int, int], None] = lambda _done, _total: None,
+    share: Share = keep_to_itself,
 ) -> Sight:
     """Look at the wanted topics: what is needed is read, and the index believed.
 
-    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `tell` as in read_inventory.
+    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `tell` and `share` as in
+    read_inventory.
     """
-    inventory = read_inventory(archive, wanted, asks_all=asks_all, tell=tell)
+    inventory = read_inventory(archive, wanted, asks_all=asks_all, tell=tell, share=share)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
     with_lives = {name for name, life in inventory.partitions if life}
@@ -110,8 +113,8 @@ def look(
     return Sight(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _survey_topic(archive: Archive, topic: str) -> Survey:
-    inventory = read_inventory(archive, lambda name: name == topic)
+def _survey_topic(archive: Archive, topic: str, share: Share) -> Survey:
+    inventory = read_inventory(archive, lambda name: name == topic, share=share)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))

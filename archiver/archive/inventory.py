@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from archiver.archive.entries import Entries
 from archiver.archive.handle import Archive
-from archiver.archive.index import Index, read_index, share
-from archiver.archive.index_file import Directory, IndexEntry
+from archiver.archive.index import Index
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import read_index
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import Learned, Share, keep_to_itself
 from archiver.archive.listing import Newest, Partition, list_directory, list_segments
 from archiver.archive.lookup import Damage, Tell, learn, look_up
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
@@ -24,13 +24,6 @@ from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 _TOLD_EACH = 100  # entries of the index
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
-# Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
-# within a quarter of an hour.
-_MANY = 200
-_OVERDUE = timedelta(minutes=30)
-# What is written together takes 300 bytes an object; a generation has room for 64 files.
-_SHARED_AT_ONCE = 200_000
-_MOST_SHARED = 32  # files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,13 +247,14 @@ def read_inventory(
     reads: Wanted | None = None,
     asks_all: Index | None = None,
     tell: Tell = lambda _done, _total: None,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    share: Share = keep_to_itself,
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
 
     `reads`: which records of each partition will be read, and their objects held against what is told here of them; what
     is left out on the word of the index is asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its
     facts, and what the index has of it only spares room. `tell` is told now and then how many were asked, and of how many.
+    Nothing is written: `share` is given what the index should have known, and may tell it (share_learned).
     """
     # The index first: what is put meanwhile is not missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
@@ -270,56 +264,11 @@ def read_inventory(
         archive.store, listing, index, use=use if asks_all is None else IndexUse.IGNORE, reads=reads, tell=tell
     )
     if asks_all is None:
-        _share(archive, learned, now, is_needed=contradicted > 0)
+        share(archive, Learned(learned, contradicted))
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
     return Inventory(partitions=partitions, strangers=strangers, damaged=damaged, learned=Chain(learned.values()))
-
-
-def _share(
-    archive: Archive,
-    learned: Mapping[Partition, Segments],
-    now: Callable[[], datetime],
-    *,
-    is_needed: bool,
-) -> None:
-    """Tell the others what an index should have known; it has nothing of v1.0 objects. `is_needed`: something in it is false."""
-    known = {place: segments.known for place, segments in learned.items()}
-    count = sum(map(len, known.values()))
-    if not count or (
-        not is_needed and count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())
-    ):
-        return
-    most = max(_SHARED_AT_ONCE, -(-count // _MOST_SHARED))
-    share(archive, (map(_entries_of, one) for one in _files_of(known, most)))
-
-
-def _files_of(known: Mapping[Partition, Segments], most: int) -> Iterator[list[tuple[Directory, list[Segments]]]]:
-    """Cut segments into files of the index, with so many in each but the last, by topic directory."""
-    file: dict[Directory, list[Segments]] = {}
-    room = most
-    for (topic, life, _), segments in sorted(known.items()):
-        rest = segments
-        while len(rest):
-            some, rest = rest.only(slice(0, room)), rest.only(slice(room, None))
-            file.setdefault((topic, life), []).append(some)
-            room -= len(some)
-            if not room:
-                yield list(file.items())
-                file, room = {}, most
-    if file:
-        yield list(file.items())
-
-
-def _entries_of(found: tuple[Directory, list[Segments]]) -> tuple[Directory, Entries]:
-    directory, segments = found
-    return directory, Entries.join([one.entries for one in segments])
-
-
-def _is_overdue(segments: Segments, now: datetime) -> bool:
-    """Tell whether an object stands there for so long that no backup will add it to the index any more."""
-    return segments.first_put is not None and now - segments.first_put > _OVERDUE
 
 
 def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partition: int) -> Iterator[list[IndexEntry]]:

@@ -12,6 +12,7 @@ from archiver.archive.archived_topic import ArchivedTopic, problems_within, want
 from archiver.archive.catalog import Tell, find_topic
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY
+from archiver.archive.learned_facts import Share, keep_to_itself
 from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
@@ -73,6 +74,7 @@ def follow_records(
     partition: int | None = None,
     selection: Selection = EVERYTHING,
     use: IndexUse = IndexUse.CHECK,
+    share: Share = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
     """Read a topic, and what is archived of it later, until stopped. Each problem is told once."""
     told: set[str] = set()
@@ -85,7 +87,8 @@ def follow_records(
             tell(problem)
 
     while True:
-        topic = find_topic(archive, name, use=use, reads=wanted_of(partition, selection, positions), tell=tell_once)
+        reads = wanted_of(partition, selection, positions)
+        topic = find_topic(archive, name, use=use, reads=reads, tell=tell_once, share=share)
         if topic.fact is not None:
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)

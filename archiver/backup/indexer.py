@@ -9,9 +9,10 @@ from functools import partial
 from typing import Final
 
 from archiver.archive.control_census import count_beside
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
+from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.inventory import learn_unknown
 from archiver.archive.topics import list_topics_known
 from archiver.errors import StoppedError, StoreTemporaryError

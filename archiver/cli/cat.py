@@ -41,6 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.catalog import find_topic
     from archiver.archive.handle import open_archive
+    from archiver.archive.learned_facts import share_learned
     from archiver.archive.plain_records import follow_records, json_pieces, read_records, wanted_of
 
     storage = archive_config(options).storage
@@ -63,10 +64,13 @@ def run(options: argparse.Namespace) -> int:
             partition=options.partition,
             selection=selection,
             use=storage.index,
+            share=share_learned,
         )
     else:
         reads = wanted_of(options.partition, selection)
-        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
+        topic = find_topic(
+            archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell, share=share_learned
+        )
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")

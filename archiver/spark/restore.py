@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import read_archive, read_known, topic_names
 from archiver.archive.handle import open_archive
-from archiver.archive.index import read_index
+from archiver.archive.index_generations import read_index
+from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -54,6 +55,7 @@ def run_restore_job(
             use=storage.index,
             reads=request.wanted.of,
             tell_asked=told_of_asked(notice),
+            share=share_learned,
         )
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         for note in tell_unreadable(archived, request):

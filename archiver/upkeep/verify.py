@@ -13,8 +13,9 @@ from archiver.archive.control_census import gone_facts, lost_beside
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import look, problems_in
-from archiver.archive.index import SHA256, Index, check_index_file, read_index
+from archiver.archive.index import Index
 from archiver.archive.index_file import MOST_FILE_BYTES
+from archiver.archive.index_generations import SHA256, check_index_file, read_index
 from archiver.archive.inventory import Inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_beside

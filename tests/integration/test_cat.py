@@ -11,7 +11,7 @@ import pytest
 import archiver.archive.handle
 from archiver.archive.catalog import read_archive
 from archiver.archive.handle import Archive
-from archiver.archive.index import append_to_index
+from archiver.archive.index_generations import append_to_index
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.plain_records import follow_records
 from archiver.archive.reader import read_parts

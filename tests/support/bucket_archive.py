@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from archiver.archive.handle import Archive
-from archiver.archive.index import append_to_index
 from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import append_to_index
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment, SegmentLimits

@@ -28,8 +28,9 @@ from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_beside
 from archiver.archive.copies import find_copy
 from archiver.archive.handle import Archive
-from archiver.archive.index import Index, append_to_index, merge_index, read_index
+from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.offset_map import (

@@ -12,14 +12,6 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.handle import Archive
-from archiver.archive.index import (
-    _MOST_FILES_READ,
-    MOST_FILES,
-    MOST_GENERATION_BYTES,
-    append_to_index,
-    merge_index,
-    read_index,
-)
 from archiver.archive.index_file import (
     MOST_FILE_BYTES,
     IndexEntry,
@@ -28,6 +20,14 @@ from archiver.archive.index_file import (
     encode_index,
     group_entries,
     split_file,
+)
+from archiver.archive.index_generations import (
+    _MOST_FILES_READ,
+    MOST_FILES,
+    MOST_GENERATION_BYTES,
+    append_to_index,
+    merge_index,
+    read_index,
 )
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.errors import CorruptSegmentError

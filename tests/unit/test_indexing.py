@@ -12,9 +12,10 @@ import pytest
 
 import archiver.backup.indexer
 from archiver.archive.control import encode_fact
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, read_index
 from archiver.archive.index_file import IndexEntry, split_file
+from archiver.archive.index_generations import MOST_FILES, append_to_index, read_index
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.topics import settle_topic
 from archiver.backup.indexer import EVERY_S, Indexer

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import archiver.archive.inventory as inventory_module
+from archiver.archive import learned_facts
 from archiver.archive.handle import Archive
 from archiver.archive.index_file import split_file
 from archiver.archive.inventory import (
@@ -29,6 +29,7 @@ from archiver.archive.inventory import (
     read_inventory,
 )
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.lookup import Damage
 from archiver.archive.segment_facts import Bounds, SegmentFacts
 from archiver.archive.segments import Segment
@@ -382,16 +383,17 @@ def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -
     put(store, [segment(0, 10), segment(10, 20)])
     newest = max(one.last_modified for one in store.objects.values())
     for minutes, files in ((5, 0), (40, 1), (50, 1)):
-        read_inventory(Archive(store, LAYOUT), now=partial(add, newest, timedelta(minutes=minutes)))
+        now = partial(add, newest, timedelta(minutes=minutes))
+        read_inventory(Archive(store, LAYOUT), share=partial(share_learned, now=now))
         assert len([key for key in store.objects if "/index/" in key]) == files
 
 
 def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory_module, "_SHARED_AT_ONCE", 7)
+    monkeypatch.setattr(learned_facts, "_SHARED_AT_ONCE", 7)
     store = CountingStore()
     for topic in ("a", "b", "c"):
         put(store, [segment(at, at + 1) for at in range(10)], topic=topic)
-    found = read_inventory(Archive(store, LAYOUT))
+    found = read_inventory(Archive(store, LAYOUT), share=share_learned)
     files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
     counts = [
         {
@@ -404,9 +406,9 @@ def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monke
     assert store.heads == 30
     assert read_inventory(Archive(store, LAYOUT)) == found
     assert store.heads == 30
-    monkeypatch.setattr(inventory_module, "_MOST_SHARED", 2)
+    monkeypatch.setattr(learned_facts, "_MOST_SHARED", 2)
     store.delete([key for key in store.objects if "/index/" in key])
-    read_inventory(Archive(store, LAYOUT))
+    read_inventory(Archive(store, LAYOUT), share=share_learned)
     assert len([key for key in store.objects if "/index/" in key]) == 2
 
 

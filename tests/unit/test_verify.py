@@ -20,10 +20,11 @@ import archiver.archive.lookup
 from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
 from archiver.archive.control import Fact, encode_fact
 from archiver.archive.control_census import count_beside
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import look
-from archiver.archive.index import FreshEntries, append_to_index, merge_index, share
 from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.index_generations import append_to_index, merge_index, share_entries
 from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.archive.listing import list_beside
 from archiver.archive.probe import probe_key, probe_store
@@ -421,7 +422,9 @@ def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, mon
 
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
-    share(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT), "restores/r-1/")))
+    share_entries(
+        Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT), "restores/r-1/"))
+    )
     store.delete(keys)
     found = check_listing(Archive(store, LAYOUT))
     assert not found.problems
@@ -442,7 +445,7 @@ def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
     assert not check_listing(Archive(store, LAYOUT)).notes
     (said,) = caplog.messages
     assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT))))
+    share_entries(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT))))
     caplog.clear()
     assert not check_listing(Archive(store, LAYOUT)).notes
     assert not caplog.messages
@@ -468,7 +471,7 @@ def test_objects_that_no_file_of_the_index_has_are_logged(
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every object is asked for, and those that an index should have known are no news to it."""
-    monkeypatch.setattr("archiver.archive.inventory._MANY", 1)
+    monkeypatch.setattr("archiver.archive.learned_facts._MANY", 1)
     before = set(store.objects)
     check_listing(Archive(store, LAYOUT))
     assert set(store.objects) == before

@@ -13,6 +13,7 @@ from archiver.archive.catalog import find_topic
 from archiver.archive.copies import find_copy
 from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.parts import ObjectPart, check_planned, parts_within
 from archiver.archive.reader import FoundObject, fetch_parts, found_or_gone
 from archiver.archive.segment_facts import facts_from_metadata
@@ -100,7 +101,7 @@ def plan_scan(
 def _find(archive: Archive, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]) -> ArchivedTopic:
     if options.instance is None:
         use = options.storage.index
-        return find_topic(archive, options.topic, options.life, use=use, reads=reads, tell=tell)
+        return find_topic(archive, options.topic, options.life, use=use, reads=reads, tell=tell, share=share_learned)
     return find_copy(archive, options.instance, options.topic, options.life, tell=tell)
 
 
