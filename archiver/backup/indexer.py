@@ -41,8 +41,7 @@ class Indexer:
         clock: Callable[[], float],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store = archive.store
-        self._layout = archive.layout
+        self._archive = archive
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
@@ -93,12 +92,10 @@ class Indexer:
     def _beside(self, entries: Iterable[IndexEntry], count_s: float) -> SeenBeside:
         """Tell the facts of the topics of the entries, and all that was not told yet; of other objects what can be counted in time."""
         topics = {entry.key.topic for entry in entries}
-        known = list_topics_known(Archive(self._store, self._layout))
+        known = list_topics_known(self._archive)
         told = self._told
         until_s = self._clock() + count_s
-        found = (
-            count_beside(Archive(self._store, self._layout), goes_on=lambda: self._clock() < until_s) if count_s else {}
-        )
+        found = count_beside(self._archive, goes_on=lambda: self._clock() < until_s) if count_s else {}
         return SeenBeside(
             {
                 topic: number
@@ -119,7 +116,7 @@ class Indexer:
             return
         try:
             if not entries and not self._has_read:
-                self._told = self._told.joined(read_index(Archive(self._store, self._layout), lambda _: False).beside)
+                self._told = self._told.joined(read_index(self._archive, lambda _: False).beside)
             beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
             if not entries and not any(beside):
                 return
@@ -163,17 +160,17 @@ class Indexer:
         if not found:
             return
         topics = {topic for topic, _ in found}
-        index = read_index(Archive(self._store, self._layout), topics.__contains__)
+        index = read_index(self._archive, topics.__contains__)
         self._told, self._has_read = self._told.joined(index.beside), True
         for (topic, life), ends in found.items():
             for partition in index.not_whole((topic, life), ends):
-                yield from learn_unknown(Archive(self._store, self._layout), index, topic, life, partition)
+                yield from learn_unknown(self._archive, index, topic, life, partition)
             index.forget((topic, life))
 
     def _append(
         self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False
     ) -> None:
-        files = append_to_index(Archive(self._store, self._layout), entries, beside)
+        files = append_to_index(self._archive, entries, beside)
         self._told = self._told.joined(beside)
         if files >= MOST_FILES and may_merge:
-            merge_index(Archive(self._store, self._layout))
+            merge_index(self._archive)

@@ -54,8 +54,7 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
     return PositionKeeper(
         client,
         request.positions,
-        store=sink.archive.store,
-        layout=sink.archive.layout,
+        archive=sink.archive,
         pool=pool,
         cluster_id=cluster_id,
         note_trouble=sink.ledger.retried,

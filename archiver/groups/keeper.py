@@ -10,7 +10,6 @@ from typing import Final
 
 from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact
 from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
 from archiver.config.model import GroupPositions
 from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
 from archiver.kafka.client import KafkaClient
@@ -22,7 +21,6 @@ from archiver.process.defects import as_ours
 from archiver.process.json_values import as_number
 from archiver.process.text import spell_count
 from archiver.process.workers import Workers
-from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +46,7 @@ class PositionKeeper:
         client: KafkaClient,
         policy: PositionPolicy,
         *,
-        store: ObjectStore,
-        layout: Layout,
+        archive: Archive,
         pool: Workers,
         cluster_id: str,
         note_trouble: Callable[[str, str], None] = lambda _what, _cause: None,
@@ -58,8 +55,7 @@ class PositionKeeper:
     ) -> None:
         self._client = client
         self._policy = policy
-        self._store = store
-        self._layout = layout
+        self._archive = archive
         self._pool = pool
         self._cluster_id = cluster_id
         self._note_trouble = note_trouble
@@ -155,7 +151,7 @@ class PositionKeeper:
         """
         begun_ms = self._clock_ms()
         stream = f"group-positions/{datetime.fromtimestamp(begun_ms / 1000, UTC):%Y-%m-%d}"
-        latest = await self._pool.call(latest_fact, Archive(self._store, self._layout), stream)
+        latest = await self._pool.call(latest_fact, self._archive, stream)
         if latest is not None and _is_young(_time_ms(latest, stream), begun_ms, interval_ms):
             return _time_ms(latest, stream)
         fact = await self._read(begun_ms)
@@ -171,7 +167,7 @@ class PositionKeeper:
             is_told = all(newest.get(key) == fact[key] for key in ("groups", "missing"))
             return None if is_told or _is_young(_time_ms(newest, stream), begun_ms, interval_ms) else fact
 
-        kept = await self._pool.call(append_fact, Archive(self._store, self._layout), stream, decide)
+        kept = await self._pool.call(append_fact, self._archive, stream, decide)
         return begun_ms if kept is None else _time_ms(kept, stream)
 
     async def _read(self, begun_ms: int) -> Fact:

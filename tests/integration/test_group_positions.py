@@ -119,8 +119,7 @@ class Snapshots:
         return PositionKeeper(
             client,
             PositionPolicy(keep=GroupPositions.SNAPSHOT, interval_ms=self._interval_ms),
-            store=self.store,
-            layout=Layout(),
+            archive=Archive(self.store, Layout()),
             pool=pool,
             cluster_id=cluster_id,
             clock_ms=lambda: self.now_ms,

@@ -262,8 +262,7 @@ def _keep(store: MemoryStore, interval_ms: int) -> None:
     keeper = _Keeper(
         cast("Any", None),
         policy,
-        store=store,
-        layout=LAYOUT,
+        archive=Archive(store, LAYOUT),
         pool=cast("Any", _Pool()),
         cluster_id="c",
         clock_ms=lambda: 1_800_000_000_000,
