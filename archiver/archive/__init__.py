@@ -15,6 +15,7 @@
 - index: an index of segment facts, so that a reader need not ask for each segment
 - index_file: one file of the index of segment facts
 - index_generations: the files of the index of segment facts, in generations: read, appended to, merged into the next one
+- index_member: a member of an index file: the entries of one topic directory, column by column
 - inventory: A listing -> segments per partition: what is readable, shadowed, missing, strange
 - layout: every object key is spelled and parsed here, and nowhere else
 - learned_facts: facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them

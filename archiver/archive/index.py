@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from archiver.archive.entries import Entries
-from archiver.archive.index_file import NOTHING_SEEN, Directory, SmallMember, entries_of
+from archiver.archive.index_file import NOTHING_SEEN, Directory
+from archiver.archive.index_member import SmallMember, entries_of
 from archiver.archive.layout import SegmentKey
 from archiver.archive.listing import ListedPartition, Partition
 from archiver.archive.segment_facts import SegmentFacts

@@ -19,14 +19,12 @@ from archiver.archive.index_file import (
     IndexEntry,
     IndexFile,
     SeenBeside,
-    cut_member,
-    decode_member,
     encode_index,
-    encode_member,
     group_entries,
     join_members,
     split_file,
 )
+from archiver.archive.index_member import cut_member, decode_member, encode_member
 from archiver.archive.layout import FACT_DIGITS, Layout
 from archiver.archive.listing import list_directory
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError

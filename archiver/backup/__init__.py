@@ -6,6 +6,7 @@
 - cut_back: where the archive of a partition and the broker's log part, after the log was cut back
 - diagnosis: what is wrong with a partition whose records do not come, and what follows from it
 - feed: one partition between fetch and writer: where it is, what waits, and what became of it
+- fetched_batches: record batches as a fetch brought them: opened for the archive, and what is wrong with them
 - fetching: fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
 - identity: whether a name still stands for the topic that was archived, where no topic id tells: its records do
 - indexer: what a backup does for the index of facts, beside its work
@@ -21,6 +22,7 @@
 - retry: try again, until stopped, what a retry may heal
 - run: the two kinds of backup, from a configuration to its end: opens the parts, and closes what it opened
 - run_endpoint: the HTTP endpoint of a backup up to the end of now: for as long as it runs
+- segment_sink: where the segments of a backup go, and how: the archive, its limits, and what all partitions of a process share
 - service: A backup that runs until stopped
 - start_offsets: where partitions begin that have no archive yet, when a backup was told not to begin at their beginning
 - topic_recorder: what the archive knows of the topics that are backed up: written down when it changes, and asked whether it still holds

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.topics import PartitionSource
-from archiver.backup.partition_writer import Fetch, PartitionWriter, Written
+from archiver.backup.fetched_batches import Fetch
+from archiver.backup.partition_writer import PartitionWriter, Written
 from archiver.errors import ArchiverError, CorruptBatchError, DroppedError, KafkaTemporaryError
 from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import Fetched, FetchTarget

@@ -12,8 +12,8 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.archive.topics import PartitionSource
 from archiver.backup.diagnosis import PassOver, Retry, Skip, Take, Verdict, Way, judge, judge_silence
 from archiver.backup.feed import NO_END, TROUBLE_S, Feed
+from archiver.backup.fetched_batches import Fetch, epoch_of
 from archiver.backup.ledger import Ledger
-from archiver.backup.partition_writer import Fetch, epoch_of
 from archiver.backup.unreadable import judge_broken
 from archiver.codec.batch import in_place, position_after, whole_batches
 from archiver.codec.kernels.batches import START

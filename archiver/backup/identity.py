@@ -18,7 +18,7 @@ from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import Judged, Stretch, TopicFact
 from archiver.archive.v1_bounds import PIECE_BYTES, Container, open_container
 from archiver.backup.cut_back import Archived, find_branch, first_reaching, newest_first
-from archiver.backup.partition_writer import SegmentSink
+from archiver.backup.segment_sink import SegmentSink
 from archiver.codec.frame import Column, Frame
 from archiver.codec.tally import Tally
 from archiver.config.model import Unproven

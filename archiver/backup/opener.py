@@ -25,7 +25,8 @@ from archiver.archive.topics import (
 from archiver.backup.cut_back import find_branch
 from archiver.backup.feed import NO_END, Feed
 from archiver.backup.identity import Identity, Place
-from archiver.backup.partition_writer import PartitionWriter, SegmentSink, Written, refuse_stranger
+from archiver.backup.partition_writer import PartitionWriter, Written, refuse_stranger
+from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import EARLIEST, First, Start, Starts
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.config.model import Unproven

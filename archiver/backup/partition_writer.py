@@ -5,34 +5,24 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from archiver.archive.block_budget import BlockRoom, DecodingRoom
-from archiver.archive.fresh_entries import FreshEntries
-from archiver.archive.handle import Archive
+from archiver.archive.block_budget import DecodingRoom
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import ArchivedEnd, position_of
 from archiver.archive.layout import SegmentKey
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
+from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment
 from archiver.archive.topics import PartitionSource
-from archiver.backup.ledger import Ledger
-from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
+from archiver.backup.fetched_batches import Fetch, decode_for_archive, epoch_before, without_frames
+from archiver.backup.segment_sink import BatchPolicy, SegmentSink
 from archiver.codec.batch import (
-    MOST_DECOMPRESSED_BYTES,
     DecodedBatches,
-    Scratch,
-    decode_batches,
     first_batch_bytes,
     first_offset,
     first_step,
-    whole_batches,
 )
-from archiver.codec.frame import Column, Frame, Longs
-from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
-from archiver.config.model import Unreadable
-from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchError, StoreTemporaryError, StrangerError
+from archiver.codec.frame import Column, Frame
+from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
 from archiver.process.failpoints import reach
-from archiver.process.silence import Vigil
 from archiver.store.port import ObjectKind
 
 log = logging.getLogger(__name__)
@@ -46,21 +36,6 @@ _LEVELS = {
     HoleCause.BEFORE_START: logging.INFO,
     HoleCause.UNREADABLE: logging.ERROR,
 }
-_AVRO_OF_HEADERS = 6  # times as large they may be in Avro: five for keys that are not UTF-8, and what goes with them
-
-
-Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of transactions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
-    """What one fetch at `position` brought."""
-
-    position: int
-    records: memoryview
-    aborted: Aborted = ()
-    follows: bool = False  # it is the rest of a fetch: no batch of it may begin below the position
-    charged_bytes: int = 0  # so much of its first batches counts as source bytes of a segment already
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,76 +50,12 @@ class Written:
     holes: list[Hole] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPolicy:
-    """Which record batches are opened, and what becomes of those that nobody can read."""
-
-    most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one
-    unreadable: Unreadable = Unreadable.STOP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSink:
-    """Where segments go, and how."""
-
-    archive: Archive
-    limits: SegmentLimits
-    age_s: float
-    spool: Spool
-    clock: Callable[[], float]
-    vigil: Vigil
-    ledger: Ledger
-    decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
-    batches: BatchPolicy = BatchPolicy()
-    room: BlockRoom = field(default_factory=BlockRoom)
-    fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
-
-
 class PutLaterError(StoreTemporaryError):
     """A put did not work; its outcome is unknown. The closed segment waits, and `flush` puts it again."""
 
     def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
         super().__init__(str(error), cause=error.cause)
         self.pause_s = pause_s
-
-
-def fault_of(
-    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingRoom
-) -> CorruptBatchError | None:
-    """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
-    with decoding.lend(most_bytes) as scratch:
-        try:
-            _decode(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
-        except CorruptBatchError as error:
-            return _without_frames(error)
-    return None
-
-
-def _decode(batches: memoryview, position: int, aborted: Aborted, most_bytes: int, scratch: Scratch) -> DecodedBatches:
-    decoded = decode_batches(batches, position, aborted, most_bytes, scratch)
-    for frame in decoded.frames():
-        if len(frame.body) * _AVRO_OF_HEADERS <= MOST_BLOCK_BYTES:
-            break
-        headers = frame.column(Column.HEADER_LENGTH)
-        sizes = sum(frame.column(column).clip(0) for column in (Column.KEY_LENGTH, Column.VALUE_LENGTH))
-        if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
-            raise LargeBatchError(f"offset {position}: a record with headers that no reader of the archive would open")
-    return decoded
-
-
-def _without_frames(error: CorruptBatchError) -> CorruptBatchError:
-    """Return another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb."""
-    return type(error)(str(error))
-
-
-def epoch_of(batches: Longs) -> int:
-    """Return the leader epoch of the last batch of a table; -1 when there is none."""
-    return int(batches[LEADER_EPOCH, -1]) if batches.shape[1] else -1
-
-
-def _epoch_before(content: memoryview, offset: int) -> int:
-    batches, _ = whole_batches(content, offset)
-    return epoch_of(batches[:, batches[BASE_OFFSET] < offset])
 
 
 def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster_id: str) -> None:
@@ -256,7 +167,7 @@ class PartitionWriter:
                 self._refuse_older(rest)
                 rest = self._take_step(rest)
         except CorruptBatchError as error:
-            raise _without_frames(error) from None
+            raise without_frames(error) from None
         return replace(rest, position=self.position) if len(rest.records) else None
 
     def _refuse_older(self, rest: Fetch) -> None:
@@ -282,7 +193,7 @@ class PartitionWriter:
 
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
         with self._sink.decoding.lend(most_bytes) as scratch:
-            decoded = _decode(batches, self.position, rest.aborted, most_bytes, scratch)
+            decoded = decode_for_archive(batches, self.position, rest.aborted, most_bytes, scratch)
             charged_bytes = self._append(decoded, batches, rest.charged_bytes)
         if (
             charged_bytes < decoded.source_bytes
@@ -304,7 +215,7 @@ class PartitionWriter:
                 if not left_rows:
                     self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
                 else:
-                    self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
+                    self.position, self.leader_epoch = segment.next, epoch_before(batches, segment.next)
                 segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
                 if left_rows and self.is_due:
                     return decoded.source_bytes - left_bytes

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from archiver.backup.feed import Feed
 from archiver.backup.indexer import Indexer
 from archiver.backup.opener import Opener
-from archiver.backup.partition_writer import SegmentSink
 from archiver.backup.pump import Pump
+from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import EARLIEST, Start
 from archiver.config.model import TopicsConfig, Unproven
 from archiver.groups.keeper import PositionKeeper, PositionPolicy

@@ -17,9 +17,9 @@ from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool, open_spool
 from archiver.backup.feed import Feed, PartitionReport
 from archiver.backup.ledger import NO_LEDGER, Ledger
-from archiver.backup.partition_writer import BatchPolicy, SegmentSink
 from archiver.backup.request import BackupRequest
 from archiver.backup.retry import persist
+from archiver.backup.segment_sink import BatchPolicy, SegmentSink
 from archiver.backup.until_end import Attend, BackupReport, attend_nothing, back_up_until_end
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import ArchiverConfig, GroupPositions

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact, settle_first
 from archiver.archive.topics import PartitionSource, topics_known
-from archiver.backup.partition_writer import SegmentSink
+from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import Judged, PartitionSource, TopicFact, UnprovenError, settle_topic
 from archiver.backup.identity import Identity, Place
-from archiver.backup.partition_writer import SegmentSink
+from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription

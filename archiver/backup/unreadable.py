@@ -12,7 +12,7 @@ import google_crc32c
 from archiver.archive.segment_facts import HoleCause
 from archiver.backup.diagnosis import Skip, Take, Verdict, judge
 from archiver.backup.feed import Feed
-from archiver.backup.partition_writer import fault_of
+from archiver.backup.fetched_batches import fault_of
 from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
 from archiver.codec.kernels import batches as k
 from archiver.config.model import Unreadable

@@ -27,7 +27,8 @@ import archiver.backup.run
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.backup.feed import PartitionReport
-from archiver.backup.partition_writer import Fetch, PartitionWriter
+from archiver.backup.fetched_batches import Fetch
+from archiver.backup.partition_writer import PartitionWriter
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError

@@ -128,7 +128,7 @@ def fuzz_index(rng: random.Random, peaks: Peaks, what: str) -> str:
         weigh(rng, store, _FILE)
     if rng.random() < 0.04:
         _add_strange_files(rng, store)
-    with peaks.watch(what, store), patch("archiver.archive.index_file._SMALL_BYTES", rng.choice((0, 1 << 14))):
+    with peaks.watch(what, store), patch("archiver.archive.index_member._SMALL_BYTES", rng.choice((0, 1 << 14))):
         return rng.choice((_list_with, _look_into, _merge))(store, plain)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from archiver.archive.entries import Entries, Traits
 from archiver.archive.handle import Archive
-from archiver.archive.index_file import NOTHING_SEEN, encode_member, join_members
+from archiver.archive.index_file import NOTHING_SEEN, join_members
+from archiver.archive.index_member import encode_member
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.topics import settle_cluster, settle_topic

@@ -22,8 +22,10 @@ from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
+from archiver.backup.fetched_batches import Fetch
 from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import Fetch, PartitionWriter, SegmentSink
+from archiver.backup.partition_writer import PartitionWriter
+from archiver.backup.segment_sink import SegmentSink
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
 from archiver.codec.batch import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec

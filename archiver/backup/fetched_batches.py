@@ -1,0 +1,66 @@
+"""Record batches as a fetch brought them: opened for the archive, and what is wrong with them."""
+
+from dataclasses import dataclass
+
+from archiver.archive.block_budget import DecodingRoom
+from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
+from archiver.codec.batch import DecodedBatches, Scratch, decode_batches, first_batch_bytes, whole_batches
+from archiver.codec.frame import Column, Longs
+from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
+from archiver.errors import CorruptBatchError, LargeBatchError
+
+_AVRO_OF_HEADERS = 6  # times as large they may be in Avro: five for keys that are not UTF-8, and what goes with them
+
+Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of transactions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """What one fetch at `position` brought."""
+
+    position: int
+    records: memoryview
+    aborted: Aborted = ()
+    follows: bool = False  # it is the rest of a fetch: no batch of it may begin below the position
+    charged_bytes: int = 0  # so much of its first batches counts as source bytes of a segment already
+
+
+def fault_of(
+    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingRoom
+) -> CorruptBatchError | None:
+    """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
+    with decoding.lend(most_bytes) as scratch:
+        try:
+            decode_for_archive(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
+        except CorruptBatchError as error:
+            return without_frames(error)
+    return None
+
+
+def decode_for_archive(
+    batches: memoryview, position: int, aborted: Aborted, most_bytes: int, scratch: Scratch
+) -> DecodedBatches:
+    decoded = decode_batches(batches, position, aborted, most_bytes, scratch)
+    for frame in decoded.frames():
+        if len(frame.body) * _AVRO_OF_HEADERS <= MOST_BLOCK_BYTES:
+            break
+        headers = frame.column(Column.HEADER_LENGTH)
+        sizes = sum(frame.column(column).clip(0) for column in (Column.KEY_LENGTH, Column.VALUE_LENGTH))
+        if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
+            raise LargeBatchError(f"offset {position}: a record with headers that no reader of the archive would open")
+    return decoded
+
+
+def without_frames(error: CorruptBatchError) -> CorruptBatchError:
+    """Return another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb."""
+    return type(error)(str(error))
+
+
+def epoch_of(batches: Longs) -> int:
+    """Return the leader epoch of the last batch of a table; -1 when there is none."""
+    return int(batches[LEADER_EPOCH, -1]) if batches.shape[1] else -1
+
+
+def epoch_before(content: memoryview, offset: int) -> int:
+    batches, _ = whole_batches(content, offset)
+    return epoch_of(batches[:, batches[BASE_OFFSET] < offset])
