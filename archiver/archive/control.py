@@ -14,7 +14,7 @@ from archiver.errors import (
     TemporaryError,
 )
 from archiver.process.json_values import as_object, parse_json
-from archiver.process.workers import workers
+from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind, refuse_larger
 
 FORMAT = 1
@@ -119,9 +119,8 @@ def read_fact(archive: Archive, stream: str, number: int) -> Fact:
 
 def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
-    with workers(_READS_AT_ONCE, "fact") as pool:
-        found = pool.map(lambda one: read_fact(archive, *one), numbers.items())
-        return dict(zip(numbers, found, strict=True))
+    found = side_by_side(_READS_AT_ONCE, lambda one: read_fact(archive, *one), numbers.items(), "fact")
+    return dict(zip(numbers, found, strict=True))
 
 
 class _Listed(NamedTuple):

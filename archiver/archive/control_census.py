@@ -4,7 +4,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from archiver.archive.layout import Layout, chosen_name
 from archiver.archive.parts import ObjectPart
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
+from archiver.process.workers import side_by_side
 
 log = logging.getLogger(__name__)
 
@@ -176,13 +176,13 @@ def _lost_choices(archive: Archive, there: _Beside) -> Iterator[Gone]:
         return lost, [key for key in sorted(chosen - there.chosen) if archive.store.head(key) is None]
 
     plans = [stream for stream in there.of_restores() if stream.endswith("/plan")]
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
-        for stream, (pieces, lost) in zip(plans, pool.map(lost_of, plans), strict=True):
-            for piece in pieces:
-                yield from gone_facts(archive.layout, piece, (), 1)
-            for key in lost:
-                text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
-                yield Gone(stream, 1, text)
+    found = side_by_side(_READS_AT_ONCE, lost_of, plans, "plans")
+    for stream, (pieces, lost) in zip(plans, found, strict=True):
+        for piece in pieces:
+            yield from gone_facts(archive.layout, piece, (), 1)
+        for key in lost:
+            text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
+            yield Gone(stream, 1, text)
 
 
 def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from reprlib import repr as short_repr
 
@@ -17,6 +16,7 @@ from archiver.archive.lookup import look_up
 from archiver.archive.topics import TopicFact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.json_values import as_number
+from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject
 
 COPIES = "copies"
@@ -124,12 +124,12 @@ def _newest_copies(
 
     copies: list[CompleteCopy] = []
     unreadable: defaultdict[int, list[str]] = defaultdict(list)
-    with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:
-        for partition, found in zip(numbers, pool.map(read, numbers.items()), strict=True):
-            if isinstance(found, CompleteCopy):
-                copies.append(found)
-            else:
-                unreadable[partition].append(found)
+    all_found = side_by_side(_LISTINGS_AT_ONCE, read, numbers.items(), "copy")
+    for partition, found in zip(numbers, all_found, strict=True):
+        if isinstance(found, CompleteCopy):
+            copies.append(found)
+        else:
+            unreadable[partition].append(found)
     return copies, unreadable
 
 
@@ -155,7 +155,6 @@ def _list_copies(archive: Archive, copies: Sequence[CompleteCopy]) -> dict[Parti
         parsed = ((archive.layout.parse_copied_segment(copy.key, item.key), item) for item in items)
         return [(key.base, key.next or 0, item) for key, item in parsed if key is not None]
 
-    with ThreadPoolExecutor(max_workers=_LISTINGS_AT_ONCE, thread_name_prefix="copy") as pool:
-        found = zip(copies, pool.map(listing, copies), strict=True)
-        places = (((copy.key.topic, copy.key.life, copy.key.partition), rows) for copy, rows in found)
-        return {place: ListedPartition.of(place, rows) for place, rows in places if rows}
+    found = zip(copies, side_by_side(_LISTINGS_AT_ONCE, listing, copies, "copy"), strict=True)
+    places = (((copy.key.topic, copy.key.life, copy.key.partition), rows) for copy, rows in found)
+    return {place: ListedPartition.of(place, rows) for place, rows in places if rows}

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, pairwise
@@ -14,6 +13,7 @@ import numpy as np
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, SegmentKey, offsets_name, stem_of
 from archiver.process.columns import CHUNK, Chain, Lazy, Numbers, Places, Texts, narrow
+from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject, ObjectStore
 
 LISTINGS_AT_ONCE = 8
@@ -158,8 +158,9 @@ def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None)
         items = list(islice(_list(archive.store, spans[0]), _ALONE))
         found.append(_parse(archive.layout, items))
         spans = _rest_of(archive.store, spans[0], items[-1].key) if len(items) == _ALONE else []
-    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
-        found += pool.map(lambda span: _parse(archive.layout, _list(archive.store, span)), spans)
+    found += side_by_side(
+        LISTINGS_AT_ONCE, lambda span: _parse(archive.layout, _list(archive.store, span)), spans, "list"
+    )
     return _join(found)
 
 
@@ -201,7 +202,7 @@ def list_newest(
     """List topics for their ends alone: for many partitions far less than a listing of each. None: they have too many keys."""
     listed = itertools.count(1)
 
-    def look(span: _Span) -> dict[Partition, Newest]:
+    def newest_in(span: _Span) -> dict[Partition, Newest]:
         found: dict[Partition, Newest] = {}
         for item in _list(archive.store, span):
             if next(listed) > most_keys:
@@ -212,9 +213,8 @@ def list_newest(
         return found
 
     newest: dict[Partition, Newest] = {}
-    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
-        for found in pool.map(look, _spans_of(archive, topics.__contains__)):
-            newest |= found  # no topic directory is in two spans
+    for found in side_by_side(LISTINGS_AT_ONCE, newest_in, _spans_of(archive, topics.__contains__), "list"):
+        newest |= found  # no topic directory is in two spans
     return None if next(listed) > most_keys + 1 else newest
 
 

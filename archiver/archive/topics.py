@@ -1,7 +1,6 @@
 """Topics as the archive knows them: their shape, their lives, where logs were cut back."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from archiver.errors import (
     StrangerError,
 )
 from archiver.process.json_values import as_list, as_number, as_object, as_text, spelled_number
+from archiver.process.workers import side_by_side
 
 _MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to be counted through
 _MOST_EPOCH = 2**31 - 1
@@ -271,8 +271,7 @@ def read_topics_known(
         except NotWholeError as error:
             return error
 
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="topic") as pool:
-        return dict(zip(numbers, pool.map(read, numbers.items()), strict=True))
+    return dict(zip(numbers, side_by_side(_READS_AT_ONCE, read, numbers.items(), "topic"), strict=True))
 
 
 def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:

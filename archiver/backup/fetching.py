@@ -28,6 +28,7 @@ from archiver.errors import (
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
+from archiver.process.backoff import Backoff
 from archiver.process.budget import ByteBudget
 from archiver.process.defects import as_ours
 from archiver.process.text import spell_count
@@ -131,7 +132,7 @@ class Fetching:
         """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
         if self._client.settings.client_rack:
             self._work.begin_loop(self._watch_followers())
-        pause_s, was_leaderless = _PAUSE_S, False
+        backoff, was_leaderless = Backoff(_PAUSE_S, _LONGEST_PAUSE_S), False
         while True:
             self._see_to_fetchers()
             leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
@@ -139,10 +140,9 @@ class Fetching:
                 self.stir()
             was_leaderless = bool(leaderless)
             if leaderless and not await self._find_leaders(leaderless):
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
             elif not leaderless:
-                pause_s = _PAUSE_S
+                backoff.reset()
                 self._lead_moved.clear()
                 await self._lead_moved.wait()
 

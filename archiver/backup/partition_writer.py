@@ -22,6 +22,7 @@ from archiver.codec.batch import (
 )
 from archiver.codec.frame import Column, Frame
 from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
+from archiver.process.backoff import Backoff
 from archiver.process.failpoints import reach
 from archiver.store.port import ObjectKind
 
@@ -99,7 +100,7 @@ class PartitionWriter:
         self._opened_at_s = 0.0
         self._closed: FinishedSegment | None = None  # waits for its put
         self._closed_at_s = 0.0
-        self._pause_s = _FIRST_PAUSE_S
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._base = end.next
         self._waiting_holes: list[Hole] = []
 
@@ -322,7 +323,8 @@ class PartitionWriter:
             if self._open is None:
                 raise ValueError(f"{self.source}: no segment is open")
             self._closed, self._open = self._open.finish(), None
-            self._closed_at_s, self._pause_s = self._sink.clock(), _FIRST_PAUSE_S
+            self._closed_at_s = self._sink.clock()
+            self._backoff.reset()
         return self._closed
 
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
@@ -331,8 +333,7 @@ class PartitionWriter:
         self._sink.ledger.retried("put", error.cause)
         if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
             return error
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
-        return PutLaterError(error, pause_s)
+        return PutLaterError(error, self._backoff.next_s())
 
     def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""

@@ -8,7 +8,7 @@ from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
 from archiver.process.json_values import as_number
-from archiver.process.workers import workers
+from archiver.process.workers import side_by_side
 from archiver.restore.claims import FORMAT, Claim, _from_fact
 from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, joint_claim_from_fact
 from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
@@ -117,8 +117,7 @@ class RestoreNotes:
             reach("plan.noted")
             return holds
 
-        with workers(_NOTES_AT_ONCE, "plans") as pool:
-            return {plan.target: plan for plan in pool.map(note, plans)}
+        return {plan.target: plan for plan in side_by_side(_NOTES_AT_ONCE, note, plans, "plans")}
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
         """Return of those topics that this restore has begun to make which topic id they had before; empty: none."""
@@ -159,8 +158,7 @@ class RestoreNotes:
             )
             reach(f"{name}.noted")
 
-        with workers(_NOTES_AT_ONCE, name) as pool:
-            list(pool.map(note, targets.items()))
+        list(side_by_side(_NOTES_AT_ONCE, note, targets.items(), name))
 
     def _place(self, topic_id: str) -> dict[str, object]:
         return {"format": FORMAT, "target_cluster_id": self._cluster_id, "target_topic_id": topic_id}
