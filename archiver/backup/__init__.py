@@ -8,6 +8,7 @@
 - feed: one partition between fetch and writer: where it is, what waits, and what became of it
 - fetched_batches: record batches as a fetch brought them: opened for the archive, and what is wrong with them
 - fetching: fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
+- hold: that a partition is this instance's, from when it was gained until it goes, and what keeps it from being archived meanwhile
 - identity: whether a name still stands for the topic that was archived, where no topic id tells: its records do
 - indexer: what a backup does for the index of facts, beside its work
 - ledger: what a backup tells of itself while it works

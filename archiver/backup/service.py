@@ -12,6 +12,7 @@ from archiver.archive.cluster_topics import ClusterTopics, look_at_topics, tell_
 from archiver.archive.topics import topics_known
 from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
+from archiver.backup.hold import FIRST_PAUSE_S, Hold
 from archiver.backup.opener import OPENERS
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
@@ -36,17 +37,6 @@ RELEASE_S: Final = 20.0
 _LEAVE_S = 3.0
 _HINTS_S = 5.0
 _RECORD_S = 60.0
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 300.0
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """That a partition is ours, from when it was gained until it goes: what was begun in an earlier one is of no use."""
-
-    since_s: float  # without a feed
-    archived_to: int = 0  # the last that is known of it while there is no feed, and first the group's word
-    is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +76,12 @@ class Service:
         self.refused: Mapping[str, Refused] = {}
         self._known: set[str] = set()  # included topics that were archived or seen, by whomever
         self._unmatched: Collection[int] = ()  # entries of topics.include
-        self.failing: dict[TopicPartition, float] = {}  # since when something may be there that is not durable
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
         self.dropped: list[DroppedError] = []  # at the end
         self._has_looked = False
-        self.held: dict[TopicPartition, Hold] = {}  # each time that a partition is gained, another one
-        self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
-        self._open_again_at_s: dict[TopicPartition, float] = {}
+        self.held: dict[TopicPartition, Hold] = {}
+        self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- the life of an instance
@@ -245,7 +233,6 @@ class Service:
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         for key in partitions:
-            self._forget(key)
             self.held[key] = Hold(since_s=self._sink.clock())
         self._begin(partitions, with_hints=True)
 
@@ -280,7 +267,7 @@ class Service:
     def _add(self, feed: Feed, hold: Hold) -> None:
         if self.held.get(feed.key) is hold and feed.key not in self.feeds:
             hold.is_gone = False
-            feed.pending_since_s = self.failing.pop(feed.key, None)
+            feed.pending_since_s, hold.failing_since_s = hold.failing_since_s, None
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
@@ -312,7 +299,7 @@ class Service:
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
         """Flush what is held of them, and return what is durable."""
         for key in partitions:
-            self._forget(key)
+            self.held.pop(key, None)
         await self._close([feed for key in partitions if (feed := self._pump.feeds.get(key))])
         reach("revoked.flushed")
         return self.commits.take(partitions)
@@ -324,7 +311,7 @@ class Service:
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         """Somebody else has them already."""
         for key in partitions:
-            self._forget(key)
+            self.held.pop(key, None)
             feed = self._pump.feeds.get(key)
             if feed is not None:
                 self._pump.let_go(feed)
@@ -337,16 +324,12 @@ class Service:
             log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
             self.lose([feed.key])
 
-    def _forget(self, key: TopicPartition) -> None:
-        """Nothing of an earlier hold may act in a later one."""
-        self.held.pop(key, None)
-        for of_hold in (self.failing, self._failures, self._open_again_at_s):
-            of_hold.pop(key, None)
-
     # --- partitions in trouble
 
     def _note_durable(self, feed: Feed) -> None:
-        self._failures.pop(feed.key, None)
+        hold = self.held.get(feed.key)
+        if hold is not None:
+            hold.note_durable()
         self.commits.note(feed)
         self._yield_to_another(feed)
 
@@ -364,7 +347,7 @@ class Service:
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
         """Each time after a while: where nothing is archived in between, there may be nothing but cuts."""
-        await self._wait(self._pause_s(feed.key, self._sink.clock()))
+        await self._wait(hold.pause_s(self._sink.clock()))
         try:
             self._add(await self._opener.branch_off(feed), hold)
         except Exception as error:  # noqa: BLE001 - as above
@@ -376,36 +359,25 @@ class Service:
         """Tell why partitions stand still, and try them again after a while: nothing is final but their removal."""
         still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
         now_s = self._sink.clock()
-        pauses_s = [self._pause_s(key, now_s) for key in still_ours]
-        for key, pause_s in zip(still_ours, pauses_s, strict=True):
-            self._open_again_at_s[key] = now_s + pause_s
-            failed[key].is_gone = isinstance(error, TopicGoneError)
-            if isinstance(error, TopicGoneError):
-                self.failing.pop(key, None)
-            else:
-                self.failing[key] = pending_since_s or self.failing.get(key) or now_s
-                self._sink.ledger.failed(key[0], type(error).__name__)
+        pauses_s = [failed[key].fail(error, now_s, pending_since_s) for key in still_ours]
+        self._failed |= {key: failed[key] for key in still_ours}
+        if not isinstance(error, TopicGoneError):
+            for topic, _ in still_ours:
+                self._sink.ledger.failed(topic, type(error).__name__)
         if still_ours:
             log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
-
-    def _pause_s(self, key: TopicPartition, now_s: float) -> float:
-        """Twice as long each time, unless the last failure is long past."""
-        count, failed_at_s = self._failures.get(key, (0, now_s))
-        if now_s - failed_at_s > 2 * _LONGEST_PAUSE_S:
-            count = 0
-        self._failures[key] = count + 1, now_s
-        return min(_FIRST_PAUSE_S * 2.0 ** min(count, 16), _LONGEST_PAUSE_S)
 
     async def _open_again(self) -> None:
         """Try again what failed; together, so that a thousand partitions of a topic are one question about it."""
         while True:
-            await self._wait(_FIRST_PAUSE_S / 2)
+            await self._wait(FIRST_PAUSE_S / 2)
             now_s = self._sink.clock()
-            due = [key for key, at_s in self._open_again_at_s.items() if at_s <= now_s]
+            due = {key: hold for key, hold in self._failed.items() if hold.open_again_at_s <= now_s}
             for key in due:
-                del self._open_again_at_s[key]
-            if due:
-                self._begin(due)
+                del self._failed[key]
+            still_ours = [key for key, hold in due.items() if self.held.get(key) is hold]
+            if still_ours:
+                self._begin(still_ours)
 
 
 def _level(error: ArchiverError) -> int:

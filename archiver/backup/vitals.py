@@ -64,10 +64,12 @@ class Vitals:
             return
         held = dict(service.held)
         for which in held.keys() - feeds.keys():
-            since_s = service.failing.get(which, held[which].since_s)
-            if held[which].is_gone:
+            hold = held[which]
+            failing_since_s = hold.failing_since_s
+            since_s = hold.since_s if failing_since_s is None else failing_since_s
+            if hold.is_gone:
                 continue
-            if which in service.failing or now_s - since_s >= TROUBLE_S:  # else it is being opened
+            if failing_since_s is not None or now_s - since_s >= TROUBLE_S:  # else it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
         nobodys = self._nobodys(service, now_s)
         for which in sorted(nobodys.keys() - feeds.keys() - held.keys()):
@@ -190,7 +192,7 @@ class Vitals:
         """Of partitions that cannot be opened, which have nobody else to tell how old their records are."""
         while True:
             await asyncio.sleep(_BACKLOGS_EVERY_S)
-            closed = {key: hold.archived_to for key, hold in service.held.items() if key in service.failing}
+            closed = {key: hold.archived_to for key, hold in service.held.items() if hold.failing_since_s is not None}
             try:
                 self._backlogs = await find_backlogs(client, closed) if closed else {}
             except (KafkaError, KafkaTemporaryError) as error:
