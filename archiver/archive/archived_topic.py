@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archiver.archive.inventory import EMPTY, PartitionInventory, problems_of
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.segments import Reading, Readings, blocks_of
 from archiver.archive.topics import TopicFact
 from archiver.codec.selection import NO_TIMESTAMP, Selection
@@ -26,7 +26,7 @@ class ArchivedTopic:
 
 def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
     """Tell what is missing of what is wanted. Where a damaged object lies is not known: it counts as wanted."""
-    inventory = topic.partitions.get(number, EMPTY)
+    inventory = topic.partitions.get(number, EMPTY_PARTITION)
     gaps = tuple(
         gap
         for gap in inventory.gaps

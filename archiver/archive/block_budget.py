@@ -20,7 +20,7 @@ _STEP_SHARE: Final = 16  # of the room
 _GROWTH: Final = 4  # from one try to the next: all tries together take a third more time than the last
 
 
-class BlockRoom:
+class BlockBudget:
     """Counts the open segments of a process: the more, the earlier each one lets its records go to the spool. Safe for many threads."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
@@ -44,7 +44,7 @@ class BlockRoom:
         return max(_LEAST_BLOCK_BYTES, min(BLOCK_BYTES, self._most_bytes // max(self._open, 1)))
 
 
-class DecodingRoom:
+class DecodingBudget:
     """Lends out memory to decode in, as long as there is some; what is larger than all of it is alone. Safe for many threads.
 
     How much decompressed payloads take, only decompressing tells: `sizes` are those to try with, one after the other.

@@ -13,17 +13,17 @@ from archiver.archive.segments import blocks_of
 from archiver.archive.topics import (
     Stretch,
     TopicFact,
-    list_topics_known,
+    list_known_topics,
+    list_newest_topic_facts,
+    read_topic_facts,
     read_topic_history,
-    read_topics_known,
     shape_in,
-    topics_known,
 )
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 
-Tell = Callable[[str], None]
+ReportProblem = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class KnownTopics:
     histories: Mapping[str, Sequence[TopicFact]]  # of those with more than one life
 
 
-def read_known(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
+def read_known_topics(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
     """Read the control facts of the wanted topics (default: all). Raises NotWholeError for one that cannot be read."""
     newest: dict[str, TopicFact | None] = {}
     for name, fact in _newest_facts(archive, wanted).items():
@@ -53,17 +53,17 @@ def read_archive(
     known: KnownTopics | None = None,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
-    tell_asked: Callable[[int, int], None] = lambda _done, _total: None,
+    report_progress: Callable[[int, int], None] = lambda _done, _total: None,
     share: Share = keep_to_itself,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
     That is the given one, or the newest that has records. Of topics that are not wanted nothing is read. `known`: their
-    control facts, if those were read before. `use`, `reads`, `tell_asked` and `share` as in read_inventory.
+    control facts, if those were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
         reading = beside.submit(_newest_facts, archive, wanted) if known is None else None
-        inventory = read_inventory(archive, wanted, use=use, reads=reads, tell=tell_asked, share=share)
+        inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
     found: list[ArchivedTopic] = []
@@ -90,8 +90,8 @@ def _among(
 def _newest_facts(
     archive: Archive, wanted: Callable[[str], bool] | None
 ) -> dict[str, TopicFact | NotWholeError | None]:
-    known = list_topics_known(archive)
-    return read_topics_known(archive, {name: known[name] for name in known if not wanted or wanted(name)})
+    known = list_newest_topic_facts(archive)
+    return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})
 
 
 def topic_names(archive: Archive) -> set[str]:
@@ -100,7 +100,7 @@ def topic_names(archive: Archive) -> set[str]:
         archive.layout.parse_topic_directory(name)
         for name in archive.store.list_directories(archive.layout.topics_prefix)
     )
-    return {found[0] for found in parsed if found is not None} | topics_known(archive)
+    return {found[0] for found in parsed if found is not None} | list_known_topics(archive)
 
 
 def find_topic(
@@ -110,7 +110,7 @@ def find_topic(
     *,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
-    tell: Tell = lambda _: None,
+    report_problem: ReportProblem = lambda _: None,
     share: Share = keep_to_itself,
 ) -> ArchivedTopic:
     """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told.
@@ -121,7 +121,7 @@ def find_topic(
     try:
         history: Sequence[TopicFact] | None = read_topic_history(archive, name)
     except NotWholeError as error:
-        tell(str(error))
+        report_problem(str(error))
         history = None
     topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
     if history == [] and not topic.partitions and not topic.damaged:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from archiver.archive.handle import open_archive
 from archiver.archive.layout import is_topic_name
-from archiver.archive.topics import topics_known
+from archiver.archive.topics import list_known_topics
 from archiver.config.model import ArchiverConfig, GroupPositions, TopicsConfig
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
@@ -67,7 +67,7 @@ class ClusterTopics:
         return topics.unmatched([*self.found, *self.refused])
 
 
-async def look_at_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
+async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
     """Describe all topics; and by name, those that are `known` or spelled out in topics.include, and are not among all.
 
     What a user may not describe is missing from the list of all, as if it were not there: also where the entry that spells
@@ -93,7 +93,7 @@ def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
     )
 
 
-def tell_unmatched(
+def explain_unmatched(
     topics: TopicsConfig, numbers: Iterable[int], place_of: Callable[[int], str] = "topics.include[{}]".format
 ) -> Iterator[str]:
     """Say of entries of topics.include that they match nothing."""
@@ -104,13 +104,13 @@ def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
     """Look at the cluster and at the names of what is archived. Changes nothing."""
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     archive = open_archive(config.storage)
-    archived = topics_known(archive)
+    archived = list_known_topics(archive)
 
-    async def look() -> ClusterTopics:
+    async def ask() -> ClusterTopics:
         async with KafkaClient(kafka) as client:
-            return await look_at_topics(client, config.topics, archived)
+            return await find_cluster_topics(client, config.topics, archived)
 
-    seen = asyncio.run(look())
+    seen = asyncio.run(ask())
     names = sorted(archived | seen.found.keys() | seen.refused.keys())
     unmatched = [
         Entry(entry=config.topics.include[at], place=config.place_of_include(at))

@@ -51,7 +51,7 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
     return None if newest is None else _read(archive, stream, newest)
 
 
-def facts(archive: Archive, stream: str) -> list[Fact]:
+def read_history(archive: Archive, stream: str) -> list[Fact]:
     """Return the history of a stream, oldest first."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
@@ -95,7 +95,7 @@ def _bounded(content: bytes, stream: str, key: str) -> bytes:
     return content
 
 
-def settle_first(archive: Archive, stream: str, wanted: Fact) -> Fact:
+def append_first_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
     """Write the first fact of a stream, if nobody did, and return the one that is."""
     return append_fact(archive, stream, lambda latest: wanted if latest is None else None) or wanted
 

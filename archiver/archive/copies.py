@@ -9,10 +9,10 @@ from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.control import Fact, newest_numbers, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import EMPTY, arrange_all
+from archiver.archive.inventory import EMPTY_PARTITION, arrange_all
 from archiver.archive.layout import MOST_OFFSET, CopyKey, is_partition_number
-from archiver.archive.listing import ListedPartition, Listing, Partition
-from archiver.archive.lookup import look_up
+from archiver.archive.listing import ListedPartition, ListedSegments, Partition
+from archiver.archive.lookup import find_facts
 from archiver.archive.topics import TopicFact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.json_values import as_number
@@ -22,7 +22,7 @@ from archiver.store.port import ListedObject
 COPIES = "copies"
 _LISTINGS_AT_ONCE = 8
 
-Tell = Callable[[str], None]
+ReportProblem = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def find_copy(
     name: str,
     life: int | None = None,
     *,
-    tell: Tell = lambda _: None,
+    report_problem: ReportProblem = lambda _: None,
 ) -> ArchivedTopic:
     """Read what an instance has copied of a topic: of each partition the newest complete copy, of one life.
 
@@ -58,19 +58,19 @@ def find_copy(
             f"instance {instance} has no complete copy of life {life} of {name}; it has one of"
             f" {', '.join(map(str, sorted(streams)))}"
         )
-    fact = _shape(archive, name, life, tell)
+    fact = _shape(archive, name, life, report_problem)
     copies, damaged = _newest_copies(archive, instance, name, life, streams[life])
     for number in range(fact.partitions if fact else 0):
         if number not in streams[life]:
             damaged[number].append(f"{name}-{number}: instance {instance} has no complete copy of this partition")
-    found = look_up(archive.store, Listing(_list_copies(archive, copies), ()), Index())
+    found = find_facts(archive.store, ListedSegments(_list_copies(archive, copies), ()), Index())
     for one in found.damaged:
         damaged[one.key.partition].append(one.message)
     partitions = arrange_all(found.segments).get((name, life), {})
     for copy in copies:
         number = copy.key.partition
         if number not in damaged:  # else where it ends is not known
-            partitions[number] = partitions.get(number, EMPTY).reaching(copy.next)
+            partitions[number] = partitions.get(number, EMPTY_PARTITION).reaching(copy.next)
     return ArchivedTopic(
         topic=name,
         life=life,
@@ -97,12 +97,12 @@ def _who_has(archive: Archive, name: str) -> str:
     return f"these instances have: {', '.join(having)}" if having else "no instance has, and this version writes none"
 
 
-def _shape(archive: Archive, name: str, life: int, tell: Tell) -> TopicFact | None:
+def _shape(archive: Archive, name: str, life: int, report_problem: ReportProblem) -> TopicFact | None:
     """Return what the topic was in a life; a damaged control fact is told."""
     try:
         history = read_topic_history(archive, name)
     except NotWholeError as error:
-        tell(str(error))
+        report_problem(str(error))
         return None
     return shape_in(history, life)
 

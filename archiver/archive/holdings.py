@@ -10,11 +10,11 @@ import numpy as np
 
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of, read_inventory
 from archiver.archive.learned_facts import Share, keep_to_itself
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
-from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_history, read_topics_known
+from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_facts, read_topic_history
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.columns import Chain, Lazy, Places, total
 
@@ -75,11 +75,11 @@ def survey(archive: Archive, topic: str | None, share: Share = keep_to_itself) -
 
 
 def _survey_all(archive: Archive, share: Share) -> Survey:
-    found = look(archive, share=share)
+    found = read_contents(archive, share=share)
     return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
 
 
-class Sight(NamedTuple):
+class Contents(NamedTuple):
     """What there is of some topics."""
 
     inventory: Inventory
@@ -88,20 +88,20 @@ class Sight(NamedTuple):
     unreadable: Sequence[str]  # why others could not be
 
 
-def look(
+def read_contents(
     archive: Archive,
     wanted: Callable[[str], bool] | None = None,
     *,
     asks_all: Index | None = None,
-    tell: Callable[[int, int], None] = lambda _done, _total: None,
+    report_progress: Callable[[int, int], None] = lambda _done, _total: None,
     share: Share = keep_to_itself,
-) -> Sight:
+) -> Contents:
     """Look at the wanted topics: what is needed is read, and the index believed.
 
-    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `tell` and `share` as in
+    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `report_progress` and `share` as in
     read_inventory.
     """
-    inventory = read_inventory(archive, wanted, asks_all=asks_all, tell=tell, share=share)
+    inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
     # The first life begins at 0, whatever the facts say: only topics with others need theirs.
     with_lives = {name for name, life in inventory.partitions if life}
@@ -110,7 +110,7 @@ def look(
     }
     histories, unreadable = _newest_facts(archive, asked)
     newest = {topic: history[-1] for topic, history in histories.items()}
-    return Sight(_begin_at_branches(inventory, histories), known, newest, unreadable)
+    return Contents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
 def _survey_topic(archive: Archive, topic: str, share: Share) -> Survey:
@@ -158,7 +158,7 @@ def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Se
 
 
 def _newest_facts(archive: Archive, numbers: Mapping[str, int | None]) -> tuple[dict[str, list[TopicFact]], list[str]]:
-    found = read_topics_known(archive, numbers)
+    found = read_topic_facts(archive, numbers)
     readable = {topic: [fact] for topic, fact in found.items() if isinstance(fact, TopicFact)}
     return readable, [str(error) for error in found.values() if isinstance(error, NotWholeError)]
 
@@ -195,7 +195,7 @@ def problems_in(inventory: Inventory) -> list[str]:
             name = f"{topic}@{life}" if life else topic
             partitions, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
             for number in sorted(inventory.numbers_of(topic, [life])):
-                problems += problems_of(name, number, partitions.get(number, EMPTY), damaged.get(number, ()))
+                problems += problems_of(name, number, partitions.get(number, EMPTY_PARTITION), damaged.get(number, ()))
     return problems
 
 
@@ -224,7 +224,7 @@ def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Colle
         partitions = inventory.partitions.get((topic, life), {})
         damaged = inventory.damage_of(topic, life)
         for number in sorted({*partitions, *damaged, *shapes.get(life, ())}):
-            found = partitions.get(number, EMPTY)
+            found = partitions.get(number, EMPTY_PARTITION)
             rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
     return rows
 

@@ -16,7 +16,7 @@ from archiver.process.columns import Numbers, Places, as_slice, total
 
 # Entries that are not in columns yet take a kilobyte each, columns that are put together two: for a few of a directory, too.
 _MOST_WAITING: Final = 20_000
-_LOOK_EVERY: Final = 4_000
+_CHECK_EVERY: Final = 4_000
 _ENOUGH_WAIT: Final = 20  # of a directory
 
 
@@ -104,7 +104,7 @@ class Index:
         self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
         self._waiting: dict[Directory, list[SmallMember]] = {}
         self._waiting_count = 0
-        self._most_waiting = _LOOK_EVERY
+        self._most_waiting = _CHECK_EVERY
         self._added: dict[Directory, list[Entries]] = {}
         self._known: dict[Directory, KnownDirectory] = {}
 
@@ -114,22 +114,22 @@ class Index:
             self._waiting.setdefault(directory, []).append(member)
             self._waiting_count += member.entries
             if self._waiting_count > self._most_waiting:
-                self._settle_many()
+                self._put_many_in_columns()
         else:
-            self._settle(directory)
+            self._put_in_columns(directory)
             self._added.setdefault(directory, []).append(member)
 
-    def _settle_many(self) -> None:
+    def _put_many_in_columns(self) -> None:
         """Put into columns what waits of directories of which it is worth it; of all, when too much waits."""
         counts = {one: sum(member.entries for member in members) for one, members in self._waiting.items()}
         worth = [one for one, count in counts.items() if count >= _ENOUGH_WAIT]
         left = sum(counts.values()) - sum(counts[one] for one in worth)
-        for directory in worth if left <= _MOST_WAITING - _LOOK_EVERY else counts:
-            self._settle(directory)
+        for directory in worth if left <= _MOST_WAITING - _CHECK_EVERY else counts:
+            self._put_in_columns(directory)
         self._waiting_count = sum(member.entries for members in self._waiting.values() for member in members)
-        self._most_waiting = self._waiting_count + _LOOK_EVERY
+        self._most_waiting = self._waiting_count + _CHECK_EVERY
 
-    def _settle(self, directory: Directory) -> None:
+    def _put_in_columns(self, directory: Directory) -> None:
         waiting = self._waiting.pop(directory, None)
         if waiting is not None:
             self._added.setdefault(directory, []).append(entries_of(waiting))
@@ -140,7 +140,7 @@ class Index:
 
     def of(self, directory: Directory) -> KnownDirectory:
         """Return what is known of a topic directory."""
-        self._settle(directory)
+        self._put_in_columns(directory)
         added = self._added.pop(directory, None)
         if added is not None:
             before = self._known.pop(directory, None)

@@ -12,7 +12,7 @@ from archiver.archive.index_generations import read_index
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.learned_facts import Learned, Share, keep_to_itself
 from archiver.archive.listing import Newest, Partition, list_directory, list_segments
-from archiver.archive.lookup import Damage, Tell, learn, look_up
+from archiver.archive.lookup import Damage, ReportProgress, ask_facts, find_facts
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
 from archiver.codec.selection import Wanted
@@ -21,7 +21,7 @@ from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Chain, as_slice
 from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 
-_TOLD_EACH = 100  # entries of the index
+_LEARNED_AT_ONCE = 100  # entries of the index
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
 
@@ -115,7 +115,7 @@ class PartitionInventory:
         )
 
 
-EMPTY = PartitionInventory(readable=(), shadowed=(), gaps=())
+EMPTY_PARTITION = PartitionInventory(readable=(), shadowed=(), gaps=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +158,9 @@ class Inventory:
         self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
     ) -> tuple[PartitionInventory, list[str]]:
         """Join what lives hold of a partition, each (life, from, until); and tell what is wrong with their objects."""
-        joined, damaged = EMPTY, list[str]()
+        joined, damaged = EMPTY_PARTITION, list[str]()
         for life, start, until in lineage:
-            part = self.partitions.get((topic, life), {}).get(partition, EMPTY)
+            part = self.partitions.get((topic, life), {}).get(partition, EMPTY_PARTITION)
             part = part if until is None else part.until_offset(until)
             joined = joined.then(part.from_offset(start))
             damaged += [
@@ -175,7 +175,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     """Apply the read rule to the segments of one partition in one life."""
     found = segments if isinstance(segments, Segments) else tuple(segments)
     if not found:
-        return EMPTY
+        return EMPTY_PARTITION
     found = _in_order(found if isinstance(found, Segments) else Segments.of(found))
     base, following, has_facts = (*(found.numbers(name).astype(np.int64) for name in ("base", "next")), found.has_facts)
     position = np.zeros_like(base)  # where the walk stands before each
@@ -246,22 +246,27 @@ def read_inventory(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     asks_all: Index | None = None,
-    tell: Tell = lambda _done, _total: None,
+    report_progress: ReportProgress = lambda _done, _total: None,
     share: Share = keep_to_itself,
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
 
     `reads`: which records of each partition will be read, and their objects held against what is told here of them; what
     is left out on the word of the index is asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its
-    facts, and what the index has of it only spares room. `tell` is told now and then how many were asked, and of how many.
+    facts, and what the index has of it only spares room. `report_progress` is told now and then how many were asked, and of how many.
     Nothing is written: `share` is given what the index should have known, and may tell it (share_learned).
     """
     # The index first: what is put meanwhile is not missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
     listing = list_segments(archive, wanted)
     strangers = tuple(sorted(listing.strangers))
-    segments, learned, damaged, contradicted = look_up(
-        archive.store, listing, index, use=use if asks_all is None else IndexUse.IGNORE, reads=reads, tell=tell
+    segments, learned, damaged, contradicted = find_facts(
+        archive.store,
+        listing,
+        index,
+        use=use if asks_all is None else IndexUse.IGNORE,
+        reads=reads,
+        report_progress=report_progress,
     )
     if asks_all is None:
         share(archive, Learned(learned, contradicted))
@@ -276,8 +281,8 @@ def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partiti
     listing = list_directory(archive, topic, life, partition)
     for listed in listing.partitions.values():
         unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
-        for start in range(0, len(unknown), _TOLD_EACH):
-            found = learn(archive.store, unknown[start : start + _TOLD_EACH])
+        for start in range(0, len(unknown), _LEARNED_AT_ONCE):
+            found = ask_facts(archive.store, unknown[start : start + _LEARNED_AT_ONCE])
             yield [
                 IndexEntry(one.key, one.size, one.etag, one.facts)
                 for one in found
@@ -300,7 +305,7 @@ def _add_lost_ends(
     unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
 
     def found(place: Partition) -> PartitionInventory:
-        return partitions.get(place[:2], {}).get(place[2], EMPTY)
+        return partitions.get(place[:2], {}).get(place[2], EMPTY_PARTITION)
 
     for place, end in index.reach_beyond(lambda place: found(place).end).items():
         if place not in unknown:

@@ -112,7 +112,7 @@ class ListedPartition(Lazy[ListedSegment]):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListedSegments:
     """Both in the order of their keys."""
 
     partitions: dict[Partition, ListedPartition]
@@ -139,7 +139,7 @@ class Newest:
             self.merged, self.merged_next = object_key, key.next
 
 
-NOTHING: Final = Newest()
+NO_SEGMENTS: Final = Newest()
 
 
 class _Span(NamedTuple):
@@ -150,7 +150,7 @@ class _Span(NamedTuple):
     until: str
 
 
-def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Listing:
+def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None) -> ListedSegments:
     """List the archive; of the wanted topics only, if told which."""
     spans = [_Span(archive.layout.topics_prefix, "", "")] if wanted is None else _spans_of(archive, wanted)
     found: list[_Parsed] = []
@@ -164,7 +164,7 @@ def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None)
     return _join(found)
 
 
-def list_directory(archive: Archive, topic: str, life: int, partition: int | None = None) -> Listing:
+def list_directory(archive: Archive, topic: str, life: int, partition: int | None = None) -> ListedSegments:
     """List one topic directory, or one partition of it."""
     prefix = (
         archive.layout.topic_prefix(topic, life)
@@ -179,11 +179,11 @@ def list_beside(archive: Archive) -> list[str]:
     found: list[str] = []
     after: str | None = ""
     while after is not None and len(found) < _MOST_BESIDE:
-        after = _look_beside(archive, after, found)
+        after = _list_beside_from(archive, after, found)
     return found
 
 
-def _look_beside(archive: Archive, after: str, found: list[str]) -> str | None:
+def _list_beside_from(archive: Archive, after: str, found: list[str]) -> str | None:
     """Go on behind a key, up to the first one in a directory. Returns what sorts behind all in that; None at the end."""
     for item in archive.store.list(archive.layout.root, after):
         name, slash, _ = item.key.removeprefix(archive.layout.root).partition("/")
@@ -246,14 +246,14 @@ def _parse(layout: Layout, items: Iterable[ListedObject]) -> _Parsed:
     return runs, strangers
 
 
-def _join(found: Iterable[_Parsed]) -> Listing:
+def _join(found: Iterable[_Parsed]) -> ListedSegments:
     runs: dict[Partition, list[ListedPartition]] = {}
     strangers: list[str] = []
     for some, others in found:
         strangers += others
         for run in some:
             runs.setdefault(run.partition, []).append(run)
-    return Listing({partition: ListedPartition.join(runs.pop(partition)) for partition in list(runs)}, strangers)
+    return ListedSegments({partition: ListedPartition.join(runs.pop(partition)) for partition in list(runs)}, strangers)
 
 
 def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:

@@ -13,7 +13,7 @@ from archiver.archive.entries import Entries
 from archiver.archive.index import Index, KnownDirectory
 from archiver.archive.index_file import Directory
 from archiver.archive.layout import SegmentKey
-from archiver.archive.listing import ListedPartition, ListedSegment, Listing, Partition
+from archiver.archive.listing import ListedPartition, ListedSegment, ListedSegments, Partition
 from archiver.archive.segment_facts import Bounds, SegmentFacts, facts_from_metadata
 from archiver.archive.segments import Segment, Segments
 from archiver.codec.selection import NO_TIMESTAMP, Selection, Wanted
@@ -27,9 +27,9 @@ from archiver.store.port import ListedObject, ObjectStore
 log = logging.getLogger(__name__)
 
 HEADS_AT_ONCE = 16
-_TOLD_EACH = 100  # objects that are asked for their facts
+_REPORT_EVERY = 100  # objects that are asked for their facts
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Damage:
     message: str
 
 
-class LookedUp(NamedTuple):
+class FoundFacts(NamedTuple):
     """What was listed, with its facts; `learned` of it: whose facts no index told, or other ones (`contradicted`: so many)."""
 
     segments: dict[Partition, Segments]
@@ -49,15 +49,15 @@ class LookedUp(NamedTuple):
     contradicted: int
 
 
-def look_up(
+def find_facts(
     store: ObjectStore,
-    listing: Listing,
+    listing: ListedSegments,
     index: Index,
     *,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
-    tell: Tell = lambda _done, _total: None,
-) -> LookedUp:
+    report_progress: ReportProgress = lambda _done, _total: None,
+) -> FoundFacts:
     """Take from the index what it knows of exactly the listed objects, and ask the others.
 
     Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie is found
@@ -76,14 +76,14 @@ def look_up(
             damaged.append(seen)
         if not one.confirms(place, listed, seen, contradicted) and isinstance(seen, Segment):
             one.learn(seen, learned.setdefault(one.partition[:2], _Learned()))
-        if asked % _TOLD_EACH == 0:
-            tell(asked, total)
-    contradicted.tell()
+        if asked % _REPORT_EVERY == 0:
+            report_progress(asked, total)
+    contradicted.warn()
     for one in found:
         one.forget_asked()
     first = {directory: index.of(directory).extend(some.entries()) for directory, some in learned.items()}
     pairs = [(one.partition, *one.segments(index, first.get(one.partition[:2], 0))) for one in found]
-    return LookedUp(
+    return FoundFacts(
         {place: segments for place, segments, _ in pairs if len(segments)},
         {place: fresh for place, _, fresh in pairs if len(fresh)},
         tuple(damaged),
@@ -91,9 +91,9 @@ def look_up(
     )
 
 
-def learn(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | Damage]:
+def ask_facts(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | Damage]:
     """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
-    return filter(None, run_ahead(partial(_look_at, store), listed, HEADS_AT_ONCE, "head"))
+    return filter(None, run_ahead(partial(_head_segment, store), listed, HEADS_AT_ONCE, "head"))
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class _Contradicted:
         self.count += 1
         self._first = self._first or f"{key} ({difference(known, told)})"
 
-    def tell(self) -> None:
+    def warn(self) -> None:
         if self.count:
             log.warning(
                 "the index of facts is false of %s, the first is %s; the objects were asked, and what they say holds. Look who"
@@ -266,10 +266,10 @@ _Asked = tuple[_Found, int, ListedSegment]
 
 
 def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | Damage | None]:
-    return asked, _look_at(store, asked[2])
+    return asked, _head_segment(store, asked[2])
 
 
-def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
+def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
     """Read a segment's facts; None for an object that has gone since the listing."""
     key, item = listed
     info = store.head(item.key)

@@ -44,7 +44,7 @@ class ObjectPart:
         end = self.end_offset
         return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
 
-    def tell(self, error: object) -> str:
+    def describe_damage(self, error: object) -> str:
         """Say what is wrong with it; errors of an object begin with its key."""
         return f"{self}: {str(error).removeprefix(f'{self.object_key}: ')}"
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
-from archiver.archive.catalog import Tell, find_topic
+from archiver.archive.catalog import ReportProblem, find_topic
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import EMPTY
+from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.learned_facts import Share, keep_to_itself
 from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
@@ -31,7 +31,7 @@ def read_records(
     store: ObjectStore,
     topic: ArchivedTopic,
     *,
-    tell: Tell,
+    report_problem: ReportProblem,
     partition: int | None = None,
     selection: Selection = EVERYTHING,
     positions: Mapping[int, int] | None = None,
@@ -44,15 +44,15 @@ def read_records(
     for number in _numbers(topic, partition):
         wanted = reads(number) or selection
         for problem in problems_within(topic, number, wanted):
-            tell(problem)
-        readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, wanted)
+            report_problem(problem)
+        readings = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, wanted)
         parts = parts_within(readings, wanted)
         for part in with_planned(parts, FactsOfParts.of_parts(parts, readings)):
             try:
                 for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
                     yield from frame_to_values(frame, number)
             except NotWholeError as error:
-                tell(f"{topic.topic}-{number}: {error}")
+                report_problem(f"{topic.topic}-{number}: {error}")
 
 
 def wanted_of(partition: int | None, selection: Selection, positions: Mapping[int, int] | None = None) -> Wanted:
@@ -69,7 +69,7 @@ def follow_records(
     archive: Archive,
     name: str,
     *,
-    tell: Tell,
+    report_problem: ReportProblem,
     pause: Callable[[], object],
     partition: int | None = None,
     selection: Selection = EVERYTHING,
@@ -81,14 +81,14 @@ def follow_records(
     positions: dict[int, int] = {}
     root, life = 0, 0
 
-    def tell_once(problem: str) -> None:
+    def report_once(problem: str) -> None:
         if problem not in told:
             told.add(problem)
-            tell(problem)
+            report_problem(problem)
 
     while True:
         reads = wanted_of(partition, selection, positions)
-        topic = find_topic(archive, name, use=use, reads=reads, tell=tell_once, share=share)
+        topic = find_topic(archive, name, use=use, reads=reads, report_problem=report_once, share=share)
         if topic.fact is not None:
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)
@@ -99,7 +99,12 @@ def follow_records(
                     positions[number] = min(positions.get(number, 0), branch.offset)
             life = topic.life
         for row in read_records(
-            archive.store, topic, tell=tell_once, partition=partition, selection=selection, positions=positions
+            archive.store,
+            topic,
+            report_problem=report_once,
+            partition=partition,
+            selection=selection,
+            positions=positions,
         ):
             positions[row["partition"]] = row["offset"] + 1
             yield row
@@ -126,9 +131,9 @@ def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
                 "offset": row.offset,
                 "timestamp": row.timestamp,
                 "timestampType": row.timestamp_type,
-                "key": _told(row.key),
-                "value": _told(row.value),
-                "headers": [[tell_bytes(key), tell_bytes(value)] for key, value in row.headers]
+                "key": _spell_value(row.key),
+                "value": _spell_value(row.value),
+                "headers": [[spell_bytes(key), spell_bytes(value)] for key, value in row.headers]
                 if isinstance(row.headers, list)
                 else _LongHeaders(row.headers),
             }
@@ -183,7 +188,7 @@ class _LongBytes(_Long):
         self._content = content
 
     def pieces(self) -> Iterator[str]:
-        """Write what `tell_bytes` tells."""
+        """Write what `spell_bytes` tells."""
         is_text = self._is_utf8()
         yield '{"utf8": "' if is_text else '{"base64": "'
         if is_text:
@@ -219,30 +224,30 @@ class _LongHeaders(_Long):
         for key, value in self._headers:
             is_large = len(key) + len(value or b"") > _LARGE_BYTES
             if few and (is_large or len(few) >= _HEADERS_AT_ONCE):
-                yield lead + _told_headers(few)
+                yield lead + _spell_headers(few)
                 lead, few = ", ", []
             if is_large:
                 yield f"{lead}["
-                yield from _pieces(_told(key))
+                yield from _pieces(_spell_value(key))
                 yield ", "
-                yield from _pieces(_told(value))
+                yield from _pieces(_spell_value(value))
                 lead = "], "
             else:
                 few.append((key, value))
-        yield (lead + _told_headers(few) if few else lead.removesuffix(", ")) + "]"
+        yield (lead + _spell_headers(few) if few else lead.removesuffix(", ")) + "]"
 
 
-def _told_headers(headers: Iterable[tuple[bytes | memoryview, bytes | memoryview | None]]) -> str:
-    return json.dumps([[_told(key), _told(value)] for key, value in headers], ensure_ascii=False)[1:-1]
+def _spell_headers(headers: Iterable[tuple[bytes | memoryview, bytes | memoryview | None]]) -> str:
+    return json.dumps([[_spell_value(key), _spell_value(value)] for key, value in headers], ensure_ascii=False)[1:-1]
 
 
-def _told(value: bytes | memoryview | None) -> Mapping[str, str] | _Long | None:
+def _spell_value(value: bytes | memoryview | None) -> Mapping[str, str] | _Long | None:
     if isinstance(value, memoryview):
-        return _LongBytes(value) if len(value) > _LARGE_BYTES else tell_bytes(bytes(value))
-    return tell_bytes(value)
+        return _LongBytes(value) if len(value) > _LARGE_BYTES else spell_bytes(bytes(value))
+    return spell_bytes(value)
 
 
-def tell_bytes(value: bytes | None) -> Mapping[str, str] | None:
+def spell_bytes(value: bytes | None) -> Mapping[str, str] | None:
     """Tell bytes without loss: null, text when it is UTF-8, else base64."""
     if value is None:
         return None

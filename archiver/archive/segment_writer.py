@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from archiver import __version__
-from archiver.archive.block_budget import BlockRoom
+from archiver.archive.block_budget import BlockBudget
 from archiver.archive.segment_facts import Hole, SegmentFacts, format_for
 from archiver.archive.spool import Spool, in_spool
 from archiver.archive.topics import PartitionSource
@@ -127,7 +127,7 @@ class OpenSegment:
     """
 
     def __init__(
-        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Spool, room: BlockRoom | None = None
+        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Spool, blocks: BlockBudget | None = None
     ) -> None:
         self.source = source
         self._limits = limits
@@ -143,8 +143,8 @@ class OpenSegment:
         self._spool = spool
         # Without the topic's name: it may be as long as a file's name may be.
         self._file = spool.new_file(f"{source.partition}-{base}")
-        self._room = room or BlockRoom()
-        self._room.enter()
+        self._budget = blocks or BlockBudget()
+        self._budget.enter()
         self._holds_room = True
         self._file_bytes = 0
         self._uncompressed = 0
@@ -186,7 +186,7 @@ class OpenSegment:
             stop = len(frame)
             if self._limits.records:
                 stop = min(stop, row + self._limits.records - self.records)
-            block_bytes = self._room.block_bytes
+            block_bytes = self._budget.block_bytes
             after = self._blocks.append(frame, row, stop, min(block_bytes, self._left_bytes()))
             if after > row:
                 self._tally.add(frame, row, after)
@@ -283,4 +283,4 @@ class OpenSegment:
     def _leave_room(self) -> None:
         if self._holds_room:
             self._holds_room = False
-            self._room.leave()
+            self._budget.leave()

@@ -11,10 +11,10 @@ from archiver.archive.control import (
     TOPICS,
     Fact,
     append_fact,
-    facts,
+    append_first_fact,
     latest_fact,
     read_fact,
-    settle_first,
+    read_history,
 )
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, is_topic_name
@@ -195,9 +195,9 @@ class TopicFact:
             ) from error
 
 
-def settle_cluster(archive: Archive, cluster_id: str) -> None:
+def record_cluster(archive: Archive, cluster_id: str) -> None:
     """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
-    held = settle_first(archive, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
+    held = append_first_fact(archive, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
@@ -225,7 +225,7 @@ def read_topic(archive: Archive, topic: str) -> TopicFact | None:
 
 def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
     """Return what was known of a topic, oldest first."""
-    numbered = enumerate(facts(archive, topic_stream(topic)))  # they are numbered from 0 without gaps
+    numbered = enumerate(read_history(archive, topic_stream(topic)))  # they are numbered from 0 without gaps
     return [_topic_fact(fact, topic, archive.layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
 
 
@@ -234,12 +234,12 @@ def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
     return next((fact for fact in reversed(history) if fact.current.life == life), None)
 
 
-def topics_known(archive: Archive) -> frozenset[str]:
+def list_known_topics(archive: Archive) -> frozenset[str]:
     """Return the topics that were archived, or were to be: by their names alone."""
     return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(TOPICS))))
 
 
-def list_topics_known(archive: Archive) -> dict[str, int | None]:
+def list_newest_topic_facts(archive: Archive) -> dict[str, int | None]:
     """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
     return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(archive).items()}
 
@@ -256,7 +256,7 @@ def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
     return found
 
 
-def read_topics_known(
+def read_topic_facts(
     archive: Archive, numbers: Mapping[str, int | None]
 ) -> dict[str, TopicFact | NotWholeError | None]:
     """Read one fact of each topic, several at a time; one that cannot be read stands there as its error."""
@@ -304,7 +304,7 @@ class UnprovenError(ArchiverError):
         self.known = known
 
 
-def settle_topic(
+def record_topic(
     archive: Archive,
     *,
     topic: str,
@@ -361,7 +361,7 @@ def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) ->
     return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
 
 
-def settle_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
+def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
     """Write down that a partition's log was cut back, and return the life in which it goes on, and where that begins.
 
     When another instance has already branched this partition off that parent, its branch holds. The newest life takes

@@ -28,10 +28,10 @@ class Arrival:
         self._say = say
         self._clock = clock
         self._has_joined = self._is_let_in = False
-        self._tell_at_s = clock() + _SILENT_S
-        self._told = ""
+        self._say_at_s = clock() + _SILENT_S
+        self._said = ""
 
-    def look(self, service: Service) -> None:
+    def note_state(self, service: Service) -> None:
         if self._has_joined:
             return
         if service.held:
@@ -43,9 +43,9 @@ class Arrival:
     def _note(self, *, is_let_in: bool) -> None:
         now_s, text = self._clock(), self._left_out() if is_let_in else self._waiting()
         if is_let_in is not self._is_let_in:
-            self._is_let_in, self._tell_at_s = is_let_in, now_s + _SILENT_S
-        elif now_s >= self._tell_at_s and text != self._told:
-            self._told = text
+            self._is_let_in, self._say_at_s = is_let_in, now_s + _SILENT_S
+        elif now_s >= self._say_at_s and text != self._said:
+            self._said = text
             self._say(text)
 
     @property

@@ -70,7 +70,7 @@ async def newest_first(
     for stretch in reversed(lineage):
         until = stretch.until_offset
         for key in await pool.call(_keys_newest_first, archive, topic, partition, stretch):
-            found = await pool.call(_look_at, archive.store, key)
+            found = await pool.call(_head_segment, archive.store, key)
             if found is not None:
                 size, facts = found
                 yield Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
@@ -90,7 +90,7 @@ async def first_reaching(
         if until is not None and until <= offset:
             continue
         for key in await pool.call(_keys_reaching, archive, topic, partition, stretch, offset):
-            found = await pool.call(_look_at, archive.store, key)
+            found = await pool.call(_head_segment, archive.store, key)
             if found is not None and found[1].next > offset:
                 size, facts = found
                 return Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
@@ -117,7 +117,7 @@ def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: St
     return [key for _, key in sorted(found, reverse=True)]
 
 
-def _look_at(store: ObjectStore, key: str) -> tuple[int, SegmentFacts] | None:
+def _head_segment(store: ObjectStore, key: str) -> tuple[int, SegmentFacts] | None:
     info = store.head(key)
     if info is None:
         return None

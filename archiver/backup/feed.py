@@ -14,7 +14,7 @@ from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.process.text import spell_count
 
-NO_END: Final = 2**63 - 1  # of a feed that goes on until stopped
+NO_END_OFFSET: Final = 2**63 - 1  # of a feed that goes on until stopped
 TROUBLE_S: Final = 15.0  # what lasts longer is told: an election is over by then
 _FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
 
@@ -38,7 +38,7 @@ class Feed:
     """One partition on its way; the event loop's alone, except that one worker at a time has its writer."""
 
     writer: PartitionWriter
-    end_offset: int = NO_END
+    end_offset: int = NO_END_OFFSET
     from_offset: int = field(init=False)
     fetch_offset: int = field(init=False)
     fetched_epoch: int = field(init=False)  # of the last batch before fetch_offset
@@ -54,13 +54,13 @@ class Feed:
     put_again_at_s: float | None = None  # a put did not work: nothing else until it does
     put_fails_since_s: float | None = None
     put_error: ArchiverError | None = None  # of the last try
-    told_base: int | None = field(init=False)  # of the newest segment that was told to be durable
+    reported_base: int | None = field(init=False)  # of the newest segment that was told to be durable
     replica: int | None = None  # a follower that the leader sent us to
     replica_until_s: float = 0.0  # then the leader is asked again
     not_before_s: float = 0.0  # no fetch before that: the last one was refused
     trouble: type[KafkaTemporaryError] | None = None
     trouble_since_s: float | None = None
-    trouble_told: bool = False
+    trouble_reported: bool = False
     high_watermark: int | None = None
     last_stable: int | None = None
     pending_since_s: float | None = None  # since when something is known to be there and is not durable
@@ -79,7 +79,7 @@ class Feed:
 
     def __post_init__(self) -> None:
         self.from_offset = self.writer.position
-        self.told_base = self.writer.newest_base
+        self.reported_base = self.writer.newest_base
         self.pending_from = self.writer.durable_position
         self.go_on_where_the_writer_is()
 
@@ -105,7 +105,7 @@ class Feed:
 
     @property
     def has_end(self) -> bool:
-        return self.end_offset != NO_END
+        return self.end_offset != NO_END_OFFSET
 
     @property
     def is_at_end(self) -> bool:
@@ -148,7 +148,7 @@ class Feed:
     def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
         """Return for how long there has been no progress, for reasons of this kind."""
         if self.trouble_since_s is None or self.trouble is not type(error):
-            self.trouble, self.trouble_since_s, self.trouble_told = type(error), now_s, False
+            self.trouble, self.trouble_since_s, self.trouble_reported = type(error), now_s, False
         return now_s - self.trouble_since_s
 
     def troubled_s(self, now_s: float) -> float:
@@ -165,7 +165,7 @@ class Feed:
         """Whether there is something to fetch. An answer without records then tells nothing of the log."""
         return self.fetch_offset < self.known_end
 
-    def hear(self, answer: Fetched, now_s: float) -> None:
+    def note_answer(self, answer: Fetched, now_s: float) -> None:
         """Note where the log ends, and since when something is behind it."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
 from archiver.codec.batch import DecodedBatches, Scratch, decode_batches, first_batch_bytes, whole_batches
 from archiver.codec.frame import Column, Longs
@@ -26,7 +26,7 @@ class Fetch:
 
 
 def fault_of(
-    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingRoom
+    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingBudget
 ) -> CorruptBatchError | None:
     """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
     with decoding.lend(most_bytes) as scratch:

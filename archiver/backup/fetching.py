@@ -11,7 +11,7 @@ import numpy as np
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.topics import PartitionSource
 from archiver.backup.diagnosis import PassOver, Retry, Skip, Take, Verdict, Way, judge, judge_silence
-from archiver.backup.feed import NO_END, TROUBLE_S, Feed
+from archiver.backup.feed import NO_END_OFFSET, TROUBLE_S, Feed
 from archiver.backup.fetched_batches import Fetch, epoch_of
 from archiver.backup.ledger import Ledger
 from archiver.backup.unreadable import judge_broken
@@ -106,7 +106,7 @@ class Fetching:
         """Wake the fetchers: a partition may want more than before."""
         self._changed.set()
 
-    def look_for_leaders(self) -> None:
+    def refresh_leaders(self) -> None:
         """Look again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
         self._lead_moved.set()
         self.stir()
@@ -186,12 +186,12 @@ class Fetching:
                     feed.replica = None
                 elif feed.replica is not None and key in ends:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
-            self.look_for_leaders()
+            self.refresh_leaders()
 
     def _follow(self, feed: Feed, replica: int) -> None:
         feed.replica = replica
         feed.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
-        self.look_for_leaders()  # that one may have no fetcher yet
+        self.refresh_leaders()  # that one may have no fetcher yet
 
     # --- fetch
 
@@ -293,7 +293,7 @@ class Fetching:
             )
         except KafkaTemporaryError as error:
             for feed in feeds:
-                self._look_elsewhere(feed)
+                self._leave_broker(feed)
             self._note_trouble([(feed, error) for feed in feeds], "fetch")
             return 0
         except KafkaError as error:
@@ -319,12 +319,12 @@ class Fetching:
                 feed.alone_ms = feed.alone_ms or 1
             else:
                 self._fail(feed, as_ours(error, feed.source))
-        self.look_for_leaders()
+        self.refresh_leaders()
 
     def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
-        feed.hear(answer, self._clock())
+        feed.note_answer(answer, self._clock())
         if answer.error is not None:
-            self._look_into(feed, lambda: judge(self._client, feed, answer))
+            self._investigate(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
             feed.starving = False
             if is_quick:
@@ -339,13 +339,13 @@ class Fetching:
         if not feed.is_behind:
             self._ask_with_others(feed)
         elif first and feed.starving:
-            self._look_into(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
+            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
         feed.starving = feed.is_behind
 
     def _ask_with_others(self, feed: Feed) -> None:
         if feed.alone_ms:
             feed.alone_ms = 0
-            self.look_for_leaders()  # its broker may have no other fetcher
+            self.refresh_leaders()  # its broker may have no other fetcher
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
         position = feed.fetch_offset
@@ -355,7 +355,9 @@ class Fetching:
             feed.broken = error
             self._work.advance(feed)
             return
-        placed = in_place(batches, position, NO_END if answer.last_stable_offset < 0 else answer.last_stable_offset)
+        placed = in_place(
+            batches, position, NO_END_OFFSET if answer.last_stable_offset < 0 else answer.last_stable_offset
+        )
         if placed.start == placed.stop:
             self._doubt(feed)
             return
@@ -384,7 +386,7 @@ class Fetching:
 
     # --- what may be wrong with a partition
 
-    def _look_into(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Verdict]]) -> None:
+    def _investigate(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Verdict]]) -> None:
         """Find out what is wrong, if nothing else is under way; else the next fetch meets the trouble again."""
 
         async def obey(feed: Feed) -> None:
@@ -407,7 +409,7 @@ class Fetching:
         else:
             self._work.spawn(feed, obey)
 
-    def look_into_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
+    def investigate_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
         """Find out whether the batch at the writer's position is broken for good."""
 
         async def judging() -> Verdict:
@@ -416,7 +418,7 @@ class Fetching:
             finally:
                 feed.broken = None  # a later fetch may meet it again
 
-        self._look_into(feed, judging)
+        self._investigate(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
         """Go on behind what cannot be had. What a feed before this one has told of, and no segment holds yet, is no news."""
@@ -430,19 +432,19 @@ class Fetching:
     def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
         if way is Way.ALONE:
             feed.alone_ms = min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS)
-            self.look_for_leaders()  # its broker may have no fetcher for that
+            self.refresh_leaders()  # its broker may have no fetcher for that
         elif way is not Way.SAME:
-            self._look_elsewhere(feed)
+            self._leave_broker(feed)
         if way is Way.FROM_LEADER and self._clock() >= self._leaders_only_until_s:
             lease_s = self._client.settings.metadata_max_age_ms / 1000
             self._leaders_only_until_s = self._clock() + lease_s
             log.warning("%s; no follower is asked for %.0f s", why, lease_s)
 
-    def _look_elsewhere(self, feed: Feed) -> None:
+    def _leave_broker(self, feed: Feed) -> None:
         if feed.replica is None:
             self._client.forget_leaders(feed.key[0])
         feed.replica = None
-        self.look_for_leaders()
+        self.refresh_leaders()
 
     def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
         """Of troubles that last, one line is logged, however many partitions are in them."""
@@ -451,8 +453,8 @@ class Fetching:
             self._ledger.retried(effect, cause)
         for feed, error in troubled:
             lasted_s = feed.note_trouble(error, self._clock())
-            if lasted_s > TROUBLE_S and not feed.trouble_told:
-                feed.trouble_told = True
+            if lasted_s > TROUBLE_S and not feed.trouble_reported:
+                feed.trouble_reported = True
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))

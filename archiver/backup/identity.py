@@ -32,7 +32,7 @@ from archiver.store.port import ObjectStore
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # while the brokers delete what is being compared
-_LOOKS = 8  # at archived records from the oldest offsets of a log on
+_MOST_SAMPLES = 8  # at archived records from the oldest offsets of a log on
 _NEAR_THE_END = 10  # offsets; the last ones of a log may be markers of transactions
 
 
@@ -134,7 +134,7 @@ class Identity:
         """
         for _ in range(_ATTEMPTS):
             at = (await self._client.offsets([place.key]))[place.key]
-            sight = await self._look_past(place, held.facts.next, at)
+            sight = await self._sight_end_past(place, held.facts.next, at)
             try:
                 is_same = await self._still_has(topic, known, place, held, at)
             except LogStartError:
@@ -163,14 +163,14 @@ class Identity:
 
     # --- sights of the end of a log
 
-    async def look_ahead(self, topic: TopicDescription) -> Mapping[int, Sight | None]:
+    async def sight_log_ends(self, topic: TopicDescription) -> Mapping[int, Sight | None]:
         """Look at the ends of logs. Once it is proved, later, whose they are, what was seen proves it as long as it is there.
 
         Of a backup that is behind, the log may lose all that is archived; what is near its end it keeps longest.
         """
         offsets, _ = await self._client.offsets_known([(topic.name, number) for number in topic.partitions])
         keys = sorted(offsets)
-        sights = await asyncio.gather(*(self._look(key, topic.topic_id, offsets[key]) for key in keys))
+        sights = await asyncio.gather(*(self._sight_end(key, topic.topic_id, offsets[key]) for key in keys))
         return {number: sight for (_, number), sight in zip(keys, sights, strict=True)}
 
     def keep(self, topic: str, root: int, sights: Mapping[int, Sight | None]) -> None:
@@ -182,19 +182,19 @@ class Identity:
     async def goes_on(self, place: Place) -> bool:
         """Tell whether a log that lost the position of a backup is known to be the same, by what was seen ahead of it."""
         at = (await self._client.offsets([place.key]))[place.key]
-        sight = await self._look(place.key, place.topic_id, at)
+        sight = await self._sight_end(place.key, place.topic_id, at)
         is_same = await self._has_sighted(place, at)
         if is_same:
             self.keep(place.topic, place.root, {place.partition: sight})
         return is_same
 
-    async def _look_past(self, place: Place, offset: int, at: PartitionOffsets) -> Sight | None:
+    async def _sight_end_past(self, place: Place, offset: int, at: PartitionOffsets) -> Sight | None:
         """Look again, when the last sight will be no help: behind it, what is archived itself is seen."""
         _, last = self._sights.get(place.key, (0, None))
         is_needed = at.last_stable > offset and (last is None or last.offset < offset)
-        return await self._look(place.key, place.topic_id, at) if is_needed else None
+        return await self._sight_end(place.key, place.topic_id, at) if is_needed else None
 
-    async def _look(self, key: TopicPartition, topic_id: str, at: PartitionOffsets) -> Sight | None:
+    async def _sight_end(self, key: TopicPartition, topic_id: str, at: PartitionOffsets) -> Sight | None:
         return await self._read_sight(key, topic_id, max(at.log_start, at.last_stable - _NEAR_THE_END), at.last_stable)
 
     async def _has_sighted(self, place: Place, at: PartitionOffsets) -> bool:
@@ -311,7 +311,7 @@ class Identity:
     async def _survivors_agree(self, place: Place, log_start: int, below: int) -> bool | None:
         """Tell it of the records that compaction has left, from the oldest on."""
         position = log_start
-        for _ in range(_LOOKS):
+        for _ in range(_MOST_SAMPLES):
             wanted = self._range(place, position, below)
             found = None if position >= below else await first_offset(self._client, wanted)
             if found is None:

@@ -14,7 +14,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
 from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.inventory import learn_unknown
-from archiver.archive.topics import list_topics_known
+from archiver.archive.topics import list_newest_topic_facts
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import workers
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 # Between two files of an instance; what was put since the last one costs each reader a HEAD.
 EVERY_S: Final = 600.0
 _MANY = 2_000  # entries that are reason for a file before
-_LOOK_S = 10.0
+_BRING_IN_EVERY_S = 10.0
 _LAST_S = 2.0  # for the last file, of the 15 s that a stop may take
 _END_S = 30.0  # the same where nobody waits
 _COUNT_S = 10.0  # of that, to count what lies beside the records: a year of snapshots has half a million
@@ -53,7 +53,7 @@ class Indexer:
         with workers(1, "indexer") as worker:
             written_at_s = self._clock()
             while True:
-                await self._wait(_LOOK_S)
+                await self._wait(_BRING_IN_EVERY_S)
                 await worker.call(self.bring_in)
                 if len(self._fresh) >= _MANY or self._clock() - written_at_s >= EVERY_S:
                     written_at_s = self._clock()
@@ -92,7 +92,7 @@ class Indexer:
     def _beside(self, entries: Iterable[IndexEntry], count_s: float) -> SeenBeside:
         """Tell the facts of the topics of the entries, and all that was not told yet; of other objects what can be counted in time."""
         topics = {entry.key.topic for entry in entries}
-        known = list_topics_known(self._archive)
+        known = list_newest_topic_facts(self._archive)
         told = self._told
         until_s = self._clock() + count_s
         found = count_beside(self._archive, goes_on=lambda: self._clock() < until_s) if count_s else {}

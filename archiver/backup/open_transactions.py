@@ -28,7 +28,7 @@ async def watch_transactions(
 ) -> None:
     """Name the transactions that hold a partition back, once each."""
     named: set[tuple[TopicPartition, int, int]] = set()
-    looked_at_s: dict[TopicPartition, float] = {}
+    asked_at_s: dict[TopicPartition, float] = {}
     while True:
         await wait(_EVERY_S)
         now_s = clock()
@@ -38,11 +38,11 @@ async def watch_transactions(
             if feed.held_back_since_s is not None and now_s - feed.held_back_since_s > HELD_BACK_S
         ]
         # Those that were not looked at for the longest time first: all of them have their turn.
-        held_back.sort(key=lambda feed: looked_at_s.get(feed.key, 0.0))
+        held_back.sort(key=lambda feed: asked_at_s.get(feed.key, 0.0))
         for feed in held_back[:_MOST_AT_ONCE]:
-            looked_at_s[feed.key] = now_s
-            await _look_at(client, feed, named, clock_ms)
-        looked_at_s = {feed.key: looked_at_s.get(feed.key, 0.0) for feed in held_back}
+            asked_at_s[feed.key] = now_s
+            await _name_transactions(client, feed, named, clock_ms)
+        asked_at_s = {feed.key: asked_at_s.get(feed.key, 0.0) for feed in held_back}
         present = {
             (feed.key, one.producer_id, one.start_offset) for feed in held_back for one in feed.open_transactions
         }
@@ -57,7 +57,7 @@ async def learn_open_transactions(client: KafkaClient, feed: Feed) -> None:
         log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
 
 
-async def _look_at(
+async def _name_transactions(
     client: KafkaClient, feed: Feed, named: set[tuple[TopicPartition, int, int]], clock_ms: Callable[[], int]
 ) -> None:
     await learn_open_transactions(client, feed)

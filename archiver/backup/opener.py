@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from archiver.archive.inventory import ArchivedEnd, end_at, position_of
 from archiver.archive.layout import SegmentKey
-from archiver.archive.listing import NOTHING, Newest, list_newest
+from archiver.archive.listing import NO_SEGMENTS, Newest, list_newest
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import (
@@ -19,15 +19,15 @@ from archiver.archive.topics import (
     PartitionSource,
     TopicFact,
     read_topic,
-    settle_branch,
-    settle_cluster,
+    record_branch,
+    record_cluster,
 )
 from archiver.backup.cut_back import find_branch
-from archiver.backup.feed import NO_END, Feed
+from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.backup.identity import Identity, Place
 from archiver.backup.partition_writer import PartitionWriter, Written, refuse_stranger
 from archiver.backup.segment_sink import SegmentSink
-from archiver.backup.start_offsets import EARLIEST, First, Start, Starts
+from archiver.backup.start_offsets import START_EARLIEST, Start, StartOffset, StartOffsets
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.config.model import Unproven
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
@@ -43,14 +43,14 @@ log = logging.getLogger(__name__)
 _CONFIRM_S = 60.0
 # What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
 OPENERS = 8
-_LOOK_UP_S = 20.0
+_FIND_ENDS_S = 20.0
 _TAKEN_BY_ALL = 255  # bytes between two slashes: what file systems take, and stores that keep objects as files
 _MANY = 32  # partitions that are found sooner by one listing of their topics
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ArchivedEnds:
     """What a listing of whole topics had: by topic, life and partition. A silence since then makes it worthless."""
 
     topics: Collection[str]
@@ -66,7 +66,7 @@ class _Learned:
     found: Mapping[str, TopicDescription]
     refused: Mapping[str, Refusal]
     configs: LearnedConfigs
-    ends: Ends | None
+    ends: ArchivedEnds | None
 
 
 class Opener:
@@ -79,22 +79,22 @@ class Opener:
         sink: SegmentSink,
         pool: Workers,
         cluster_id: str,
-        start: Start = EARLIEST,
+        start: Start = START_EARLIEST,
         unproven: Unproven = Unproven.REFUSE,
     ) -> None:
         self._client = client
         self._identity = Identity(client, sink, pool, unproven)
         self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id, identity=self._identity)
-        self._starts = Starts(client, sink, pool, start)
+        self._start_offsets = StartOffsets(client, sink, pool, start)
         self._sink = sink
         self._pool = pool
         self._cluster_id = cluster_id
-        self._told: set[tuple[PartitionSource, First]] = set()  # late beginnings
+        self._told: set[tuple[PartitionSource, StartOffset]] = set()  # late beginnings
 
     async def take_possession(self) -> None:
         """Make the archive this cluster's, before anything else. Raises StrangerError when it is another's."""
-        await self._pool.call(settle_cluster, self._sink.archive, self._cluster_id)
-        await self._starts.note_present()
+        await self._pool.call(record_cluster, self._sink.archive, self._cluster_id)
+        await self._start_offsets.note_present()
 
     async def open_all(
         self,
@@ -132,7 +132,7 @@ class Opener:
             found=described,
             refused=refused,
             configs=await self.topics.learn_configs(described.values()),
-            ends=await self.look_up(wanted, hints),
+            ends=await self.find_archived_ends(wanted, hints),
         )
 
     async def _open_topic(
@@ -167,9 +167,9 @@ class Opener:
         base = None if hint is None else hint.base
         return await self.open(fact, learned.found[key[0]].topic_id, key[1], newest_base=base, ends=learned.ends)
 
-    async def look_up(
+    async def find_archived_ends(
         self, partitions: Collection[TopicPartition], hinted: Collection[TopicPartition] = ()
-    ) -> Ends | None:
+    ) -> ArchivedEnds | None:
         """List where the archives of partitions end, when they are many; `open` then need not list each.
 
         Behind a hint there is little to list: for such partitions alone, long topics are not gone through.
@@ -182,12 +182,12 @@ class Opener:
         most_keys = math.inf if are_many_unknown else _KEYS_A_LISTING * len(partitions)
         sink, silences = self._sink, self._sink.vigil.silences
         try:
-            async with asyncio.timeout(_LOOK_UP_S):
+            async with asyncio.timeout(_FIND_ENDS_S):
                 newest = await self._pool.call(list_newest, sink.archive, topics, most_keys)
         except (ArchiverError, TimeoutError) as error:
             log.debug("%r; each partition is listed on its own", error)
             return None
-        return None if newest is None else Ends(topics, newest, silences)
+        return None if newest is None else ArchivedEnds(topics, newest, silences)
 
     async def open(
         self,
@@ -195,9 +195,9 @@ class Opener:
         topic_id: str,
         partition: int,
         *,
-        end_offset: int = NO_END,
+        end_offset: int = NO_END_OFFSET,
         newest_base: int | None = None,
-        ends: Ends | None = None,
+        ends: ArchivedEnds | None = None,
         written: Written | None = None,
     ) -> Feed:
         """Read where the archive of a partition ends; `newest_base` is a hint, `ends` what was just listed."""
@@ -207,14 +207,14 @@ class Opener:
         )
         listed = None
         if ends is not None and source.topic in ends.topics and ends.silences == self._sink.vigil.silences:
-            listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
+            listed = ends.newest.get((source.topic, source.life, partition), NO_SEGMENTS)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         if end.key:
             self._sink.fresh.note_found((source.topic, source.life), partition, end.next)
         confirm = None if topic_id else self._confirmation(source, fact, asyncio.get_running_loop())
         writer = PartitionWriter(source, end, self._sink, written=written, confirm=confirm)
         if not end.key and life.parent is None:
-            self._begin_late(writer, await self._starts.first(source))
+            self._begin_late(writer, await self._start_offsets.first(source))
         feed = Feed(writer=writer, end_offset=end_offset)
         if not topic_id:
             await self._go_on_without_id(feed, fact)
@@ -232,7 +232,7 @@ class Opener:
             feed.writer.skip(log_start)
             feed.go_on_where_the_writer_is()
 
-    def _begin_late(self, writer: PartitionWriter, first: First) -> None:
+    def _begin_late(self, writer: PartitionWriter, first: StartOffset) -> None:
         if first.offset > 0:
             writer.skip(first.offset, HoleCause.BEFORE_START, is_news=(writer.source, first) not in self._told)
             writer.leader_epoch = first.leader_epoch
@@ -302,7 +302,7 @@ class Opener:
         goes_on = branch.offset >= end.next
         begins_late = not end.key and life.parent is None
         if begins_late:
-            await self._starts.cut_back(source)
+            await self._start_offsets.cut_back(source)
         if not goes_on:
             fact = await self._pool.call(self._begin_life, source, branch)
         opened = await self.open(
@@ -315,7 +315,7 @@ class Opener:
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         sink = self._sink
-        life, settled = settle_branch(
+        life, settled = record_branch(
             sink.archive,
             topic=source.topic,
             partition=source.partition,
@@ -330,7 +330,7 @@ class Opener:
             life,
             source.life,
         )
-        reach("branch.settled")
+        reach("branch.recorded")
         sink.ledger.branched(source.topic)
         return self._read_topic(source)
 

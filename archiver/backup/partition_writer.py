@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import ArchivedEnd, position_of
 from archiver.archive.layout import SegmentKey
@@ -110,7 +110,7 @@ class PartitionWriter:
         return self._sink.batches
 
     @property
-    def decoding(self) -> DecodingRoom:
+    def decoding(self) -> DecodingBudget:
         """What it decodes in."""
         return self._sink.decoding
 
@@ -231,7 +231,7 @@ class PartitionWriter:
         """Go on behind what cannot be had; it becomes a hole of the next segment, and is told and counted now, if it is news."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
         if is_news:
-            self._tell_hole(hole, why)
+            self._report_hole(hole, why)
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
@@ -248,7 +248,7 @@ class PartitionWriter:
             return False
         return last.last_offset + 1 == hole.first_offset or len(self._waiting_holes) >= MOST_HOLES
 
-    def _tell_hole(self, hole: Hole, why: str) -> None:
+    def _report_hole(self, hole: Hole, why: str) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
         told = f"{cause}; {why}" if why else cause
         log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
@@ -287,7 +287,7 @@ class PartitionWriter:
         """The open segment, or a new one that will begin with this row."""
         if self._open is None:
             sink = self._sink
-            self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.room)
+            self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.blocks)
             self._opened_at_s = sink.clock()
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:

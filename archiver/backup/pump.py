@@ -94,7 +94,7 @@ class Pump:
         self.feeds[feed.key] = feed
         self._unended.add(feed)
         self.advance(feed)
-        self._fetching.look_for_leaders()
+        self._fetching.refresh_leaders()
 
     async def next_ended(self) -> Feed:
         """Wait for a feed that has come to its end, or to an error; it is no longer among `feeds`. Closed ones are not told."""
@@ -159,8 +159,8 @@ class Pump:
                 feed.note_pending(now_s)
             self._make_room()
             self._set_aside(now_s)
-            self._puts.tell(self._unended, now_s)
-            self._fetching.look_for_leaders()  # whoever asked the client about a topic may have made it forget
+            self._puts.warn_of_waiting(self._unended, now_s)
+            self._fetching.refresh_leaders()  # whoever asked the client about a topic may have made it forget
             self._on_tick()
             await asyncio.sleep(max(_TICK_S, _TICK_PER_PARTITION_S * len(self.feeds)))
 
@@ -202,7 +202,7 @@ class Pump:
         elif feed.queue:
             self.spawn(feed, self._take)
         elif feed.broken is not None and not feed.closing:
-            self._fetching.look_into_broken(feed, feed.broken)
+            self._fetching.investigate_broken(feed, feed.broken)
         elif feed.is_ending:
             self._finish(feed)
         else:
@@ -216,7 +216,7 @@ class Pump:
                 feed.error = as_ours(error, feed.source)
             finally:
                 feed.working = False
-            self._tell_durable(feed)
+            self._report_durable(feed)
             self.advance(feed)
 
         feed.working = True
@@ -224,9 +224,9 @@ class Pump:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    def _tell_durable(self, feed: Feed) -> None:
-        if feed.writer.newest_base != feed.told_base:
-            feed.told_base = feed.writer.newest_base
+    def _report_durable(self, feed: Feed) -> None:
+        if feed.writer.newest_base != feed.reported_base:
+            feed.reported_base = feed.writer.newest_base
             self._on_durable(feed)
 
     async def _take(self, feed: Feed) -> None:

@@ -17,7 +17,7 @@ _SHARE, _LARGEST_SHARE = 8, 16  # of one topic, at once
 _FAILING_SHARE, _MOST_FAILING = 2, 16  # while trying does not help: of one topic, and of all such
 _QUICK_AT_END, _SHARE_AT_END = 16, 32
 _PAUSE_AT_END_S: Final = 1.0
-_TELL_EVERY_S: Final = 60.0
+_WARN_EVERY_S: Final = 60.0
 
 _Queue = tuple[str, bool]  # topic, and whether its feeds are closing
 
@@ -52,7 +52,7 @@ class PutTurns:
         self._running: dict[Feed, float] = {}  # since when
         self._running_of: Counter[str] = Counter()
         self._shares: dict[str, int] = {}
-        self._tell_again_at_s = 0.0
+        self._warn_again_at_s = 0.0
         self._error: PutLaterError | None = None
 
     def wait(self, feed: Feed, now_s: float) -> None:
@@ -116,14 +116,14 @@ class PutTurns:
             feed.put_fails_since_s = now_s
         return pause_s
 
-    def tell(self, feeds: Iterable[Feed], now_s: float) -> None:
+    def warn_of_waiting(self, feeds: Iterable[Feed], now_s: float) -> None:
         """Log one line a minute, however many partitions wait for the store."""
         waiting = [(feed.put_fails_since_s, feed) for feed in feeds if feed.put_fails_since_s is not None]
-        if now_s < self._tell_again_at_s or not waiting:
+        if now_s < self._warn_again_at_s or not waiting:
             return
         since_s, feed = min(waiting, key=lambda one: one[0])
         if now_s - since_s > TROUBLE_S:
-            self._tell_again_at_s = now_s + _TELL_EVERY_S
+            self._warn_again_at_s = now_s + _WARN_EVERY_S
             more = f" and {spell_count(len(waiting) - 1, 'more partition')}" if len(waiting) > 1 else ""
             what = "%s%s: puts do not work, for %.0f s now, and are tried again: %s"
             log.warning(what, feed.source, more, now_s - since_s, self._error)

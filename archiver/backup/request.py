@@ -9,7 +9,7 @@ from archiver.backup.indexer import Indexer
 from archiver.backup.opener import Opener
 from archiver.backup.pump import Pump
 from archiver.backup.segment_sink import SegmentSink
-from archiver.backup.start_offsets import EARLIEST, Start
+from archiver.backup.start_offsets import START_EARLIEST, Start
 from archiver.config.model import TopicsConfig, Unproven
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.client import KafkaClient
@@ -32,7 +32,7 @@ class BackupRequest:
     memory_bytes: int
     spool_bytes: int
     rate_bytes: int = 0
-    start: Start = EARLIEST
+    start: Start = START_EARLIEST
     unproven: Unproven = Unproven.REFUSE
 
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import open_archive
 from archiver.archive.probe import probe_store
 from archiver.archive.segment_writer import SegmentLimits
@@ -120,7 +120,7 @@ def run_service(
                 await service.run(
                     stop,
                     lambda client: [
-                        _tell(service, metrics, notice, Arrival(config, group, say)),
+                        _report_state(service, metrics, notice, Arrival(config, group, say)),
                         _sweep_daily(pool),
                         *vitals.watch(client),
                     ],
@@ -133,14 +133,14 @@ def run_service(
     return ServiceResult(records=metrics.records, dropped=dropped)
 
 
-async def _tell(
+async def _report_state(
     service: "Service",
     metrics: "Metrics",
     notice: Callable[[int, Collection[Feed]], None],
     arrival: "Arrival",
 ) -> None:
     while True:
-        arrival.look(service)
+        arrival.note_state(service)
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
 
@@ -198,7 +198,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
-            decoding=DecodingRoom(int(backup.memory_bytes * _DECODING_SHARE)),
+            decoding=DecodingBudget(int(backup.memory_bytes * _DECODING_SHARE)),
             batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
         ),
         positions=_positions(config),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from archiver.archive.block_budget import BlockRoom, DecodingRoom
+from archiver.archive.block_budget import BlockBudget, DecodingBudget
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.segment_writer import SegmentLimits
@@ -33,7 +33,7 @@ class SegmentSink:
     clock: Callable[[], float]
     vigil: Vigil
     ledger: Ledger
-    decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
+    decoding: DecodingBudget = field(default_factory=lambda: DecodingBudget(MOST_DECOMPRESSED_BYTES))
     batches: BatchPolicy = BatchPolicy()
-    room: BlockRoom = field(default_factory=BlockRoom)
+    blocks: BlockBudget = field(default_factory=BlockBudget)
     fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from archiver.archive.cluster_topics import ClusterTopics, look_at_topics, tell_unmatched
-from archiver.archive.topics import topics_known
+from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
+from archiver.archive.topics import list_known_topics
 from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
 from archiver.backup.hold import FIRST_PAUSE_S, Hold
@@ -71,7 +71,7 @@ class Service:
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
-        self._has_told_of_others = False  # that commit to this group, too
+        self._has_warned_of_others = False  # that commit to this group, too
         self.topics: dict[str, TopicDescription] = {}
         self.refused: Mapping[str, Refused] = {}
         self._known: set[str] = set()  # included topics that were archived or seen, by whomever
@@ -79,7 +79,7 @@ class Service:
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
         self.dropped: list[DroppedError] = []  # at the end
-        self._has_looked = False
+        self._has_listed_topics = False
         self.held: dict[TopicPartition, Hold] = {}
         self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,7 +96,7 @@ class Service:
             self._opener = opener_of(self._request, client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
-            await unless_stopped(stop, self._persist("topics", self._look))
+            await unless_stopped(stop, self._persist("topics", self._refresh_topics))
             self._pump = await stack.enter_async_context(
                 pump_of(self._request, client, self._pool, on_durable=self._note_durable)
             )
@@ -105,7 +105,7 @@ class Service:
             self._doom = asyncio.get_running_loop().create_future()
             loops = [
                 self._doom,
-                self._look_again(),
+                self._keep_topics_fresh(),
                 self._face_ends(),
                 self._open_again(),
                 self.commits.run(),
@@ -143,33 +143,33 @@ class Service:
 
     # --- topics
 
-    async def _look(self) -> None:
+    async def _refresh_topics(self) -> None:
         """See which topics there are, and join the group for those that are ours to archive."""
         topics = self._request.topics
-        seen = await look_at_topics(self._client, topics, topics.select(self._known))
+        seen = await find_cluster_topics(self._client, topics, topics.select(self._known))
         found, refused = seen.found, seen.refused
         self._known |= found.keys()
-        self._tell_unmatched(seen)
+        self._warn_of_unmatched(seen)
         self._note_refused(seen)
         names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
-        if not self._has_looked and not names:
+        if not self._has_listed_topics and not names:
             log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
-        if OFFSETS_TOPIC not in refused and await self._positions.look(found):
+        if OFFSETS_TOPIC not in refused and await self._positions.decide_way(found):
             names.add(OFFSETS_TOPIC)
         now = {name: found.get(name) or self.topics[name] for name in names}
-        self._has_looked = True
+        self._has_listed_topics = True
         for name in sorted(now.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
         self.topics = now
 
     async def _known_topics(self) -> frozenset[str]:
-        return await self._openers.call(topics_known, self._sink.archive)
+        return await self._openers.call(list_known_topics, self._sink.archive)
 
-    def _tell_unmatched(self, seen: ClusterTopics) -> None:
+    def _warn_of_unmatched(self, seen: ClusterTopics) -> None:
         """Each entry of topics.include once, for as long as it matches nothing."""
         before, self._unmatched = self._unmatched, seen.unmatched(self._request.topics)
         news = [number for number in self._unmatched if number not in before]
-        for line in tell_unmatched(self._request.topics, news, self._request.place_of_include):
+        for line in explain_unmatched(self._request.topics, news, self._request.place_of_include):
             log.warning("%s", line)
 
     def _note_refused(self, seen: ClusterTopics) -> None:
@@ -188,11 +188,11 @@ class Service:
                 log.error("%s; it is included, and not archived", refused.error)
                 self._sink.ledger.failed(name, type(refused.error).__name__)
 
-    async def _look_again(self) -> None:
+    async def _keep_topics_fresh(self) -> None:
         while True:
             await self._wait(self._group.refresh_ms / 1000)
             try:
-                await self._look()
+                await self._refresh_topics()
                 self.membership.subscribe(sorted(self.topics))
                 await self._record_changes()
                 await self._replace_recreated()
@@ -280,8 +280,8 @@ class Service:
             self._sink.ledger.retried("hints", type(error).__name__)
             return {}
         others = [key for key, hint in hints.items() if hint.archive not in {"", self._group.archive}]
-        if others and not self._has_told_of_others:
-            self._has_told_of_others = True
+        if others and not self._has_warned_of_others:
+            self._has_warned_of_others = True
             log.warning(
                 "group %s: another archive has committed the positions of %s, %s-%d first. If a backup of it runs, too,"
                 " each has only a share of the partitions: give them groups of their own (backup.group)",

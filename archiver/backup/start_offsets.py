@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact, settle_first
-from archiver.archive.topics import PartitionSource, topics_known
+from archiver.archive.control import FORMAT, Fact, append_fact, append_first_fact, latest_fact
+from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
@@ -20,21 +20,21 @@ from archiver.process.workers import Workers
 log = logging.getLogger(__name__)
 
 Start = Literal["earliest", "latest"] | int  # or milliseconds since the epoch
-EARLIEST: Final = "earliest"
+START_EARLIEST: Final = "earliest"
 _PRESENT: Final = "present"  # the stream of one fact
 
 
-class First(NamedTuple):
+class StartOffset(NamedTuple):
     """The first offset that is archived, and the leader epoch in which the log had it; -1: not known."""
 
     offset: int
     leader_epoch: int = -1
 
 
-BEGINNING: Final = First(0)
+LOG_BEGINNING: Final = StartOffset(0)
 
 
-class Starts:
+class StartOffsets:
     """Tells each partition's first offset, the same one until its log is cut back.
 
     A late start applies only to topics that exist when the option is first used. Those that the archive does not know are
@@ -60,18 +60,18 @@ class Starts:
 
     async def note_present(self) -> None:
         """Write down what is there, if nobody did. Before any topic is settled."""
-        if self._start == EARLIEST:
+        if self._start == START_EARLIEST:
             return
         known = await self._pool.call(self._latest, _PRESENT)
         if known is None:
-            known = await self._pool.call(self._settle, _PRESENT, await self._look())
+            known = await self._pool.call(self._append_first, _PRESENT, await self._survey_present())
             reach("start.noted")
         self._present = _checked_present(known)
 
-    async def _look(self) -> Fact:
+    async def _survey_present(self) -> Fact:
         at_ms = self._clock_ms()  # before the ends: what comes between is archived
         described = await self._client.describe_topics(None)
-        known = await self._pool.call(topics_known, self._sink.archive)
+        known = await self._pool.call(list_known_topics, self._sink.archive)
         new = {name: topic for name, topic in sorted(described.items()) if name not in known}
         ends: Mapping[TopicPartition, Any] = {}
         if not isinstance(self._start, int):
@@ -87,26 +87,26 @@ class Starts:
         }
         return {"format": FORMAT, "at_ms": at_ms, "topics": topics}
 
-    async def first(self, source: PartitionSource) -> First:
+    async def first(self, source: PartitionSource) -> StartOffset:
         """Return where a partition begins that has no archive. Not for one in a child life."""
         present = self._present["topics"].get(source.topic)
         # The first life is of the topic that was noted, unless ids tell otherwise; some brokers tell none.
         ids = set() if present is None else {present["topic_id"], source.topic_id} - {""}
         is_old = present is not None and source.life == 0 and len(ids) < 2
         # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
-        if self._start == EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
-            return BEGINNING
+        if self._start == START_EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
+            return LOG_BEGINNING
         if str(source.partition) not in present["ends"]:
-            return BEGINNING  # the topic has grown
+            return LOG_BEGINNING  # the topic has grown
         stream = _stream(source)
         noted = await self._pool.call(self._latest, stream)
         if noted is not None:
             return _first_of(noted, stream)
         if (end := present["ends"][str(source.partition)]) is not None:
-            return First(*end)
+            return StartOffset(*end)
         at_ms = self._start if isinstance(self._start, int) else self._present["at_ms"]
-        first = First(*await self._client.offset_at(source.topic, source.partition, at_ms))
-        held = await self._pool.call(self._settle, stream, _fact(source, first))
+        first = StartOffset(*await self._client.offset_at(source.topic, source.partition, at_ms))
+        held = await self._pool.call(self._append_first, stream, _fact(source, first))
         reach("start.noted")
         return _first_of(held, stream)
 
@@ -116,11 +116,11 @@ class Starts:
         if first.offset == 0:
             return False
         ends = (await self._client.offsets([(source.topic, source.partition)]))[source.topic, source.partition]
-        agreed = First(ends.high_watermark)
+        agreed = StartOffset(ends.high_watermark)
         if first.leader_epoch >= 0:
             answer = await end_of_epoch(self._client, source.topic, source.partition, first.leader_epoch)
             if answer.leader_epoch >= 0:
-                agreed = First(answer.end_offset, answer.leader_epoch)
+                agreed = StartOffset(answer.end_offset, answer.leader_epoch)
         if agreed.offset >= first.offset:
             return False
 
@@ -145,8 +145,8 @@ class Starts:
     def _latest(self, stream: str) -> Fact | None:
         return latest_fact(self._sink.archive, stream)
 
-    def _settle(self, stream: str, wanted: Fact) -> Fact:
-        return settle_first(self._sink.archive, stream, wanted)
+    def _append_first(self, stream: str, wanted: Fact) -> Fact:
+        return append_first_fact(self._sink.archive, stream, wanted)
 
 
 def _stream(source: PartitionSource) -> str:
@@ -169,11 +169,11 @@ def _checked_present(fact: Fact) -> Fact:
     return fact
 
 
-def _first(offset: object, leader_epoch: object) -> First:
-    return First(as_number(offset), as_number(leader_epoch, -1))
+def _first(offset: object, leader_epoch: object) -> StartOffset:
+    return StartOffset(as_number(offset), as_number(leader_epoch, -1))
 
 
-def _first_of(fact: Fact, stream: str) -> First:
+def _first_of(fact: Fact, stream: str) -> StartOffset:
     """Return where a partition begins. Raises CorruptSegmentError."""
     try:
         return _first(fact["offset"], fact["leader_epoch"])
@@ -183,7 +183,7 @@ def _first_of(fact: Fact, stream: str) -> First:
         ) from error
 
 
-def _fact(source: PartitionSource, first: First) -> Fact:
+def _fact(source: PartitionSource, first: StartOffset) -> Fact:
     return {
         "format": FORMAT,
         "topic_id": source.topic_id,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from archiver.archive.segment_writer import FinishedSegment
-from archiver.archive.topics import Judged, PartitionSource, TopicFact, UnprovenError, settle_topic
+from archiver.archive.topics import Judged, PartitionSource, TopicFact, UnprovenError, record_topic
 from archiver.backup.identity import Identity, Place
 from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, TopicGoneError
@@ -58,7 +58,7 @@ class TopicRecorder:
         fact = await self._record_judged(topic, own)
         if own is not None:
             self._shapes[topic.name] = _shape(topic, own)
-        reach("topic.settled")
+        reach("topic.recorded")
         return fact
 
     async def try_to_record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
@@ -77,10 +77,10 @@ class TopicRecorder:
     async def _record_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
         """Record by the topic id; where none tells, by what the topic's records are to those that are archived."""
         judged: Judged | None = None
-        sights = {} if topic.topic_id else await self._identity.look_ahead(topic)
+        sights = {} if topic.topic_id else await self._identity.sight_log_ends(topic)
         for _ in range(_ROUNDS):
             try:
-                fact = await self._pool.call(self._settle_topic, topic, own, judged)
+                fact = await self._pool.call(self._record_topic, topic, own, judged)
             except UnprovenError as error:  # not judged yet, or another instance has just begun a life
                 judged = await self._identity.judge(topic, error.known)
                 continue
@@ -94,10 +94,10 @@ class TopicRecorder:
             return fact
         raise KafkaTemporaryError(f"topic {topic.name} is created again and again; look who does, and try again")
 
-    def _settle_topic(
+    def _record_topic(
         self, topic: TopicDescription, configs: Mapping[str, str] | None, judged: Judged | None
     ) -> TopicFact:
-        return settle_topic(
+        return record_topic(
             self._sink.archive,
             topic=topic.name,
             topic_id=topic.topic_id,

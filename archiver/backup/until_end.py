@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
-from archiver.archive.topics import PartitionSource, topics_known
+from archiver.archive.cluster_topics import explain_unmatched, find_cluster_topics
+from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.feed import Feed, PartitionReport
 from archiver.backup.open_transactions import learn_open_transactions
 from archiver.backup.opener import OPENERS, Opener
@@ -32,7 +32,7 @@ from archiver.process.workers import Workers, workers
 
 log = logging.getLogger(__name__)
 
-_TELL_EVERY_S = 0.2
+_NOTICE_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +95,9 @@ async def _selected(
 ) -> tuple[list[TopicDescription], list[ArchiverError]]:
     """Return the topics to archive, and why others that are included cannot be."""
     sink, topics = request.sink, request.topics
-    known = await pool.call(topics_known, sink.archive)
-    seen = await look_at_topics(client, topics, topics.select(known))
-    unmatched = list(tell_unmatched(topics, seen.unmatched(topics), request.place_of_include))
+    known = await pool.call(list_known_topics, sink.archive)
+    seen = await find_cluster_topics(client, topics, topics.select(known))
+    unmatched = list(explain_unmatched(topics, seen.unmatched(topics), request.place_of_include))
     names = set(topics.select(seen.found))
     refused: list[ArchiverError] = [seen.refused[name] for name in topics.select(seen.refused)]
     if not names and not refused:
@@ -105,7 +105,7 @@ async def _selected(
         raise UsageError("\n".join([*unmatched, nothing]))
     for line in unmatched:
         log.warning("%s", line)
-    if await keeper.look(seen.found):
+    if await keeper.decide_way(seen.found):
         names.add(OFFSETS_TOPIC)
     return [seen.found[name] for name in sorted(names)], refused
 
@@ -190,7 +190,7 @@ class _Run:
     async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> None:
         """Work until all have ended. Raises StoppedError when the event comes before; each has a report then, too."""
         async with pump_of(self._request, self._client, self._pool) as pump:
-            beside = [self._tell(pump, notice), *attend(self._client, pump.feeds)]
+            beside = [self._report_progress(pump, notice), *attend(self._client, pump.feeds)]
             tasks = [asyncio.create_task(one) for one in beside]
             try:
                 await unless_stopped(stop, self._run_all(pump))
@@ -211,16 +211,16 @@ class _Run:
                 feed = self._opened.pop()
                 self._running[feed.key] = feed
                 pump.add(feed)
-            await self._settle_end(await pump.next_ended())
+            await self._take_ended(await pump.next_ended())
 
-    async def _settle_end(self, feed: Feed) -> None:
+    async def _take_ended(self, feed: Feed) -> None:
         if isinstance(feed.error, CutBackError):
             await self._branch_off(feed)
         else:
             self._reports[feed.key] = feed.report()
         del self._running[feed.key]
 
-    async def _tell(self, pump: Pump, notice: Notice) -> None:
+    async def _report_progress(self, pump: Pump, notice: Notice) -> None:
         while True:
             notice([*self._reports.values(), *(feed.report() for feed in pump.feeds.values())])
-            await asyncio.sleep(_TELL_EVERY_S)
+            await asyncio.sleep(_NOTICE_EVERY_S)

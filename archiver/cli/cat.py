@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     archive = open_archive(storage)
     problems: list[str] = []
 
-    def tell(problem: str) -> None:
+    def report_problem(problem: str) -> None:
         problems.append(problem)
         complain(problem)
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         records = follow_records(
             archive,
             options.topic,
-            tell=tell,
+            report_problem=report_problem,
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
@@ -69,12 +69,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         reads = wanted_of(options.partition, selection)
         topic = find_topic(
-            archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell, share=share_learned
+            archive,
+            options.topic,
+            options.life,
+            use=storage.index,
+            reads=reads,
+            report_problem=report_problem,
+            share=share_learned,
         )
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
-        records = read_records(archive.store, topic, tell=tell, partition=options.partition, selection=selection)
+        records = read_records(
+            archive.store, topic, report_problem=report_problem, partition=options.partition, selection=selection
+        )
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):

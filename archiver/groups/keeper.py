@@ -24,7 +24,7 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_LOOK_S: Final = 1.0  # at whether it is our turn yet: the way of keeping may have changed
+_IDLE_S: Final = 1.0  # at whether it is our turn yet: the way of keeping may have changed
 _LONGEST_PAUSE_S: Final = 10.0  # after trouble
 _MANY: Final = 200_000  # positions of one fact, at about 80 bytes
 
@@ -61,16 +61,16 @@ class PositionKeeper:
         self._note_trouble = note_trouble
         self._clock_ms = clock_ms
         self._wait = wait
-        self._told = ""
+        self._logged = ""
         self._archives_topic = False
         self._refused: frozenset[str] = frozenset()
-        self._told_many = False
-        self._told_hidden = False
+        self._has_warned_of_many = False
+        self._has_warned_of_hidden = False
         self.takes_snapshots = policy.keep is GroupPositions.SNAPSHOT
 
     # --- which way
 
-    async def look(self, topics: Mapping[str, TopicDescription]) -> bool:
+    async def decide_way(self, topics: Mapping[str, TopicDescription]) -> bool:
         """Decide again. `topics` are all that are visible. True: the offsets topic is to be archived."""
         keep = self._policy.keep
         if keep in {GroupPositions.OFF, GroupPositions.SNAPSHOT}:
@@ -78,17 +78,17 @@ class PositionKeeper:
         try:
             obstacle = await self._obstacle(topics.get(OFFSETS_TOPIC))
         except KafkaTemporaryError as error:
-            if self._told:
+            if self._logged:
                 return self._archives_topic  # brokers in trouble are no reason to change anything
             obstacle = str(error)
         self._archives_topic = obstacle is None
         self.takes_snapshots = obstacle is not None and keep is GroupPositions.AUTO
         if obstacle is None:
-            self._tell(logging.INFO, f"positions of consumer groups are archived with {OFFSETS_TOPIC}")
+            self._log_change(logging.INFO, f"positions of consumer groups are archived with {OFFSETS_TOPIC}")
         elif self.takes_snapshots:
-            self._tell(logging.INFO, f"positions of consumer groups are taken as snapshots: {obstacle}")
+            self._log_change(logging.INFO, f"positions of consumer groups are taken as snapshots: {obstacle}")
         else:
-            self._tell(logging.WARNING, f"positions of consumer groups are not kept yet: {obstacle}")
+            self._log_change(logging.WARNING, f"positions of consumer groups are not kept yet: {obstacle}")
         return self._archives_topic
 
     async def _obstacle(self, topic: TopicDescription | None) -> str | None:
@@ -119,17 +119,17 @@ class PositionKeeper:
             self._client.forget_leaders(name)
             raise broker_error(answer.error_code, f"{name} could not be read", right=f"Read on topic {name}")
 
-    def _tell(self, level: int, text: str) -> None:
-        if text != self._told:
+    def _log_change(self, level: int, text: str) -> None:
+        if text != self._logged:
             log.log(level, "%s", text)
-        self._told = text
+        self._logged = text
 
     # --- snapshots
 
     async def run(self) -> None:
         """Take a snapshot each interval, of all instances together, for as long as they are taken."""
         while True:
-            await self._wait(await self._turn() if self.takes_snapshots else _LOOK_S)
+            await self._wait(await self._turn() if self.takes_snapshots else _IDLE_S)
 
     async def _turn(self) -> float:
         """Do what is due; the seconds until something is again. Whatever goes wrong is tried again."""
@@ -172,9 +172,9 @@ class PositionKeeper:
 
     async def _read(self, begun_ms: int) -> Fact:
         found, refused = await positions_known(self._client)
-        self.told_as(found, refused)
-        if not self._told_hidden:
-            await self._tell_of_hidden(found)
+        self.note_refused(found, refused)
+        if not self._has_warned_of_hidden:
+            await self._warn_of_hidden(found)
         return {
             "format": FORMAT,
             "cluster_id": self._cluster_id,
@@ -184,7 +184,7 @@ class PositionKeeper:
             "missing": sorted(refused),
         }
 
-    async def _tell_of_hidden(self, found: Mapping[str, Positions]) -> None:
+    async def _warn_of_hidden(self, found: Mapping[str, Positions]) -> None:
         """Once. Who sees no group lacks a right; who sees some was perhaps meant to see no others."""
         if not await sees_all_groups(self._client):
             log.log(
@@ -193,9 +193,9 @@ class PositionKeeper:
                 " groups",
                 f"the {spell_count(len(found), 'group')} that this user may describe" if found else "no group",
             )
-        self._told_hidden = True
+        self._has_warned_of_hidden = True
 
-    def told_as(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
+    def note_refused(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
         """Each group that does not tell is named once, and counted each time."""
         for group, error in refused.items():
             self._note_trouble("group-positions", type(error).__name__)
@@ -203,8 +203,8 @@ class PositionKeeper:
                 log.warning("%s; the snapshots leave it out", error)
         self._refused = frozenset(refused)
         count = sum(map(len, found.values()))
-        if count > _MANY and not self._told_many:
-            self._told_many = True
+        if count > _MANY and not self._has_warned_of_many:
+            self._has_warned_of_many = True
             log.warning(
                 "%d positions of %d groups: each snapshot takes about %d MB; a longer backup.groups-interval makes fewer,"
                 " backup.groups: topic needs none",

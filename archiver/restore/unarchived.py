@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from archiver.archive.catalog import join_lives
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, read_inventory
+from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, read_inventory
 from archiver.archive.learned_facts import share_learned
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import blocks_of
@@ -44,7 +44,7 @@ class ArchivedLog:
         return sum(await asyncio.gather(*(count(number, one) for number, one in offsets.items())))
 
     async def _count(self, client: KafkaClient, number: int, offsets: PartitionOffsets) -> int:
-        archived = self.partitions.get(number, EMPTY)
+        archived = self.partitions.get(number, EMPTY_PARTITION)
         start, end = offsets.log_start, offsets.high_watermark
         if start >= end:
             return 0

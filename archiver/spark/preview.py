@@ -60,7 +60,7 @@ def preview_restore(
             wanted=some.__contains__,
             use=storage.index,
             reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
+            report_progress=told_of_asked(notice),
             share=share_learned,
         )
         unreadable.extend(tell_unreadable(archived, request))

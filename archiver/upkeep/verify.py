@@ -12,7 +12,7 @@ from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_dige
 from archiver.archive.control_census import gone_facts, lost_beside
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import look, problems_in
+from archiver.archive.holdings import problems_in, read_contents
 from archiver.archive.index import Index
 from archiver.archive.index_file import MOST_FILE_BYTES
 from archiver.archive.index_generations import SHA256, check_index_file, read_index
@@ -89,7 +89,7 @@ def check_listing(
     `tell` is told now and then how many objects were asked for their facts, and of how many.
     """
     index = read_index(archive)  # before the listing: what is put meanwhile is no loss
-    inventory, known, facts, unreadable = look(archive, wanted, asks_all=index, tell=tell)
+    inventory, known, facts, unreadable = read_contents(archive, wanted, asks_all=index, report_progress=tell)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()

@@ -17,7 +17,7 @@ import pytest
 import archiver.backup.fetched_batches
 import archiver.backup.partition_writer
 import archiver.codec.batch
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
@@ -347,7 +347,7 @@ def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.Mon
     monkeypatch.setattr(archiver.backup.fetched_batches, "MOST_BLOCK_BYTES", 900)
     with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
     for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
-        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingRoom(1 << 20))
+        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingBudget(1 << 20))
         assert (fault is None) == is_fine
         assert is_fine or isinstance(fault, LargeBatchError)
 

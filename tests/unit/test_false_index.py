@@ -128,7 +128,7 @@ def restored(store: CountingStore, wanted: Selection, use: IndexUse = IndexUse.C
 
 def told(topic: ArchivedTopic, store: CountingStore, wanted: Selection) -> list[int]:
     problems: list[str] = []
-    rows = read_records(store, topic, tell=problems.append, partition=SOURCE.partition, selection=wanted)
+    rows = read_records(store, topic, report_problem=problems.append, partition=SOURCE.partition, selection=wanted)
     found = [row["offset"] for row in rows]
     if problems:
         raise UsageError("; ".join(problems))

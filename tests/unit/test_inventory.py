@@ -18,7 +18,7 @@ from archiver.archive import learned_facts
 from archiver.archive.handle import Archive
 from archiver.archive.index_file import split_file
 from archiver.archive.inventory import (
-    EMPTY,
+    EMPTY_PARTITION,
     ArchivedEnd,
     Gap,
     Inventory,
@@ -325,7 +325,7 @@ def test_what_is_missing_is_reported_with_both_ends() -> None:
     assert missing.startswith("t-7: offsets 0-3, 5-6, 10-19 are missing from the archive; bring ")
     assert problems_of("t", 7, inventory, ["x.data: damaged"]) == [f"x.data: damaged; {missing}"]
     assert problems_of("t", 7, inventory, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too", missing]
-    assert problems_of("t", 7, EMPTY, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too"]
+    assert problems_of("t", 7, EMPTY_PARTITION, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too"]
 
 
 def test_what_lies_below_an_offset_is_left_out_with_its_gaps() -> None:

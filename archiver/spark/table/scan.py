@@ -12,7 +12,7 @@ from archiver.archive.archived_topic import ArchivedTopic, problems_within, want
 from archiver.archive.catalog import find_topic
 from archiver.archive.copies import find_copy
 from archiver.archive.handle import Archive, archive_of
-from archiver.archive.inventory import EMPTY
+from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.learned_facts import share_learned
 from archiver.archive.parts import ObjectPart, check_planned, parts_within
 from archiver.archive.reader import FoundObject, fetch_parts, found_or_gone
@@ -89,7 +89,7 @@ def plan_scan(
         if selection is None:
             continue
         told += problems_within(topic, number, selection)
-        wanted = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        wanted = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, selection)
         readings[number] = _without(wanted, given_up)
         selections[number] = selection
     return ScanPlan(
@@ -98,11 +98,21 @@ def plan_scan(
     )
 
 
-def _find(archive: Archive, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]) -> ArchivedTopic:
+def _find(
+    archive: Archive, options: ScanOptions, reads: Wanted, report_problem: Callable[[str], None]
+) -> ArchivedTopic:
     if options.instance is None:
         use = options.storage.index
-        return find_topic(archive, options.topic, options.life, use=use, reads=reads, tell=tell, share=share_learned)
-    return find_copy(archive, options.instance, options.topic, options.life, tell=tell)
+        return find_topic(
+            archive,
+            options.topic,
+            options.life,
+            use=use,
+            reads=reads,
+            report_problem=report_problem,
+            share=share_learned,
+        )
+    return find_copy(archive, options.instance, options.topic, options.life, report_problem=report_problem)
 
 
 def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
