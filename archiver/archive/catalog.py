@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
-from archiver.archive.learned_facts import Share, keep_to_itself
+from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.segments import blocks_of
 from archiver.archive.topics import (
     Stretch,
@@ -54,7 +54,7 @@ def read_archive(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    share: Share = keep_to_itself,
+    share: ShareLearned = keep_to_itself,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
@@ -111,7 +111,7 @@ def find_topic(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_problem: ReportProblem = lambda _: None,
-    share: Share = keep_to_itself,
+    share: ShareLearned = keep_to_itself,
 ) -> ArchivedTopic:
     """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told.
 

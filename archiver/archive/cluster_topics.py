@@ -27,7 +27,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class IncludeEntry:
     """An entry of topics.include or topics.exclude, and where it stands."""
 
     entry: str
@@ -42,8 +42,8 @@ class TopicRow:
     partitions: int | None  # None: not known
     standing: "Standing"
     why: str
-    include: Sequence[Entry]
-    exclude: Sequence[Entry]
+    include: Sequence[IncludeEntry]
+    exclude: Sequence[IncludeEntry]
     in_archive: bool
 
 
@@ -52,7 +52,7 @@ class TopicsSurvey:
     """Every topic that cluster or archive have, and the entries of topics.include that match none of the cluster's."""
 
     rows: Sequence[TopicRow]
-    unmatched: Sequence[Entry]
+    unmatched: Sequence[IncludeEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
     seen = asyncio.run(ask())
     names = sorted(archived | seen.found.keys() | seen.refused.keys())
     unmatched = [
-        Entry(entry=config.topics.include[at], place=config.place_of_include(at))
+        IncludeEntry(entry=config.topics.include[at], place=config.place_of_include(at))
         for at in seen.unmatched(config.topics)
     ]
     return TopicsSurvey(
@@ -123,8 +123,12 @@ def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
 
 def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool) -> TopicRow:
     topics, described, refused = config.topics, seen.found.get(name), seen.refused.get(name)
-    include = [Entry(entry=topics.include[at], place=config.place_of_include(at)) for at in topics.including(name)]
-    exclude = [Entry(entry=topics.exclude[at], place=config.place_of_exclude(at)) for at in topics.excluding(name)]
+    include = [
+        IncludeEntry(entry=topics.include[at], place=config.place_of_include(at)) for at in topics.including(name)
+    ]
+    exclude = [
+        IncludeEntry(entry=topics.exclude[at], place=config.place_of_exclude(at)) for at in topics.excluding(name)
+    ]
     if described is None and refused is None:
         standing, why = Standing.GONE, "is not in the cluster any more"
     elif exclude:
@@ -152,5 +156,5 @@ def _holds_positions(config: ArchiverConfig, name: str) -> bool:
     return name == OFFSETS_TOPIC and config.backup.groups in {GroupPositions.AUTO, GroupPositions.TOPIC}
 
 
-def _spell(entries: Sequence[Entry]) -> str:
+def _spell(entries: Sequence[IncludeEntry]) -> str:
     return ", ".join(f"{one.place}: {one.entry}" for one in entries)

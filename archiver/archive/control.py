@@ -17,7 +17,7 @@ from archiver.process.json_values import as_object, parse_json
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind, refuse_larger
 
-FORMAT = 1
+FACT_FORMAT = 1
 CLUSTER = "cluster"
 TOPICS = "topics"
 RESTORES = "restores"
@@ -164,8 +164,8 @@ def decode_fact(content: bytes, key: str) -> Fact:
         raise CorruptSegmentError(f"{key}: not JSON: {error}") from error
     if not isinstance(fact, dict) or type(fact.get("format")) is not int:
         raise CorruptSegmentError(f"{key}: not a control fact")
-    if fact["format"] > FORMAT:
-        raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FORMAT})")
+    if fact["format"] > FACT_FORMAT:
+        raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FACT_FORMAT})")
     digest = fact.pop(_DIGEST, None)
     if digest is not None and digest != hashlib.sha256(_spelled(fact)).hexdigest():
         raise CorruptSegmentError(f"{key}: does not say what was written (its sha256 is of something else)")

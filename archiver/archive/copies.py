@@ -1,11 +1,12 @@
 """Copies of compacted topics: a log as an instance has read it, once from its beginning on (docs/format.md §11)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as short_repr
 
 from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.catalog import ReportProblem
 from archiver.archive.control import Fact, newest_numbers, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
@@ -21,8 +22,6 @@ from archiver.store.port import ListedObject
 
 COPIES = "copies"
 _LISTINGS_AT_ONCE = 8
-
-ReportProblem = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of, read_inventory
-from archiver.archive.learned_facts import Share, keep_to_itself
+from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
 from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_facts, read_topic_history
@@ -69,12 +69,12 @@ class Survey:
     problems: Sequence[str]
 
 
-def survey(archive: Archive, topic: str | None, share: Share = keep_to_itself) -> Survey:
+def survey(archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself) -> Survey:
     """Sum up the archive by topic, or one topic by partition. `share` as in read_inventory."""
     return _survey_all(archive, share) if topic is None else _survey_topic(archive, topic, share)
 
 
-def _survey_all(archive: Archive, share: Share) -> Survey:
+def _survey_all(archive: Archive, share: ShareLearned) -> Survey:
     found = read_contents(archive, share=share)
     return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
 
@@ -94,7 +94,7 @@ def read_contents(
     *,
     asks_all: Index | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    share: Share = keep_to_itself,
+    share: ShareLearned = keep_to_itself,
 ) -> Contents:
     """Look at the wanted topics: what is needed is read, and the index believed.
 
@@ -113,7 +113,7 @@ def read_contents(
     return Contents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _survey_topic(archive: Archive, topic: str, share: Share) -> Survey:
+def _survey_topic(archive: Archive, topic: str, share: ShareLearned) -> Survey:
     inventory = read_inventory(archive, lambda name: name == topic, share=share)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)

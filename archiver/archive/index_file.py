@@ -12,7 +12,7 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.process.json_values import as_list, as_number, as_object, as_text
 
-FORMAT = 1
+INDEX_FORMAT = 1
 # An entry takes 75 to 90 bytes, and ten million of them, merged, one file of 0.9 GB.
 MOST_FILE_BYTES: Final = 2 << 30
 _MOST_HEADER_BYTES = 32 << 20  # 200,000 topics, of which a directory and the number of a fact are told
@@ -87,7 +87,7 @@ def join_members(members: Mapping[Directory, bytes], beside: SeenBeside) -> byte
     """Make a file of what `encode_member` wrote for each topic directory."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
     seen = {name: dict(sorted(found.items())) for name, found in zip(_BESIDE, beside, strict=True) if found}
-    return b"".join([_compress({"format": FORMAT, "directories": names, **seen}), *members.values()])
+    return b"".join([_compress({"format": INDEX_FORMAT, "directories": names, **seen}), *members.values()])
 
 
 def _compress(value: object) -> bytes:
@@ -98,8 +98,8 @@ def split_file(content: bytes, key: str) -> IndexFile:
     """Split a file by topic directory, without looking into the members. Raises NotWholeError."""
     header, start = _read_header(content, key)
     version = header.get("format")
-    if type(version) is int and version > FORMAT:
-        raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({FORMAT})")
+    if type(version) is int and version > INDEX_FORMAT:
+        raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({INDEX_FORMAT})")
     members: dict[Directory, bytes] = {}
     try:
         for topic, life, length in map(as_list, as_list(header["directories"])):
@@ -111,7 +111,7 @@ def split_file(content: bytes, key: str) -> IndexFile:
         beside = SeenBeside(*(_counts(header.get(name, {}), most) for name, most in _BESIDE.items()))
     except (KeyError, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
-    if start != len(content) or version != FORMAT:
+    if start != len(content) or version != INDEX_FORMAT:
         raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
     return IndexFile(members, beside)
 

@@ -41,7 +41,7 @@ MOST_FILES: Final = 64
 _MOST_FILES_READ: Final = 1_000
 MOST_GENERATION_BYTES: Final = 3 << 30
 _LAST_NUMBER: Final = 10**FACT_DIGITS - 1
-SHA256: Final = "archiver-sha256"  # of a whole file, in its metadata
+INDEX_DIGEST: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 64
 
@@ -180,7 +180,7 @@ def _nothing_follows(layout: Layout, last: str) -> ArchiverError:
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    return {SHA256: hashlib.sha256(content).hexdigest()}
+    return {INDEX_DIGEST: hashlib.sha256(content).hexdigest()}
 
 
 def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
@@ -193,7 +193,7 @@ def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> N
 
 
 def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> str:
-    digest = metadata.get(SHA256)
+    digest = metadata.get(INDEX_DIGEST)
     is_good = digest is None or digest == hashlib.sha256(content).hexdigest()
     return "" if is_good else f"{key}: its bytes are not those that were written"
 

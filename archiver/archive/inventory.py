@@ -10,9 +10,9 @@ from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.index_generations import read_index
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.learned_facts import Learned, Share, keep_to_itself
+from archiver.archive.learned_facts import Learned, ShareLearned, keep_to_itself
 from archiver.archive.listing import Newest, Partition, list_directory, list_segments
-from archiver.archive.lookup import Damage, ReportProgress, ask_facts, find_facts
+from archiver.archive.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
 from archiver.codec.selection import Wanted
@@ -124,9 +124,11 @@ class Inventory:
 
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
-    damaged: tuple[Damage, ...]
+    damaged: tuple[DamagedSegment, ...]
     learned: Sequence[Segment] = field(default=(), compare=False)  # whose facts no index told, or other ones
-    _damaged_in: dict[tuple[str, int], dict[int, list[Damage]]] = field(init=False, repr=False, default_factory=dict)
+    _damaged_in: dict[tuple[str, int], dict[int, list[DamagedSegment]]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         for damage in self.damaged:
@@ -247,7 +249,7 @@ def read_inventory(
     reads: Wanted | None = None,
     asks_all: Index | None = None,
     report_progress: ReportProgress = lambda _done, _total: None,
-    share: Share = keep_to_itself,
+    share: ShareLearned = keep_to_itself,
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
 
@@ -299,7 +301,7 @@ def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], di
 
 
 def _add_lost_ends(
-    partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[Damage]
+    partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[DamagedSegment]
 ) -> None:
     """Add the gap that no listing shows: what the index has seen behind the objects that a partition still has."""
     unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end

@@ -28,7 +28,7 @@ class Learned:
     contradicted: int
 
 
-Share = Callable[[Archive, Learned], None]
+ShareLearned = Callable[[Archive, Learned], None]
 
 
 def keep_to_itself(_archive: Archive, _learned: Learned) -> None:

@@ -33,7 +33,7 @@ ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class DamagedSegment:
     """A segment by its key whose facts cannot be trusted; the message names it."""
 
     key: SegmentKey
@@ -45,7 +45,7 @@ class FoundFacts(NamedTuple):
 
     segments: dict[Partition, Segments]
     learned: dict[Partition, Segments]
-    damaged: tuple[Damage, ...]
+    damaged: tuple[DamagedSegment, ...]
     contradicted: int
 
 
@@ -66,13 +66,13 @@ def find_facts(
     """
     found = [_Found.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)]
     learned: dict[Directory, _Learned] = {}
-    damaged: list[Damage] = []
+    damaged: list[DamagedSegment] = []
     contradicted = _Contradicted()
     total = sum(len(one.asked) for one in found)
     waiting = ((one, int(place), listed) for one in found for place, listed in zip(one.places, one.asked, strict=True))
     answers = run_ahead(partial(_ask, store), waiting, HEADS_AT_ONCE, "head")
     for asked, ((one, place, listed), seen) in enumerate(answers, start=1):
-        if isinstance(seen, Damage):
+        if isinstance(seen, DamagedSegment):
             damaged.append(seen)
         if not one.confirms(place, listed, seen, contradicted) and isinstance(seen, Segment):
             one.learn(seen, learned.setdefault(one.partition[:2], _Learned()))
@@ -91,7 +91,7 @@ def find_facts(
     )
 
 
-def ask_facts(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | Damage]:
+def ask_facts(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | DamagedSegment]:
     """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
     return filter(None, run_ahead(partial(_head_segment, store), listed, HEADS_AT_ONCE, "head"))
 
@@ -105,7 +105,7 @@ class _Contradicted:
 
     def add(self, key: str, known: SegmentFacts | Bounds, told: SegmentFacts | Bounds) -> None:
         self.count += 1
-        self._first = self._first or f"{key} ({difference(known, told)})"
+        self._first = self._first or f"{key} ({_difference(known, told)})"
 
     def warn(self) -> None:
         if self.count:
@@ -117,7 +117,7 @@ class _Contradicted:
             )
 
 
-def difference(claimed: object, told: object) -> str:
+def _difference(claimed: object, told: object) -> str:
     """Say in which facts two differ."""
     if isinstance(told, Bounds):
         return "it has no facts"
@@ -184,7 +184,7 @@ class _Found:
         return cls(listed.partition, listed.stem, rows, listed.put, listed.only(chosen), places, known)
 
     def confirms(
-        self, place: int, asked: ListedSegment, seen: "Segment | Damage | None", contradicted: _Contradicted
+        self, place: int, asked: ListedSegment, seen: "Segment | DamagedSegment | None", contradicted: _Contradicted
     ) -> bool:
         """Tell whether an object has the facts that the index has of it; if not, those are forgotten."""
         row = int(self.rows[place])
@@ -265,11 +265,11 @@ class _Claims(NamedTuple):
 _Asked = tuple[_Found, int, ListedSegment]
 
 
-def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | Damage | None]:
+def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | DamagedSegment | None]:
     return asked, _head_segment(store, asked[2])
 
 
-def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
+def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | DamagedSegment | None:
     """Read a segment's facts; None for an object that has gone since the listing."""
     key, item = listed
     info = store.head(item.key)
@@ -279,7 +279,7 @@ def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | Damage
         facts = facts_from_metadata(info.metadata, item.key) or _bounds_of(store, key, item.key, info.size)
         return None if facts is None else _segment(key, replace(item, size=info.size, etag=info.etag), facts)
     except NotWholeError as error:
-        return Damage(key=key, message=str(error))
+        return DamagedSegment(key=key, message=str(error))
 
 
 def _bounds_of(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:

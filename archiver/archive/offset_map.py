@@ -31,9 +31,9 @@ from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeErro
 from archiver.process.json_values import as_text, spelled_number
 from archiver.store.port import ObjectKind, ObjectStore
 
-FORMAT: Final = 1
+MAP_FORMAT: Final = 1
 HOW_TO_MEND: Final = "delete it, and run that restore again, which makes it"
-SHA256: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its metadata
+MAP_DIGEST: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its metadata
 # Kept as holes and lengths, and written while records pass: ten million runs with holes of up to 200 offsets take 14 MB of
 # a task. As pairs of offsets, which do not get smaller, they took 64 MB.
 _RUNS_A_BLOCK: Final = 16 * 1024
@@ -51,7 +51,7 @@ MOST_RUNS: Final = 1 << 27  # that are held at once: two GiB
 class OffsetMapFacts:
     """What a map is of, and what it must add up to. Field names are those in the header, `-` for `_`."""
 
-    format: int = FORMAT
+    format: int = MAP_FORMAT
     restore_id: str
     source_topic: str
     source_life: int
@@ -94,9 +94,9 @@ class OffsetMapFacts:
     @classmethod
     def from_header(cls, texts: Mapping[str, str], key: str) -> "OffsetMapFacts":
         version = texts.get(_name_in_header("format"), "")
-        if re.fullmatch(r"[0-9]{1,9}", version, re.ASCII) and int(version) > FORMAT:
+        if re.fullmatch(r"[0-9]{1,9}", version, re.ASCII) and int(version) > MAP_FORMAT:
             raise FormatTooNewError(
-                f"{key}: format {version} is newer than this program reads ({FORMAT}); use a later version"
+                f"{key}: format {version} is newer than this program reads ({MAP_FORMAT}); use a later version"
             )
         try:
             found = {item.name: texts[_name_in_header(item.name)] for item in fields(cls)}
@@ -177,7 +177,7 @@ def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts:
     """Put a map, unless an earlier attempt did. Raises NotWholeError when what is there is of something else."""
     content = writer.finish(facts)
     if (
-        store.put_if_absent(key, content, {SHA256: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
+        store.put_if_absent(key, content, {MAP_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
         is not None
     ):
         return
@@ -258,7 +258,7 @@ def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetM
 
 
 def _open(content: bytes, metadata: Mapping[str, str], key: str) -> tuple[ContainerHeader, OffsetMapFacts]:
-    digest = metadata.get(SHA256)
+    digest = metadata.get(MAP_DIGEST)
     if digest is not None and digest != hashlib.sha256(content).hexdigest():
         raise CorruptSegmentError(f"{key}: its bytes are not those that were written")
     header = decode_header(content, key, (OFFSET_RUN,))

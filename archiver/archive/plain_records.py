@@ -12,7 +12,7 @@ from archiver.archive.archived_topic import ArchivedTopic, problems_within, want
 from archiver.archive.catalog import ReportProblem, find_topic
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION
-from archiver.archive.learned_facts import Share, keep_to_itself
+from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
@@ -74,7 +74,7 @@ def follow_records(
     partition: int | None = None,
     selection: Selection = EVERYTHING,
     use: IndexUse = IndexUse.CHECK,
-    share: Share = keep_to_itself,
+    share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
     """Read a topic, and what is archived of it later, until stopped. Each problem is told once."""
     told: set[str] = set()

@@ -51,7 +51,7 @@ def read_segment(
         if start < stop:
             yield frame if stop - start == len(frame) else frame.rows(start, stop)
     if facts is not None:
-        check_count(counted, previous, facts, key)
+        check_record_count(counted, previous, facts, key)
 
 
 def check_header(
@@ -74,7 +74,7 @@ def check_bytes(content: memoryview, header: ContainerHeader, facts: SegmentFact
         )
 
 
-def check_count(counted: int, last_offset: int, facts: SegmentFacts, key: str) -> None:
+def check_record_count(counted: int, last_offset: int, facts: SegmentFacts, key: str) -> None:
     """Compare what a body held with the facts: an object cut at a block boundary reads as a shorter valid file."""
     if (counted, last_offset) != (facts.records, facts.last):
         raise CorruptSegmentError(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from archiver.archive.control import (
     _READS_AT_ONCE,
     CLUSTER,
-    FORMAT,
+    FACT_FORMAT,
     TOPICS,
     Fact,
     append_fact,
@@ -168,7 +168,7 @@ class TopicFact:
 
     def to_fact(self) -> Fact:
         return {
-            "format": FORMAT,
+            "format": FACT_FORMAT,
             "topic": self.topic,
             "cluster_id": self.cluster_id,
             "partitions": self.partitions,
@@ -197,7 +197,7 @@ class TopicFact:
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
     """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
-    held = append_first_fact(archive, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
+    held = append_first_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 

@@ -9,7 +9,7 @@ from archiver.codec.frame import Column, Frame
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectStore
 
-PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
+END_PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
 _BEGINNING_BYTES = 20  # of a block: its count and its size
 
 Read = Callable[[int, int], bytes]  # the bytes from one place up to another
@@ -19,7 +19,7 @@ class Container:
     """A container file of which only the ends are read. Raises CorruptSegmentError; errors name `name`."""
 
     def __init__(self, head: bytes, read: Read, name: str, size: int) -> None:
-        """`head` is its beginning, of PIECE_BYTES at least or all of it."""
+        """`head` is its beginning, of END_PIECE_BYTES at least or all of it."""
         self.name = name
         self.header = decode_header(head, name)
         self._head = head
@@ -51,7 +51,7 @@ class Container:
     def last_block(self) -> Block | None:
         """Return the last one. It is looked for from the end, and further back for as long as it is not all there."""
         earliest = self.header.size - len(self.header.sync)  # the header ends with a marker, too
-        piece = PIECE_BYTES
+        piece = END_PIECE_BYTES
         while True:
             start = max(earliest, self._size - piece)
             is_read = self._size <= len(self._head)
@@ -73,7 +73,7 @@ class Container:
 
 def open_container(store: ObjectStore, name: str, size: int) -> Container | None:
     """Open an object of the store; None when it is gone."""
-    head = store.get_range(name, 0, min(size, PIECE_BYTES)) if size else b""
+    head = store.get_range(name, 0, min(size, END_PIECE_BYTES)) if size else b""
     if head is None:
         return None
     return Container(head, lambda start, stop: store.get_range(name, start, stop) or b"", name, size)

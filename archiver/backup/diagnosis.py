@@ -55,10 +55,10 @@ class Take:
     answer: Fetched
 
 
-Verdict = Retry | Skip | PassOver | Take | ArchiverError  # an error of ours ends the partition
+Diagnosis = Retry | Skip | PassOver | Take | ArchiverError  # an error of ours ends the partition
 
 
-async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  # noqa: PLR0911 - a table
+async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis:  # noqa: PLR0911 - a table
     """Find out what an answer's error means; the brokers are asked where it alone does not tell."""
     source, problem = feed.source, answer.error
     cause = "" if problem is None else problem.name
@@ -85,7 +85,7 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  #
             return KafkaError(f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}")
 
 
-async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Verdict:
+async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Diagnosis:
     """Served first, twice, and nothing came although the end is ahead: only a proof moves the position."""
     what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}"
     if feed.replica is not None:
@@ -115,7 +115,7 @@ def _cut_back(feed: Feed, high_watermark: int) -> CutBackError:
     )
 
 
-async def _judge_gap(client: KafkaClient, feed: Feed) -> Verdict:
+async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
     """Kafka does not have our position: below the log start it is a hole, above the end the log was cut back."""
     offsets = await _offsets(client, feed)
     if not isinstance(offsets, PartitionOffsets):
@@ -129,7 +129,7 @@ async def _judge_gap(client: KafkaClient, feed: Feed) -> Verdict:
     return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
 
 
-async def _judge_expired(feed: Feed, log_start: int) -> Verdict:
+async def _judge_expired(feed: Feed, log_start: int) -> Diagnosis:
     """Without a topic id, the log that begins behind our position may be another topic's."""
     try:
         if feed.goes_on is None or await feed.goes_on():
@@ -144,7 +144,7 @@ async def _judge_expired(feed: Feed, log_start: int) -> Verdict:
     )
 
 
-async def _judge_topic(client: KafkaClient, feed: Feed) -> Verdict:
+async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
     """A broker that does not know the topic may be behind; when the metadata agree with it, the topic is gone."""
     source = feed.source
     try:
@@ -162,7 +162,7 @@ async def _judge_topic(client: KafkaClient, feed: Feed) -> Verdict:
     return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), Way.ELSEWHERE)
 
 
-async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Verdict:
+async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Diagnosis:
     try:
         return (await client.offsets([feed.key]))[feed.key]
     except KafkaTemporaryError as error:

@@ -10,7 +10,7 @@ import numpy as np
 
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.topics import PartitionSource
-from archiver.backup.diagnosis import PassOver, Retry, Skip, Take, Verdict, Way, judge, judge_silence
+from archiver.backup.diagnosis import Diagnosis, PassOver, Retry, Skip, Take, Way, judge, judge_silence
 from archiver.backup.feed import NO_END_OFFSET, TROUBLE_S, Feed
 from archiver.backup.fetched_batches import Fetch, epoch_of
 from archiver.backup.ledger import Ledger
@@ -53,7 +53,7 @@ _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
-PATIENCE_S = 300.0  # without any progress of a partition
+FETCH_PATIENCE_S = 300.0  # without any progress of a partition
 
 
 class Work(Protocol):
@@ -386,7 +386,7 @@ class Fetching:
 
     # --- what may be wrong with a partition
 
-    def _investigate(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Verdict]]) -> None:
+    def _investigate(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Diagnosis]]) -> None:
         """Find out what is wrong, if nothing else is under way; else the next fetch meets the trouble again."""
 
         async def obey(feed: Feed) -> None:
@@ -412,7 +412,7 @@ class Fetching:
     def investigate_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
         """Find out whether the batch at the writer's position is broken for good."""
 
-        async def judging() -> Verdict:
+        async def judging() -> Diagnosis:
             try:
                 return await judge_broken(self._client, feed, broken)
             finally:
@@ -458,7 +458,7 @@ class Fetching:
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
-            elif lasted_s > PATIENCE_S:
+            elif lasted_s > FETCH_PATIENCE_S:
                 self._fail(feed, error)
             else:
                 self._wait_a_little(feed)

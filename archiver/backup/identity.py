@@ -16,7 +16,7 @@ from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import read_parts
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import Judged, Stretch, TopicFact
-from archiver.archive.v1_bounds import PIECE_BYTES, Container, open_container
+from archiver.archive.v1_bounds import END_PIECE_BYTES, Container, open_container
 from archiver.backup.cut_back import Archived, find_branch, first_reaching, newest_first
 from archiver.backup.segment_sink import SegmentSink
 from archiver.codec.frame import Column, Frame
@@ -362,7 +362,7 @@ def _first_records(held: FinishedSegment, log_start: int) -> Frame | None:
             body.seek(start)
             return body.read(stop - start)
 
-        container = Container(read(0, min(held.size, PIECE_BYTES)), read, str(held.blocks), held.size)
+        container = Container(read(0, min(held.size, END_PIECE_BYTES)), read, str(held.blocks), held.size)
         key = SegmentKey(topic=source.topic, partition=source.partition, base=held.facts.base)
         for block in container.blocks():
             for frame in container.frames(block, key):

@@ -45,7 +45,7 @@ class Indexer:
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
-        self._told = NOTHING_SEEN  # what this instance has written into the index, or read there
+        self._seen_beside = NOTHING_SEEN  # what this instance has written into the index, or read there
         self._has_read = False
 
     async def run(self) -> None:
@@ -93,7 +93,7 @@ class Indexer:
         """Tell the facts of the topics of the entries, and all that was not told yet; of other objects what can be counted in time."""
         topics = {entry.key.topic for entry in entries}
         known = list_newest_topic_facts(self._archive)
-        told = self._told
+        told = self._seen_beside
         until_s = self._clock() + count_s
         found = count_beside(self._archive, goes_on=lambda: self._clock() < until_s) if count_s else {}
         return SeenBeside(
@@ -116,7 +116,7 @@ class Indexer:
             return
         try:
             if not entries and not self._has_read:
-                self._told = self._told.joined(read_index(self._archive, lambda _: False).beside)
+                self._seen_beside = self._seen_beside.joined(read_index(self._archive, lambda _: False).beside)
             beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
             if not entries and not any(beside):
                 return
@@ -161,7 +161,7 @@ class Indexer:
             return
         topics = {topic for topic, _ in found}
         index = read_index(self._archive, topics.__contains__)
-        self._told, self._has_read = self._told.joined(index.beside), True
+        self._seen_beside, self._has_read = self._seen_beside.joined(index.beside), True
         for (topic, life), ends in found.items():
             for partition in index.not_whole((topic, life), ends):
                 yield from learn_unknown(self._archive, index, topic, life, partition)
@@ -171,6 +171,6 @@ class Indexer:
         self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False
     ) -> None:
         files = append_to_index(self._archive, entries, beside)
-        self._told = self._told.joined(beside)
+        self._seen_beside = self._seen_beside.joined(beside)
         if files >= MOST_FILES and may_merge:
             merge_index(self._archive)

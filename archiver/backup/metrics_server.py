@@ -17,7 +17,7 @@ from archiver.process.text import printable
 
 log = logging.getLogger(__name__)
 
-Check = Callable[[], str | None]  # None: all is well; else the reason why not
+HealthCheck = Callable[[], str | None]  # None: all is well; else the reason why not
 
 # Prometheus, a kubelet and a few people: more connections at once are a fault of someone's, and the oldest is dropped.
 MOST_CONNECTIONS: Final = 16
@@ -33,7 +33,7 @@ class MetricsServer:
     and what `metrics` asks are called from the server's threads.
     """
 
-    def __init__(self, listen: str, metrics: Metrics, *, is_healthy: Check, is_ready: Check) -> None:
+    def __init__(self, listen: str, metrics: Metrics, *, is_healthy: HealthCheck, is_ready: HealthCheck) -> None:
         self._listen = listen
         self._pages: dict[str, _Page] = {
             "/metrics": lambda accept: (HTTPStatus.OK, *metrics.exposition(accept)),

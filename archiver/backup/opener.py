@@ -27,9 +27,9 @@ from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.backup.identity import Identity, Place
 from archiver.backup.partition_writer import PartitionWriter, Written, refuse_stranger
 from archiver.backup.segment_sink import SegmentSink
-from archiver.backup.start_offsets import START_EARLIEST, Start, StartOffset, StartOffsets
+from archiver.backup.start_offsets import START_EARLIEST, StartOffset, StartOffsets
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
-from archiver.config.model import Unproven
+from archiver.config.model import Start, Unproven
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
@@ -89,7 +89,7 @@ class Opener:
         self._sink = sink
         self._pool = pool
         self._cluster_id = cluster_id
-        self._told: set[tuple[PartitionSource, StartOffset]] = set()  # late beginnings
+        self._begun_late: set[tuple[PartitionSource, StartOffset]] = set()  # late beginnings
 
     async def take_possession(self) -> None:
         """Make the archive this cluster's, before anything else. Raises StrangerError when it is another's."""
@@ -234,9 +234,9 @@ class Opener:
 
     def _begin_late(self, writer: PartitionWriter, first: StartOffset) -> None:
         if first.offset > 0:
-            writer.skip(first.offset, HoleCause.BEFORE_START, is_news=(writer.source, first) not in self._told)
+            writer.skip(first.offset, HoleCause.BEFORE_START, is_news=(writer.source, first) not in self._begun_late)
             writer.leader_epoch = first.leader_epoch
-            self._told.add((writer.source, first))
+            self._begun_late.add((writer.source, first))
 
     def _end_of(
         self, source: PartitionSource, life: Life, newest_base: int | None = None, listed: Newest | None = None

@@ -9,8 +9,8 @@ from archiver.backup.indexer import Indexer
 from archiver.backup.opener import Opener
 from archiver.backup.pump import Pump
 from archiver.backup.segment_sink import SegmentSink
-from archiver.backup.start_offsets import START_EARLIEST, Start
-from archiver.config.model import TopicsConfig, Unproven
+from archiver.backup.start_offsets import START_EARLIEST
+from archiver.config.model import Start, TopicsConfig, Unproven
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings

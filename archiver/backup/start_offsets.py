@@ -3,11 +3,12 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from archiver.archive.control import FORMAT, Fact, append_fact, append_first_fact, latest_fact
+from archiver.archive.control import FACT_FORMAT, Fact, append_fact, append_first_fact, latest_fact
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
+from archiver.config.model import Start
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -19,7 +20,6 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Start = Literal["earliest", "latest"] | int  # or milliseconds since the epoch
 START_EARLIEST: Final = "earliest"
 _PRESENT: Final = "present"  # the stream of one fact
 
@@ -85,7 +85,7 @@ class StartOffsets:
             }
             for name, topic in new.items()
         }
-        return {"format": FORMAT, "at_ms": at_ms, "topics": topics}
+        return {"format": FACT_FORMAT, "at_ms": at_ms, "topics": topics}
 
     async def first(self, source: PartitionSource) -> StartOffset:
         """Return where a partition begins that has no archive. Not for one in a child life."""
@@ -185,7 +185,7 @@ def _first_of(fact: Fact, stream: str) -> StartOffset:
 
 def _fact(source: PartitionSource, first: StartOffset) -> Fact:
     return {
-        "format": FORMAT,
+        "format": FACT_FORMAT,
         "topic_id": source.topic_id,
         "offset": first.offset,
         "leader_epoch": first.leader_epoch,

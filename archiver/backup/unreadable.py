@@ -10,7 +10,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from archiver.archive.segment_facts import HoleCause
-from archiver.backup.diagnosis import Skip, Take, Verdict, judge
+from archiver.backup.diagnosis import Diagnosis, Skip, Take, judge
 from archiver.backup.feed import Feed
 from archiver.backup.fetched_batches import fault_of
 from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
@@ -60,7 +60,7 @@ class Copy:
     fault: CorruptBatchError
 
 
-async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Diagnosis:
     """Ask the leader once more for the batch at the writer's position, and then every replica in sync.
 
     Bytes are damaged on the way, and on disks: only what a producer wrote so, by its checksum, or what no replica has whole
@@ -72,7 +72,7 @@ async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchErro
         return _stop(feed, broken, f"{broken}; whether that is so for good is not known: {error}")
 
 
-async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Diagnosis:
     copies: list[Copy] = []
     for node in await client.replicas_in_sync(*feed.key):
         answer = await _ask(client, node, feed, feed.fetch_offset)
@@ -145,7 +145,7 @@ async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_
     return answer
 
 
-async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Verdict:
+async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Diagnosis:
     heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
     head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
     what = f"{copy.fault}; {_whose(head, copy, copies)}"

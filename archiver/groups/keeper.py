@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact
+from archiver.archive.control import FACT_FORMAT, Fact, append_fact, latest_fact
 from archiver.archive.handle import Archive
 from archiver.config.model import GroupPositions
 from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
@@ -176,7 +176,7 @@ class PositionKeeper:
         if not self._has_warned_of_hidden:
             await self._warn_of_hidden(found)
         return {
-            "format": FORMAT,
+            "format": FACT_FORMAT,
             "cluster_id": self._cluster_id,
             "time_ms": begun_ms,
             "duration_ms": self._clock_ms() - begun_ms,

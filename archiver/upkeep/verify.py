@@ -15,7 +15,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.holdings import problems_in, read_contents
 from archiver.archive.index import Index
 from archiver.archive.index_file import MOST_FILE_BYTES
-from archiver.archive.index_generations import SHA256, check_index_file, read_index
+from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, read_index
 from archiver.archive.inventory import Inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_beside
@@ -337,7 +337,9 @@ def _problem_of_fact(content: bytes, key: str) -> str:
 
 def _without_digest(metadata: Mapping[str, str], key: str) -> str:
     """Readers do without; but then some bits of its container could be others, and nobody would see it."""
-    return "" if SHA256 in metadata else f"{key}: has no {SHA256} metadata; copy it again, with its metadata"
+    return (
+        "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
+    )
 
 
 def _problem_in(check: Callable[[], None], mend: str) -> str:

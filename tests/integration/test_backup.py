@@ -746,7 +746,7 @@ def test_an_end_that_goes_away_under_a_run(
         return later, refused
 
     monkeypatch.setattr(KafkaClient, "offsets_known", offsets_known)
-    monkeypatch.setattr(archiver.backup.fetching, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 1.0)
     (report,) = site.back_up(broker_41.bootstrap, topic).values()
     assert (report.source.life, report.position, report.written.records) == (0, 20, 20)
     if keeps_lying:

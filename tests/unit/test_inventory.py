@@ -30,7 +30,7 @@ from archiver.archive.inventory import (
 )
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.learned_facts import share_learned
-from archiver.archive.lookup import Damage
+from archiver.archive.lookup import DamagedSegment
 from archiver.archive.segment_facts import Bounds, SegmentFacts
 from archiver.archive.segments import Segment
 from archiver.errors import CorruptSegmentError
@@ -229,8 +229,8 @@ def test_a_child_begins_at_its_branch_and_the_parent_ends_there() -> None:
 
 
 def test_damage_counts_where_the_life_is_read() -> None:
-    def damage(life: int, base: int) -> Damage:
-        return Damage(key=SegmentKey(topic="t", life=life, partition=0, base=base), message=f"{life}:{base}")
+    def damage(life: int, base: int) -> DamagedSegment:
+        return DamagedSegment(key=SegmentKey(topic="t", life=life, partition=0, base=base), message=f"{life}:{base}")
 
     damaged = (damage(0, 60), damage(0, 95), damage(1, 95), damage(2, 0))
     inventory = Inventory(partitions={}, strangers=(), damaged=damaged)

@@ -208,7 +208,7 @@ def _read_part(
     task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject, *, tries_first: bool = False
 ) -> Iterator["pa.RecordBatch"]:
     """Read what is wanted of an object. `tries_first`: nothing comes of one that turns out to be damaged."""
-    from archiver.archive.segment import check_bytes, check_count, check_header  # noqa: PLC0415 - kernels, as above
+    from archiver.archive.segment import check_bytes, check_header, check_record_count  # noqa: PLC0415 - kernels, as above
 
     content, metadata = found
     view = memoryview(content)
@@ -229,4 +229,4 @@ def _read_part(
         if scanned.batch.num_rows:
             yield scanned.batch
     if facts is not None:
-        check_count(counted, last_offset, facts, part.object_key)
+        check_record_count(counted, last_offset, facts, part.object_key)
