@@ -28,10 +28,10 @@ ReportProblem = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """Control facts of topics, read at once: whoever does one topic after the other meets no damaged one later."""
+    """Control facts of topics, read before the work begins: a damaged fact is met then, and not in the midst of it."""
 
     newest: Mapping[str, TopicFact | None]
-    histories: Mapping[str, Sequence[TopicFact]]  # of those with more than one life
+    histories: Mapping[str, Sequence[TopicFact]]  # of topics with more than one life
 
 
 def read_known_topics(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
@@ -58,8 +58,8 @@ def read_archive(
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
-    That is the given one, or the newest that has records. Of topics that are not wanted nothing is read. `known`: their
-    control facts, if those were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
+    That is the given life, or the newest one that has records. Nothing is read of other topics. `known`: control facts that
+    were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
         reading = beside.submit(_newest_facts, archive, wanted) if known is None else None
@@ -73,7 +73,7 @@ def read_archive(
             raise fact
         with_records = lives.get(name, set())
         topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
-        if fact is not None and topic.fact is None:  # it has moved on since that life
+        if fact is not None and topic.fact is None:  # the topic has begun another life since
             history = known.histories.get(name) if known is not None else None
             topic = _archived(inventory, name, history or read_topic_history(archive, name), life, with_records)
         found.append(topic)
@@ -95,7 +95,7 @@ def _newest_facts(
 
 
 def topic_names(archive: Archive) -> set[str]:
-    """List the topics by name alone: two listings of directories, however many objects are in them."""
+    """List the topics by name alone. That takes two listings of directories, however many objects are in them."""
     parsed = (
         archive.layout.parse_topic_directory(name)
         for name in archive.store.list_directories(archive.layout.topics_prefix)
@@ -113,7 +113,7 @@ def find_topic(
     report_problem: ReportProblem = lambda _: None,
     share: ShareLearned = keep_to_itself,
 ) -> ArchivedTopic:
-    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told.
+    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is reported.
 
     `use`, `reads` and `share` as in read_inventory.
     """
@@ -158,7 +158,7 @@ def _archived(
 def join_lives(
     inventory: Inventory, topic: str, life: int, fact: TopicFact | None
 ) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
-    """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""
+    """Join each partition as it stood in a life: what that life holds, and what the lives before it hold that it goes on from."""
     family = {life} if fact is None else {one.life for one in fact.lives if fact.root(one.life) == fact.root(life)}
     partitions: dict[int, PartitionInventory] = {}
     damaged: dict[int, Sequence[str]] = {}

@@ -1,4 +1,4 @@
-"""The topics of a cluster as a backup looks for them: also those that brokers leave out of the list of all."""
+"""The topics of a cluster as a backup finds them: also those that brokers leave out of the list of all topics."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from archiver.kafka.settings import KafkaSettings
 
 
 class Standing(StrEnum):
-    """What a topic is to a backup."""
+    """What a backup does with a topic, or why it does nothing."""
 
     ARCHIVED = "archived"
     EXCLUDED = "excluded"
@@ -57,21 +57,21 @@ class TopicsSurvey:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopics:
-    """Those that are described, and why others are not."""
+    """Topics that were described, and why others could not be."""
 
     found: Mapping[str, TopicDescription]
     refused: Mapping[str, Refusal]
 
     def unmatched(self, topics: TopicsConfig) -> list[int]:
-        """The entries of topics.include that match none of them."""
+        """Return which entries of topics.include match no topic, as numbers."""
         return topics.unmatched([*self.found, *self.refused])
 
 
 async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
-    """Describe all topics; and by name, those that are `known` or spelled out in topics.include, and are not among all.
+    """Describe all topics; and by name, those that are `known` or spelled out in topics.include and not in the list of all.
 
-    What a user may not describe is missing from the list of all, as if it were not there: also where the entry that spells
-    it out matches others, as `a.b` does `a-b`.
+    Brokers leave a topic that a user may not describe out of that list, as if it did not exist. An entry that spells such a
+    topic may still match others, as `a.b` matches `a-b`.
     """
     found, refused = await client.describe_known(None)
     hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
@@ -84,7 +84,7 @@ async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: 
 
 
 def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
-    """Brokers refuse also what does not exist, where this user may not know that; `is_pattern`: the entry matches others."""
+    """Add advice to a refusal: it may mean that the topic does not exist, which this user may not know. `is_pattern`: the entry matches others."""
     if not isinstance(error, KafkaError):
         return error
     as_pattern = f"write it as ({name}) in topics.include if it is a pattern for others"
@@ -96,12 +96,12 @@ def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
 def explain_unmatched(
     topics: TopicsConfig, numbers: Iterable[int], place_of: Callable[[int], str] = "topics.include[{}]".format
 ) -> Iterator[str]:
-    """Say of entries of topics.include that they match nothing."""
+    """Yield a message for each entry of topics.include, by its number, that matches no topic."""
     return (f"{place_of(number)}: {topics.include[number]!r} matches no topic of the cluster" for number in numbers)
 
 
 def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
-    """Look at the cluster and at the names of what is archived. Changes nothing."""
+    """List the topics of the cluster and of the archive, and what a backup would do with each. Changes nothing."""
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     archive = open_archive(config.storage)
     archived = list_known_topics(archive)

@@ -26,7 +26,7 @@ _LISTINGS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCopy:
-    """The newest complete copy of a partition; it has all of the log up to `next`, and what came later as far as it goes."""
+    """The newest complete copy of a partition: it holds the whole log up to `next`, and perhaps some of what came later."""
 
     key: CopyKey
     next: int
@@ -44,9 +44,9 @@ def find_copy(
     *,
     report_problem: ReportProblem = lambda _: None,
 ) -> ArchivedTopic:
-    """Read what an instance has copied of a topic: of each partition the newest complete copy, of one life.
+    """Read what an instance has copied of a topic in one life: the newest complete copy of each partition.
 
-    That is the given one, or the newest that it has a complete copy of. A partition without one counts as damaged.
+    That is the given life, or the newest one with a complete copy. A partition without one counts as damaged.
     """
     streams = _streams_of(archive, instance, name)
     if not streams:
@@ -68,7 +68,7 @@ def find_copy(
     partitions = arrange_all(found.segments).get((name, life), {})
     for copy in copies:
         number = copy.key.partition
-        if number not in damaged:  # else where it ends is not known
+        if number not in damaged:  # where a damaged copy ends is not known
             partitions[number] = partitions.get(number, EMPTY_PARTITION).reaching(copy.next)
     return ArchivedTopic(
         topic=name,
@@ -81,7 +81,7 @@ def find_copy(
 
 
 def _streams_of(archive: Archive, instance: str, name: str) -> dict[int, dict[int, int]]:
-    """List the facts that hold, life -> partition -> number, with one request."""
+    """List with one request which fact holds: life -> partition -> number."""
     found: dict[int, dict[int, int]] = {}
     for stream, number in newest_numbers(archive, f"{COPIES}/{instance}/{name}").items():
         life, _, partition = stream.removeprefix(f"{COPIES}/{instance}/{name}/").partition("/")
@@ -97,7 +97,7 @@ def _who_has(archive: Archive, name: str) -> str:
 
 
 def _shape(archive: Archive, name: str, life: int, report_problem: ReportProblem) -> TopicFact | None:
-    """Return what the topic was in a life; a damaged control fact is told."""
+    """Return what the topic was in a life; a damaged control fact is reported."""
     try:
         history = read_topic_history(archive, name)
     except NotWholeError as error:
@@ -109,7 +109,7 @@ def _shape(archive: Archive, name: str, life: int, report_problem: ReportProblem
 def _newest_copies(
     archive: Archive, instance: str, topic: str, life: int, numbers: Mapping[int, int]
 ) -> tuple[list[CompleteCopy], defaultdict[int, list[str]]]:
-    """Read the fact that holds of each partition, and tell why one cannot be."""
+    """Read the newest fact of each partition. Returns the copies, and why other facts cannot be read."""
 
     def read(numbered: tuple[int, int]) -> CompleteCopy | str:
         partition, number = numbered
@@ -133,7 +133,7 @@ def _newest_copies(
 
 
 def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
-    """Take a fact for what it says of the place where it was found."""
+    """Turn a fact into a copy, if it speaks of the partition under whose key it was found. Raises CorruptSegmentError."""
     told = (said.get("instance"), said.get("topic"), said.get("life"), said.get("partition"))
     if told != (place.instance, place.topic, place.life, place.partition):
         raise CorruptSegmentError(

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from archiver.archive.index_file import Directory, IndexEntry
 
-_MOST_FRESH = 5_000  # 4 MB; what is forgotten costs each reader a HEAD
+_MOST_FRESH = 5_000  # they take 4 MB; a forgotten entry costs each reader a HEAD
 
 
 class FreshEntries:
-    """What this process has put and no file of the index names yet, and what it found there. Safe for many threads."""
+    """What this process has put and no file of the index names yet, and where partitions ended before. Safe for many threads."""
 
     def __init__(self) -> None:
         self._entries: deque[IndexEntry] = deque(maxlen=_MOST_FRESH)

@@ -23,7 +23,7 @@ from archiver.process.columns import Chain, Lazy, Places, total
 class Holding:
     """Totals of a partition, or of a topic (`partition` None); without a segment there are no timestamps.
 
-    What `uncounted` segments hold, those of v1.0, is in no total but `segments` and `stored_bytes`.
+    Segments of v1.0 are `uncounted`: only `segments` and `stored_bytes` include them.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """One object of a partition; `is_shadowed`: its records lie in others, too, and nobody reads it."""
+    """One object of a partition; `is_shadowed`: other objects hold its records, too, and nobody reads it."""
 
     segment: Segment
     is_shadowed: bool
@@ -80,12 +80,12 @@ def _survey_all(archive: Archive, share: ShareLearned) -> Survey:
 
 
 class Contents(NamedTuple):
-    """What there is of some topics."""
+    """What the archive has of some topics."""
 
     inventory: Inventory
     fact_numbers: Mapping[str, Sequence[int]]  # of the control facts of each topic that is known
     facts: Mapping[str, TopicFact]  # the newest of each topic, as far as they were read
-    unreadable: Sequence[str]  # why others could not be
+    unreadable: Sequence[str]  # why other control facts could not be read
 
 
 def read_contents(
@@ -96,14 +96,14 @@ def read_contents(
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
     share: ShareLearned = keep_to_itself,
 ) -> Contents:
-    """Look at the wanted topics: what is needed is read, and the index believed.
+    """Read what the archive has of the wanted topics: facts of objects by the index, control facts only where lives need them.
 
-    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `report_progress` and `share` as in
+    `asks_all`, an index: every newest control fact is read, and each object is asked for its facts. `report_progress` and `share` as in
     read_inventory.
     """
     inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
-    # The first life begins at 0, whatever the facts say: only topics with others need theirs.
+    # The first life begins at offset 0, whatever the facts say: only topics with other lives need their control facts.
     with_lives = {name for name, life in inventory.partitions if life}
     asked = {
         name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
@@ -124,7 +124,7 @@ def _survey_topic(archive: Archive, topic: str, share: ShareLearned) -> Survey:
 
 
 class _SegmentRows(Lazy[SegmentRow]):
-    """What a partition has, in the order of its offsets."""
+    """The objects of a partition, in the order of their offsets."""
 
     def __init__(self, partition: PartitionInventory) -> None:
         self._segments = Chain([partition.segments, partition.shadowed])
@@ -175,7 +175,7 @@ def _shapes(history: Sequence[TopicFact]) -> dict[int, Collection[int]]:
 
 
 def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[TopicFact]]) -> Inventory:
-    """Let the partitions of a life that has a parent begin where they were cut back: below it nothing is missing."""
+    """Let the partitions of a life that has a parent begin where they were cut back: nothing below that offset is missing."""
     partitions = dict(inventory.partitions)
     lives = [(topic, life) for topic, history in histories.items() for fact in history[-1:] for life in fact.lives]
     for topic, life in lives:
@@ -188,7 +188,7 @@ def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[To
 
 
 def problems_in(inventory: Inventory) -> list[str]:
-    """Tell of all that cannot be read, and of all that is missing."""
+    """Name everything that cannot be read, and everything that is missing."""
     problems: list[str] = []
     for topic, lives in sorted(inventory.lives().items()):
         for life in sorted(lives):

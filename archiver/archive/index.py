@@ -14,10 +14,10 @@ from archiver.archive.listing import ListedPartition, Partition
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.process.columns import Numbers, Places, as_slice, total
 
-# Entries that are not in columns yet take a kilobyte each, columns that are put together two: for a few of a directory, too.
+# An entry that is not in columns yet takes a kilobyte. To make columns of a directory takes two kilobytes, even of few entries.
 _MOST_WAITING: Final = 20_000
 _CHECK_EVERY: Final = 4_000
-_ENOUGH_WAIT: Final = 20  # of a directory
+_ENOUGH_WAIT: Final = 20  # entries of a directory that are worth columns
 
 
 class KnownDirectory:
@@ -36,32 +36,32 @@ class KnownDirectory:
         return self._rows.keys()
 
     def extend(self, more: list[Entries]) -> int:
-        """Put entries that no file has behind those of the index; returns where they begin. They are not looked at here."""
+        """Append entries that no file of the index has; returns the row where they begin. Questions about partitions leave them out."""
         before = len(self.entries)
         self.entries = Entries.join([self.entries, *more])
         return before
 
     def rows(self, partition: int) -> Places:
-        """Return which entries are of a partition, in the order in which they were written."""
+        """Return the rows of a partition, in the order in which they were written."""
         found = self._rows.get(partition)
         return slice(0, 0) if found is None else as_slice(found)
 
     def ends(self) -> dict[int, int]:
-        """Tell up to which offset objects of each partition are known to have been put, there or gone."""
+        """Return up to which offset objects of each partition were put, whether they are still there or not."""
         return {partition: int(self.entries.numbers("next")[rows].max()) for partition, rows in self._rows.items()}
 
     def disbelieve(self, row: int) -> None:
-        """Note that an object, as it is, has other facts than this entry."""
+        """Note that an entry is false: its object has other facts."""
         self._false.add(row)
 
     def end(self, partition: int) -> int:
-        """The same of one partition, by entries that no later one takes the place of, and that no object contradicts."""
+        """Return the same for one partition, by entries that no later entry replaces and no object contradicts."""
         rows = self.latest(partition)
         rows = rows[~np.isin(rows, list(self._false))] if self._false else rows
         return int(self.entries.numbers("next")[rows].max()) if len(rows) else 0
 
     def latest(self, partition: int) -> Numbers:
-        """Return the entries of a partition but those that a later one takes the place of."""
+        """Return the rows of a partition without those that a later entry replaces."""
         rows = np.arange(len(self.entries), dtype=np.int32)[self.rows(partition)]
         base, named_next = self.entries.numbers("base")[rows], self.entries.named_next(rows)
         order = np.lexsort((named_next, base))
@@ -70,11 +70,13 @@ class KnownDirectory:
         return rows[order[is_last]]
 
     def of_names(self, partition: int, base: Numbers, named_next: Numbers) -> Numbers:
-        """Return the latest entry for each of these objects, by their names; -1: there is none."""
+        """Return the latest row for each of these objects, by their names; -1 where there is no entry."""
         rows = np.arange(len(self.entries), dtype=np.int32)[self.rows(partition)]
         bases = np.concatenate([self.entries.numbers("base")[rows].astype(np.int64), base])
         nexts = np.concatenate([self.entries.named_next(rows).astype(np.int64), named_next])
-        order = np.lexsort((nexts, bases))  # it keeps the order of what is alike: entries, and then the object
+        order = np.lexsort(
+            (nexts, bases)
+        )  # a stable sort: of one name, first the entries, then the object that is asked about
         is_asked = order >= len(rows)
         latest = np.maximum.accumulate(np.where(is_asked, -1, np.arange(len(order))))[is_asked]
         asked, told = order[is_asked], order[latest]
@@ -84,7 +86,7 @@ class KnownDirectory:
         return found
 
     def find(self, listed: ListedPartition) -> Numbers:
-        """Return the entry of each listed object that is of exactly its name, size and ETag, and has facts; or -1."""
+        """Return for each listed object the row that has its name, size and ETag, and facts; -1 where there is none."""
         found = self.of_names(listed.partition[-1], listed.base, listed.named_next)
         places = np.flatnonzero(found >= 0)
         rows, objects, entries = found[places], listed.only(as_slice(places)), self.entries
@@ -98,10 +100,12 @@ class Index:
     """The entries of some topic directories."""
 
     def __init__(self) -> None:
-        self.beside = NOTHING_SEEN  # what anybody ever saw
-        self.files = 0  # of the generation that holds
-        self.lost_files = 0  # of those before its last one: what they remembered is gone with them
-        self.unreadable: dict[str, str] = {}  # what is wrong with a file, by its key; with the index, by its prefix
+        self.beside = NOTHING_SEEN  # what any writer ever saw beside the records
+        self.files = 0  # in the newest generation
+        self.lost_files = 0  # missing before the last file: what they remembered is lost
+        self.unreadable: dict[
+            str, str
+        ] = {}  # what is wrong: with a file, by its key; with the whole index, by its prefix
         self._waiting: dict[Directory, list[SmallMember]] = {}
         self._waiting_count = 0
         self._most_waiting = _CHECK_EVERY
@@ -109,7 +113,7 @@ class Index:
         self._known: dict[Directory, KnownDirectory] = {}
 
     def add(self, directory: Directory, member: Entries | SmallMember) -> None:
-        """Later files win."""
+        """Add what a file has of a topic directory. What is added later wins."""
         if isinstance(member, SmallMember):
             self._waiting.setdefault(directory, []).append(member)
             self._waiting_count += member.entries
@@ -120,7 +124,7 @@ class Index:
             self._added.setdefault(directory, []).append(member)
 
     def _put_many_in_columns(self) -> None:
-        """Put into columns what waits of directories of which it is worth it; of all, when too much waits."""
+        """Make columns for directories with many waiting entries; for all directories when too many entries wait."""
         counts = {one: sum(member.entries for member in members) for one, members in self._waiting.items()}
         worth = [one for one, count in counts.items() if count >= _ENOUGH_WAIT]
         left = sum(counts.values()) - sum(counts[one] for one in worth)
@@ -149,12 +153,12 @@ class Index:
         return self._known.setdefault(directory, KnownDirectory(Entries.of(())))
 
     def forget(self, directory: Directory) -> None:
-        """Keep nothing of a topic directory."""
+        """Forget a topic directory."""
         for some in (self._waiting, self._added, self._known):
             some.pop(directory, None)
 
     def reach_beyond(self, there: Callable[[Partition], int]) -> dict[Partition, int]:
-        """Tell up to which offset objects of partitions are known to have been put, where that is beyond what is there."""
+        """Return up to which offset objects of partitions were put, for each partition that now ends earlier (`there`)."""
         found: dict[Partition, int] = {}
         for directory in self.directories:
             known = self.of(directory)
@@ -175,12 +179,12 @@ class Index:
         return sizes
 
     def not_whole(self, directory: Directory, ends: Mapping[int, int]) -> list[int]:
-        """Tell of which partitions some offset below an end is in no entry; what lies before all entries may be swept."""
+        """Return the partitions whose entries leave a gap below their end. Before the first entry there may be none: old objects may be swept."""
         known = self.of(directory)
         return [number for number, end in ends.items() if _reach_from_first(known, number, end) < end]
 
     def gone(self, directory: Directory, listed: Mapping[int, ListedPartition]) -> Numbers:
-        """Return the entry that reaches furthest of each partition where it is of an object that is not listed any more."""
+        """Return, of each partition, the row that reaches furthest, if its object is not listed any more."""
         known, lost = self.of(directory), list[int]()
         for number in known.partitions:
             rows = np.arange(len(known.entries))[known.rows(number)]
@@ -193,14 +197,14 @@ class Index:
         return np.array(lost, np.int64)
 
     def remembered(self, key: SegmentKey) -> SegmentFacts | None:
-        """Return the facts of whatever object was put under this key."""
+        """Return the facts of the object that was last put under this key."""
         known = self.of((key.topic, key.life))
         (row,) = known.of_names(key.partition, np.array([key.base]), np.array([key.next or 0])).tolist()
         return known.entries.known_facts(row) if row >= 0 else None
 
 
 def _reach_from_first(known: KnownDirectory, partition: int, end: int) -> int:
-    """Tell how far entries that begin below an end reach without a gap behind the first of them."""
+    """Return how far the entries that begin below an end reach without a gap, from the first entry on."""
     rows = known.rows(partition)
     base, following = (known.entries.numbers(name)[rows].astype(np.int64) for name in ("base", "next"))
     order = np.argsort(base, kind="stable")

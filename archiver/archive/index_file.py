@@ -15,13 +15,13 @@ from archiver.process.json_values import as_list, as_number, as_object, as_text
 INDEX_FORMAT = 1
 # An entry takes 75 to 90 bytes, and ten million of them, merged, one file of 0.9 GB.
 MOST_FILE_BYTES: Final = 2 << 30
-_MOST_HEADER_BYTES = 32 << 20  # 200,000 topics, of which a directory and the number of a fact are told
+_MOST_HEADER_BYTES = 32 << 20  # enough for 200,000 topics: a directory each, and the number of a fact
 _SMALLEST_MEMBER: Final = 20  # bytes: gzip of nothing
 # Our first lines expand to ten times their size; those of long names that are alike to eighty.
 _MOST_HEADER_TIMES = 64
-_FEW_HEADER_BYTES = 4 << 20  # that any may expand to
+_FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
 
-_MOST_NAME: Final = 1024  # as keys of S3
+_MOST_NAME: Final = 1024  # characters, as of keys in S3
 # The names of what SeenBeside has, and how much of each there can be: numbers of facts, and objects.
 _BESIDE: Final[Mapping[str, int]] = {"facts": 10**FACT_DIGITS - 1, "beside": 10**9 - 1}
 _MOST_LIFE: Final = 2**31 - 1
@@ -30,7 +30,7 @@ Directory = tuple[str, int]  # topic and life
 
 
 class IndexEntry(NamedTuple):
-    """What the index knows of one object. It holds for an object of this key that has this size and this ETag."""
+    """What the index knows of one object. It holds only for an object of this key, this size and this ETag."""
 
     key: SegmentKey
     size: int
@@ -42,7 +42,7 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class SeenBeside(NamedTuple):
-    """What writers saw beside the records: nothing else would tell that the last of it is gone."""
+    """What writers saw beside the records: nothing else shows later that the last such objects are gone."""
 
     newest_facts: Mapping[str, int] = _NONE  # by topic: the number of its newest control fact
     counts: Mapping[str, int] = (
@@ -50,7 +50,7 @@ class SeenBeside(NamedTuple):
     )
 
     def joined(self, other: "SeenBeside") -> "SeenBeside":
-        """Return the larger number of each: they only grow."""
+        """Return the larger of each two numbers: numbers only grow."""
         return SeenBeside(*(_larger(one, more) for one, more in zip(self, other, strict=True)))
 
 
@@ -62,14 +62,14 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, in
 
 
 class IndexFile(NamedTuple):
-    """A file that was split: a member for each topic directory, still packed, and what its writer saw beside the records."""
+    """A file, split into its members: one for each topic directory, still packed; and what its writer saw beside the records."""
 
     members: dict[Directory, bytes]
     beside: SeenBeside
 
 
 def encode_index(entries: Iterable[tuple[Directory, Entries]], beside: SeenBeside = NOTHING_SEEN) -> bytes:
-    """Write a whole file."""
+    """Encode a whole file."""
     return join_members({directory: encode_member(found) for directory, found in entries}, beside)
 
 
@@ -84,7 +84,7 @@ def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entrie
 
 
 def join_members(members: Mapping[Directory, bytes], beside: SeenBeside) -> bytes:
-    """Make a file of what `encode_member` wrote for each topic directory."""
+    """Make a file of the members of topic directories, as `encode_member` made them."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
     seen = {name: dict(sorted(found.items())) for name, found in zip(_BESIDE, beside, strict=True) if found}
     return b"".join([_compress({"format": INDEX_FORMAT, "directories": names, **seen}), *members.values()])
@@ -95,7 +95,7 @@ def _compress(value: object) -> bytes:
 
 
 def split_file(content: bytes, key: str) -> IndexFile:
-    """Split a file by topic directory, without looking into the members. Raises NotWholeError."""
+    """Split a file by topic directory, without unpacking the members. Raises NotWholeError."""
     header, start = _read_header(content, key)
     version = header.get("format")
     if type(version) is int and version > INDEX_FORMAT:

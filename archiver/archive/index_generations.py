@@ -34,10 +34,10 @@ from archiver.store.port import ListedObject, ObjectKind, ObjectStore, refuse_la
 
 log = logging.getLogger(__name__)
 
-# Files of a generation; then a backup begins the next one. Each is a request for every reader.
+# So many files make a generation full: a backup then begins the next one. Each file costs every reader a request.
 MOST_FILES: Final = 64
-# What is read of a generation. While nobody could merge, there may be more files: one each ten minutes of each instance. Its
-# files are held side by side; a merged one of ten million objects has 0.9 GB.
+# What is read of a generation. While nobody can merge, it grows beyond MOST_FILES: by a file in ten minutes of each instance.
+# All its files are in memory at once; a merged file of ten million objects has 0.9 GB.
 _MOST_FILES_READ: Final = 1_000
 MOST_GENERATION_BYTES: Final = 3 << 30
 _LAST_NUMBER: Final = 10**FACT_DIGITS - 1
@@ -50,7 +50,7 @@ _ATTEMPTS = 64
 
 
 def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Index:
-    """Read what the index knows of the wanted topics (default: all). Whatever is wrong with it, it is only smaller then."""
+    """Read what the index knows of the wanted topics (default: all). Files that cannot be read are left out, and named in `unreadable`."""
     index = Index()
     try:
         generation, files = _newest_generation(archive)
@@ -65,7 +65,7 @@ def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) ->
         for directory in list(members):
             packed = cut_member(
                 members.pop(directory)
-            )  # they are used up: beside what is in them they would be too much
+            )  # members are used up: together with their entries they would take too much memory
             if wanted is None or wanted(directory[0]):
                 _add_member(index, directory, packed, key)
     return index
@@ -84,7 +84,7 @@ def _leave_out(index: Index, key: str, error: object) -> None:
 
 
 def _read_files(store: ObjectStore, files: Iterable[ListedObject], index: Index) -> Iterator[tuple[str, IndexFile]]:
-    """Read files, in order, those that can be read; the index is told of the others."""
+    """Yield the files that can be read, in order; note the others as unreadable in the index."""
 
     def read(item: ListedObject) -> bytes | None:
         try:
@@ -93,14 +93,14 @@ def _read_files(store: ObjectStore, files: Iterable[ListedObject], index: Index)
             _leave_out(index, item.key, error)
             return None
         problem = _digest_problem(*found, item.key) if found is not None else ""
-        if problem:  # most of it may be good still
+        if problem:  # most of the file may be good still
             index.unreadable[item.key] = problem
         return None if found is None else found[0]
 
     wanted = list(_bounded(files, index))
     contents = run_ahead(read, wanted, _READS_AT_ONCE, "index")
     for item in wanted:
-        try:  # one by one: what is made of a first line may be larger than the file
+        try:  # one file at a time: its parsed first line may be larger than the file
             content = next(contents)
             file = None if content is None else split_file(content, item.key)
         except NotWholeError as error:
@@ -112,7 +112,7 @@ def _read_files(store: ObjectStore, files: Iterable[ListedObject], index: Index)
 
 
 def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObject]:
-    """Tell which files are read, by their rows of a listing: not too large a one, nor too many, nor too much."""
+    """Yield the files to read: none that is too large, not too many, not too many bytes together."""
     left_bytes, left_files = MOST_GENERATION_BYTES, _MOST_FILES_READ
     for item in files:
         try:
@@ -127,7 +127,7 @@ def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObje
 
 
 def _newest_generation(archive: Archive) -> tuple[int, list[ListedObject]]:
-    """Return its number and its files, in order. Number 0 without a file: there is no index yet."""
+    """Return the number of the newest generation, and its files in order. Number 0 without a file: there is no index yet."""
     names = archive.store.list_directories(archive.layout.index_prefix)
     generation = max(
         (found for name in names if (found := archive.layout.parse_index_generation(name)) is not None), default=0
@@ -148,18 +148,18 @@ def append_to_index(
     entries: Iterable[IndexEntry],
     beside: SeenBeside = NOTHING_SEEN,
 ) -> int:
-    """Put a file behind those of the newest generation. Returns how many that has then."""
+    """Append a file to the newest generation. Returns how many files that has then."""
     return _append(archive, encode_index(group_entries(entries), beside))
 
 
 def _append(archive: Archive, content: bytes, most_files: int | None = None) -> int:
-    """With `most_files` the generation gets no more than so many."""
+    """Append a file, unless the generation has `most_files` already. Returns how many files it has then."""
     generation, files = _newest_generation(archive)
     number = _next_number(archive.layout, generation, files)
     if number + _ATTEMPTS > _LAST_NUMBER:
         raise _nothing_follows(archive.layout, files[-1].key)
-    # Who finds its number taken tries the next one at once, while the one that took it has to list before it comes again:
-    # so nobody loses for long, however many write.
+    # A writer whose number is taken tries the next number at once. The winner has to list again before its next file. So no
+    # writer loses for long, however many there are.
     for lost in range(_ATTEMPTS):
         if most_files is not None and len(files) + lost >= most_files:
             return len(files) + lost
@@ -184,7 +184,7 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 
 def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
-    """Read all of a file. Raises CorruptSegmentError; gzip alone overlooks some bits, of its header and in its padding."""
+    """Check a whole file, by its digest, too: gzip misses flipped bits in its header and padding. Raises CorruptSegmentError."""
     problem = _digest_problem(content, metadata, key)
     if problem:
         raise CorruptSegmentError(problem)
@@ -205,9 +205,10 @@ def share_entries(
     *,
     level: int = logging.DEBUG,
 ) -> None:
-    """Append what is no backup's, if one may: what a reader had to ask for, what a restore has left beside the records.
+    """Append entries of a process that is no backup, if it may write: what a reader learned, what a restore left beside the records.
 
-    A full generation waits for a backup to merge it. That it could not be written is logged at `level`: readers need not.
+    A full generation gets nothing more until a backup merges it. A failure is logged at `level` and nothing else: readers
+    need no right to write.
     """
     try:
         for known in files:
@@ -219,8 +220,8 @@ def share_entries(
 def merge_index(archive: Archive) -> None:
     """Begin a generation with all that the newest one knows of objects that are still there.
 
-    One topic directory at a time: what is held is the compressed files. Who loses the race for the new generation has
-    nothing to do: what it was about to write is in the files of the old one.
+    Topic directories are done one at a time, so that only compressed files are held. A process that loses the race for the
+    new generation need not do anything: the winner merged the same files.
     """
     packed = PackedIndex(archive)
     members: dict[Directory, bytes] = {}
@@ -240,13 +241,13 @@ def merge_index(archive: Archive) -> None:
 
 
 class PackedIndex:
-    """All files of the index as they lie there, compressed: what it knows of a topic directory is read when it is asked for."""
+    """All files of the index, kept compressed: a topic directory is unpacked when somebody asks for it."""
 
     def __init__(self, archive: Archive) -> None:
         self.generation, files = _newest_generation(archive)
         told = Index()
         self._files = list(_read_files(archive.store, files, told))
-        self.unreadable = told.unreadable  # also of what was read since
+        self.unreadable = told.unreadable  # grows while directories are unpacked
         self.beside = reduce(SeenBeside.joined, (file.beside for _, file in self._files), NOTHING_SEEN)
 
     def directories(self) -> list[Directory]:
@@ -262,12 +263,12 @@ class PackedIndex:
 
 
 def _entries_of(archive: Archive, directory: Directory, index: Index) -> Entries:
-    """Return what is known of the objects that are listed."""
+    """Return the entries of the objects that a listing still shows, and of lost last objects."""
     listing = list_directory(archive, *directory)
     listed = {partition: found for (_, _, partition), found in listing.partitions.items()}
     known = index.of(directory)
     rows = [known.find(found) for found in listed.values()]
-    # A listing does not tell that a partition's last object is gone: what is known of it is the only trace.
+    # No listing shows that a partition's last object is gone: its entry is the only trace, and is kept.
     kept = np.concatenate([*rows, index.gone(directory, listed)])
     kept = kept[kept >= 0]
     return known.entries.only(as_slice(kept[known.entries.has_facts(kept)]))

@@ -25,10 +25,10 @@ _LEVEL = 1  # hashes do not get smaller: level 6 takes four times as long for 5 
 _MOST_BYTES = 1 << 34  # of one topic directory, uncompressed: fifty million segments
 _PIECE_BYTES: Final = 1 << 18
 _SMALL_BYTES: Final = 1 << 14  # two hundred entries
-# Ours expand to three times their size; those of long names that are alike to eighty.
+# Our members expand to three times their size; with long names that are alike, to eighty times.
 _MOST_TIMES = 16
-_FEW_BYTES = 1 << 20  # that any may expand to
-# Lists of nothing take thirty times their text. Ours have one for each topic directory or column, and that is longer.
+_FEW_BYTES = 1 << 20  # any member may expand to this
+# Empty lists take thirty times their text in memory. Our files have one list for each topic directory or column, with text in it.
 _LEAST_OF_A_LIST: Final = 8
 _FEW_LISTS: Final = 16_000
 _MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
@@ -40,13 +40,13 @@ _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 
 
-# What a number may be; of those that are facts, `can_be` asks for more.
+# The range of numbers; `can_be` asks more of numbers that are facts.
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {"partition": (0, 2**31 - 1), "size": (0, LAST_LONG)}
 _ANY: Final = (FIRST_LONG, LAST_LONG)
 
 
 def encode_member(entries: Entries) -> bytes:
-    """Write the entries of one topic directory. A column that is the same in all of them is written once."""
+    """Encode the entries of one topic directory. A column with one value in all rows is written as that value."""
     columns = (text for name in _COLUMNS for text in (f',"{name}":', *_spelled_column(entries, name)))
     return pack(chain([f'{{"count":{len(entries)}'], columns, ["}\n"]))
 
@@ -98,21 +98,21 @@ def parse_flat(text: str) -> object:
 
 
 def cut_member(member: bytes) -> deque[bytes]:
-    """Cut a member into pieces, which can be given away one by one: beside its entries it would be too much."""
+    """Cut a member into pieces that are freed one by one: the member and its entries at once would take too much memory."""
     return deque(member[start : start + READ_BYTES] for start in range(0, len(member), READ_BYTES))
 
 
 class SmallMember(NamedTuple):
-    """Entries of one topic directory as JSON has them: of a few, columns would cost more than they spare."""
+    """A few entries of one topic directory, as JSON has them: columns would cost more than they save."""
 
     entries: int
     columns: Mapping[str, Any]
 
 
 def decode_member(pieces: deque[bytes], key: str) -> Entries | SmallMember:
-    """Read the entries of one topic directory, of which the pieces are used up. Raises NotWholeError.
+    """Decode the entries of one topic directory; `pieces` are used up. Raises NotWholeError.
 
-    Those that cannot be, or are of a later format, have no kind of facts; what else they tell holds.
+    Entries whose facts are impossible, or of a later format, come without facts; their other columns hold.
     """
     packed_bytes = sum(map(len, pieces))
     try:
@@ -126,7 +126,7 @@ def decode_member(pieces: deque[bytes], key: str) -> Entries | SmallMember:
 
 
 def entries_of(members: Sequence[SmallMember]) -> Entries:
-    """Put members that follow each other into columns."""
+    """Join members, in order, into columns."""
 
     def lists(name: str) -> Values:
         found = ((one.entries, one.columns[name]) for one in members)
@@ -156,7 +156,7 @@ def _check_tags(values: Sequence[str]) -> None:
 
 
 def _check(values: Sequence[Any], kind: type, limits: tuple[int, int] = _ANY) -> None:
-    """Raise ValueError where a column cannot have these values. It is put together later, when nobody expects an error."""
+    """Raise ValueError where a column cannot have these values. Later, when columns are made, nobody expects an error."""
     if set(map(type, values)) - {kind}:
         raise ValueError(f"a value that is no {kind.__name__}")
     if kind is int and values and not limits[0] <= min(values) <= max(values) <= limits[1]:
@@ -164,18 +164,18 @@ def _check(values: Sequence[Any], kind: type, limits: tuple[int, int] = _ANY) ->
     if kind is str:
         if max(map(len, values), default=0) > MOST_TEXT:
             raise ValueError("a text that is too long")
-        "".join(values).encode()  # half a surrogate pair cannot be
+        "".join(values).encode()  # raises UnicodeEncodeError, a ValueError, for half a surrogate pair
 
 
 def _checked_count(count: object, packed_bytes: int) -> int:
-    """A digest alone takes more than a byte of what is packed."""
+    """Check the number of entries: each has a digest, which takes more than a byte of the packed member."""
     if type(count) is not int or not 0 <= count <= packed_bytes:
         raise ValueError(f"{count!r} entries")
     return count
 
 
 def _no_more(lists: Values, most: int) -> Values:
-    """Stop at more values than there can be entries: `count` may come behind them."""
+    """Yield lists; raise ValueError at more values than there can be entries. `count` may come after them in the member."""
     for some in lists:
         most -= len(some)
         if most < 0:
@@ -220,11 +220,11 @@ def _expand(pieces: deque[bytes]) -> Iterator[str]:
 
 
 class _Column(NamedTuple):
-    """What a column has: its values, or for each which of a few that are."""
+    """A column: its values, or a few values and which of them each row has."""
 
     places: Numbers | Texts
     values: Sequence[Any] = ()
-    is_same: bool = False  # there is one, and all have it
+    is_same: bool = False  # one value that all rows have
 
     def expanded(self, count: int) -> Numbers | Texts:
         if not self.is_same:
@@ -265,7 +265,7 @@ def _digests(lists: Values) -> _Column:
 
 
 def _digest_in(text: str) -> int:
-    """Parse a digest; -1, which none is: it cannot be one."""
+    """Parse a digest; -1, which is no digest, for text that cannot be one."""
     try:
         found = int(text, 16)
     except ValueError:
@@ -274,7 +274,7 @@ def _digest_in(text: str) -> int:
 
 
 def _few(kind: type) -> Callable[[Values], _Column]:
-    """Gather values of which there are few different ones."""
+    """Gather a column with few different values."""
 
     def gather(lists: Values) -> _Column:
         values: dict[Any, int] = {}
@@ -304,12 +304,12 @@ def _entries(found: dict[str, _Column], count: int) -> Entries:
         for rows in chunks(count)
     ]
     if not all(map(np.all, possible)):
-        kinds = np.where(np.concatenate(possible), kinds, len(traits))  # none
+        kinds = np.where(np.concatenate(possible), kinds, len(traits))  # without facts
     return Entries({**columns, "kind": narrow(kinds)}, [*traits, None])
 
 
 def _kinds(found: Mapping[str, _Column], count: int) -> tuple[Numbers, list[Traits | None]]:
-    """Tell of each entry which of the traits it has, of those that are."""
+    """Return the number of the traits of each entry, and the traits."""
     if not count:
         return same(0, 0), []
     columns = [found[name] for name in Traits._fields]

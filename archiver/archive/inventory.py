@@ -21,19 +21,19 @@ from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Chain, as_slice
 from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 
-_LEARNED_AT_ONCE = 100  # entries of the index
+_LEARNED_AT_ONCE = 100  # objects that are asked for their facts before the answers are handed on
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets, both inclusive, that no segment covers; beside a v1.0 object they need not have been records."""
+    """Offsets, both inclusive, that no segment covers. Next to an object of v1.0 they need not have been records."""
 
     first_offset: int
     last_offset: int
     is_certain: bool = True
-    is_remembered: bool = False  # by the index alone
+    is_remembered: bool = False  # only the index knows that there was something
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}"
@@ -41,7 +41,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Offsets, both inclusive, of two objects, one of v1.0: nothing tells whether their records are the same."""
+    """Offsets, both inclusive, that two objects cover, one of them of v1.0: nothing shows whether their records are the same."""
 
     first_offset: int
     last_offset: int
@@ -54,7 +54,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInventory:
-    """One partition by the read rule. `position` is the end of the contiguous coverage, `end` of any."""
+    """One partition by the read rule. `position` is the end of the coverage without a gap, `end` the end of all coverage."""
 
     readable: Sequence[Reading]
     shadowed: Sequence[Segment]
@@ -89,7 +89,7 @@ class PartitionInventory:
         )
 
     def until_offset(self, offset: int) -> "PartitionInventory":
-        """Leave out what lies at or above an offset; what is missing up to there is a gap."""
+        """Leave out what lies at or above an offset; what is missing up to that offset is a gap."""
         readable = Chain(block.below(offset) for block in blocks_of(self.readable))
         end = readable[-1].next if readable else 0
         gaps = tuple(gap for gap in self.gaps if gap.last_offset < end)
@@ -99,14 +99,14 @@ class PartitionInventory:
         return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps, overlaps=overlaps)
 
     def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
-        """Add the gap that no listing shows, up to an offset that something else remembers as the end."""
+        """Add the gap up to an end that something else remembers: no listing shows that the last objects are gone."""
         if self.end >= end:
             return self
         gap = Gap(first_offset=self.end, last_offset=end - 1, is_remembered=is_remembered)
         return replace(self, gaps=(*self.gaps, gap))
 
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
-        """Go on with what another life holds from the end of this one."""
+        """Append what another life holds, from the end of this one on."""
         return PartitionInventory(
             readable=Chain([self.readable, later.readable]),
             shadowed=Chain([self.shadowed, later.shadowed]),
@@ -125,7 +125,7 @@ class Inventory:
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
     damaged: tuple[DamagedSegment, ...]
-    learned: Sequence[Segment] = field(default=(), compare=False)  # whose facts no index told, or other ones
+    learned: Sequence[Segment] = field(default=(), compare=False)  # segments whose facts the index lacked, or had wrong
     _damaged_in: dict[tuple[str, int], dict[int, list[DamagedSegment]]] = field(
         init=False, repr=False, default_factory=dict
     )
@@ -159,7 +159,7 @@ class Inventory:
     def join(
         self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
     ) -> tuple[PartitionInventory, list[str]]:
-        """Join what lives hold of a partition, each (life, from, until); and tell what is wrong with their objects."""
+        """Join what lives hold of a partition, each given as (life, from, until). Returns that, and what is wrong with their objects."""
         joined, damaged = EMPTY_PARTITION, list[str]()
         for life, start, until in lineage:
             part = self.partitions.get((topic, life), {}).get(partition, EMPTY_PARTITION)
@@ -180,18 +180,18 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
         return EMPTY_PARTITION
     found = _in_order(found if isinstance(found, Segments) else Segments.of(found))
     base, following, has_facts = (*(found.numbers(name).astype(np.int64) for name in ("base", "next")), found.has_facts)
-    position = np.zeros_like(base)  # where the walk stands before each
+    position = np.zeros_like(base)  # up to where earlier segments reach, before each segment
     np.maximum.accumulate(following[:-1], out=position[1:])
     is_read = following > position
-    before = np.full(len(base), -1)  # the one that was read last
+    before = np.full(len(base), -1)  # the segment that was read last, before each
     before[1:] = np.maximum.accumulate(np.where(is_read, np.arange(len(base)), -1))[:-1]
     is_certain = has_facts & ((before < 0) | has_facts[before])
-    # A v1.0 archive begins where the log did, and does not tell what was below.
+    # An archive of v1.0 begins where the log began, and does not tell what was below.
     gaps = (base > position) & ((before >= 0) | is_certain)
     overlaps = (before >= 0) & (base < position) & ~is_certain
     read, shadowed = (as_slice(np.flatnonzero(chosen)) for chosen in (is_read, ~is_read))
     segments, from_offset = found.only(read), np.maximum(base, position)[read]
-    named = segments.numbers("base")  # most are read from there on: then it is one column
+    named = segments.numbers("base")  # most segments are read from their base on: then both are one column
     return PartitionInventory(
         readable=Readings(segments, named if np.array_equal(named, from_offset) else from_offset),
         shadowed=found.only(shadowed),
@@ -212,7 +212,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
 
 
 def _in_order(segments: Segments) -> Segments:
-    """Sort by base, and of those with one base the furthest first."""
+    """Sort by base; of segments with the same base, the one that reaches furthest comes first."""
     base, following = (segments.numbers(name).astype(np.int64) for name in ("base", "next"))
     if bool((np.diff(base) > 0).all()):
         return segments
@@ -220,7 +220,7 @@ def _in_order(segments: Segments) -> Segments:
 
 
 def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
-    """Tell what of a partition cannot be read: its damaged objects, and the offsets that are missing."""
+    """Name what of a partition cannot be read: its damaged objects, and its missing offsets."""
     problems = list(damaged)
     missing = ", ".join(str(gap) for gap in partition.gaps if gap.is_certain)
     unknown = ", ".join(str(gap) for gap in partition.gaps if not gap.is_certain)
@@ -236,7 +236,7 @@ def problems_of(topic: str, number: int, partition: PartitionInventory, damaged:
         " whether they are the same records; the first are read"
         for overlap in partition.overlaps
     ]
-    # One object that cannot be read is most often the whole reason why its offsets are missing.
+    # A single damaged object is most often the reason for the single gap: one line names both.
     is_one = len(problems) == 2 and partition.gaps and not partition.overlaps
     return ["; ".join(problems)] if is_one else problems
 
@@ -251,14 +251,14 @@ def read_inventory(
     report_progress: ReportProgress = lambda _done, _total: None,
     share: ShareLearned = keep_to_itself,
 ) -> Inventory:
-    """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
+    """List the archive and learn the facts of every segment; of the wanted topics only, if `wanted` is given.
 
-    `reads`: which records of each partition will be read, and their objects held against what is told here of them; what
-    is left out on the word of the index is asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its
-    facts, and what the index has of it only spares room. `report_progress` is told now and then how many were asked, and of how many.
-    Nothing is written: `share` is given what the index should have known, and may tell it (share_learned).
+    `reads`: which records of each partition the caller will read and compare with their facts; objects that the index alone
+    would leave out are asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its facts, and the
+    index only saves memory. `report_progress` is called now and then with how many objects were asked, and of how many.
+    Nothing is written, but by `share`, which is given what the index should have known (share_learned).
     """
-    # The index first: what is put meanwhile is not missing.
+    # The index is read first: an object that is put meanwhile must not look as if it were missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
     listing = list_segments(archive, wanted)
     strangers = tuple(sorted(listing.strangers))
@@ -279,7 +279,7 @@ def read_inventory(
 
 
 def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partition: int) -> Iterator[list[IndexEntry]]:
-    """Ask those objects of a partition for their facts that the index does not know, some after the others."""
+    """Ask the objects of a partition that the index lacks for their facts. Yields the entries some at a time."""
     listing = list_directory(archive, topic, life, partition)
     for listed in listing.partitions.values():
         unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
@@ -303,8 +303,10 @@ def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], di
 def _add_lost_ends(
     partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[DamagedSegment]
 ) -> None:
-    """Add the gap that no listing shows: what the index has seen behind the objects that a partition still has."""
-    unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
+    """Add the gaps that no listing shows: the index has seen objects behind the last one that a partition still has."""
+    unknown = {
+        (one.key.topic, one.key.life, one.key.partition) for one in damaged
+    }  # partitions with damaged objects, whose ends are not known
 
     def found(place: Partition) -> PartitionInventory:
         return partitions.get(place[:2], {}).get(place[2], EMPTY_PARTITION)
@@ -316,7 +318,7 @@ def _add_lost_ends(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedEnd:
-    """Where a writer goes on, and which log the newest segment came from. Zero, -1 and empty when there is none."""
+    """Where a writer goes on, and which log the newest segment came from. Zero, -1 and empty when there is no segment."""
 
     next: int = 0
     leader_epoch: int = -1
@@ -338,9 +340,9 @@ class ArchivedEnd:
 def position_of(archive: Archive, topic: str, life: int, partition: int, newest_base: int | None = None) -> ArchivedEnd:
     """Return where a writer goes on: the end of the coverage, with one HEAD, or two beside a merged segment.
 
-    The last plain segment tells; a merged one tells by its name, so an old writer's segment inside it moves nothing back.
-    `newest_base` is a hint, the base of the newest segment as far as someone knew: it spares the listing of what lies
-    before it, and a listing that contradicts it wins.
+    The last plain segment tells by its facts, a merged one by its name: an old writer's segment within a merged one moves
+    nothing back. `newest_base` is a hint, the base of the newest segment as far as someone knew. It saves listing what lies
+    before; a listing that contradicts the hint wins.
     """
     if newest_base is None:
         return _last_end(archive, archive.store.list(archive.layout.partition_prefix(topic, life, partition)))
@@ -364,9 +366,9 @@ def _last_end(archive: Archive, listed: Iterable[ListedObject]) -> ArchivedEnd:
 
 
 def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
-    """Return where a writer goes on, by what a listing of its partition had. The facts are asked for: an index does not decide that."""
+    """Return where a writer goes on, by a listing of its partition. The object is asked for its facts: an index must not decide this."""
     plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
-    # Only the epoch of the segment that holds the end may be told to a broker: an earlier one would seem to diverge.
+    # A broker must be given the epoch of the segment that holds the end: with an earlier epoch the log would seem to diverge.
     return plain if plain.next >= newest.merged_next else _end_of(store, newest.merged)
 
 

@@ -11,18 +11,18 @@ from archiver.archive.index_generations import share_entries
 from archiver.archive.listing import Partition
 from archiver.archive.segments import Segments
 
-# Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
-# within a quarter of an hour.
+# A reader that had to ask so many segments shares what it learned, or one whose segments are so old: a backup that runs writes
+# its own within a quarter of an hour.
 _MANY = 200
 _OVERDUE = timedelta(minutes=30)
-# What is written together takes 300 bytes an object; a generation has room for 64 files.
+# While a file is written it takes 300 bytes of memory an object; a generation has room for 64 files.
 _SHARED_AT_ONCE = 200_000
 _MOST_SHARED = 32  # files
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Segments whose facts the index did not tell, or told falsely (`contradicted`: so many of them)."""
+    """Segments whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
 
     segments: Mapping[Partition, Segments]
     contradicted: int
@@ -38,7 +38,7 @@ def keep_to_itself(_archive: Archive, _learned: Learned) -> None:
 def share_learned(
     archive: Archive, learned: Learned, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> None:
-    """Write what the index should have known into it, where that is worth a file. It has nothing of v1.0 objects."""
+    """Append what the index should have known, if that is worth a file. Objects of v1.0 have no facts to share."""
     known = {place: segments.known for place, segments in learned.segments.items()}
     count = sum(map(len, known.values()))
     is_worth_it = learned.contradicted or count >= _MANY
@@ -49,7 +49,7 @@ def share_learned(
 
 
 def _files_of(known: Mapping[Partition, Segments], most: int) -> Iterator[list[tuple[Directory, list[Segments]]]]:
-    """Cut segments into files of the index, with so many in each but the last, by topic directory."""
+    """Cut segments, by topic directory, into files of the index with `most` segments in each but the last."""
     file: dict[Directory, list[Segments]] = {}
     room = most
     for (topic, life, _), segments in sorted(known.items()):
@@ -71,5 +71,5 @@ def _entries_of(found: tuple[Directory, list[Segments]]) -> tuple[Directory, Ent
 
 
 def _is_overdue(segments: Segments, now: datetime) -> bool:
-    """Tell whether an object stands there for so long that no backup will add it to the index any more."""
+    """Tell whether an object is so old that no backup will add it to the index any more."""
     return segments.first_put is not None and now - segments.first_put > _OVERDUE

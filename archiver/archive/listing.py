@@ -17,16 +17,16 @@ from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject, ObjectStore
 
 LISTINGS_AT_ONCE = 8
-# What is listed before the rest is shared out: each further listing reads up to a page of 1,000 keys too many.
+# Keys that are listed before the rest is shared out: each further listing may read a page of 1,000 keys in vain.
 _ALONE = 5_000
-# A request for each directory, where there are few of them, or so many keys in each, on average of some. What the prefix
-# of all topics asks for costs MinIO more: it goes on listing behind the last key that was wanted.
+# Each directory is listed by a request of its own where there are few directories, or many keys in each of a sample. A listing
+# by the prefix of all topics costs MinIO more: MinIO goes on listing behind the last wanted key.
 _FEW_DIRECTORIES = 32
 _MANY_KEYS = 25
 _LOOKED_INTO = 4
 _PAGE = 1_000
-_MOST_BESIDE = 100  # strangers beside the archive, which cost a request each where they are directories
-_LAST = "\U0010ffff"  # no key goes on with it
+_MOST_BESIDE = 100  # strangers beside the archive; a directory among them costs a request
+_LAST = "\U0010ffff"  # sorts behind every character of a key
 
 
 class ListedSegment(NamedTuple):
@@ -39,7 +39,7 @@ class ListedSegment(NamedTuple):
 Partition = tuple[str, int, int]  # topic, life, number
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK: Final = timedelta(microseconds=1)  # what a moment is told in
+_TICK: Final = timedelta(microseconds=1)  # the unit of moments
 
 
 def ticks_of(moment: datetime) -> int:
@@ -64,16 +64,16 @@ class ListedPartition(Lazy[ListedSegment]):
         etag: Texts,
     ) -> None:
         self.partition = partition
-        self.stem = stem  # with which all keys begin
+        self.stem = stem  # what all keys begin with
         self.base = base
-        self.named_next = named_next  # 0: the name has none
+        self.named_next = named_next  # 0: there is none in the name
         self.size = size
         self.put = put  # ticks
         self.etag = etag
 
     @classmethod
     def of(cls, partition: Partition, rows: Sequence[tuple[int, int, ListedObject]]) -> "ListedPartition":
-        """Take base, next by the name or 0, and row of a listing of each segment."""
+        """Make columns of segments, each given as base, next by its name or 0, and row of the listing."""
         first_base, first_next, first = rows[0]
         stem = stem_of(first.key, first_base, first_next or None)
         base, named_next = (narrow(np.array([row[column] for row in rows], np.int64)) for column in (0, 1))
@@ -113,7 +113,7 @@ class ListedPartition(Lazy[ListedSegment]):
 
 @dataclass(frozen=True, slots=True)
 class ListedSegments:
-    """Both in the order of their keys."""
+    """What a listing found: segments by partition, and strangers, both in the order of their keys."""
 
     partitions: dict[Partition, ListedPartition]
     strangers: Sequence[str]
@@ -125,14 +125,14 @@ class ListedSegments:
 
 @dataclass(slots=True)
 class Newest:
-    """Of one partition's objects those that tell where it ends: the last plain segment, and the merged one that reaches furthest."""
+    """The objects that show where a partition ends: its last plain segment, and the merged segment that reaches furthest."""
 
     plain: str = ""
     merged: str = ""
     merged_next: int = 0
 
     def see(self, key: SegmentKey, object_key: str) -> None:
-        """Look at the next object, in the order of the keys."""
+        """Take the next object of the listing, in the order of the keys."""
         if key.next is None:
             self.plain = object_key
         elif key.next > self.merged_next:
@@ -143,7 +143,7 @@ NO_SEGMENTS: Final = Newest()
 
 
 class _Span(NamedTuple):
-    """Keys with a prefix, after one key and up to another, that one included; empty: from the first, to the last."""
+    """Keys with a prefix, behind `after` and up to and with `until`; where those are empty, from the first, to the last."""
 
     prefix: str
     after: str
@@ -151,7 +151,7 @@ class _Span(NamedTuple):
 
 
 def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None) -> ListedSegments:
-    """List the archive; of the wanted topics only, if told which."""
+    """List the segments of the archive; of the wanted topics only, if `wanted` is given."""
     spans = [_Span(archive.layout.topics_prefix, "", "")] if wanted is None else _spans_of(archive, wanted)
     found: list[_Parsed] = []
     if len(spans) == 1:  # the whole archive, one topic, or neighbours
@@ -175,7 +175,7 @@ def list_directory(archive: Archive, topic: str, life: int, partition: int | Non
 
 
 def list_beside(archive: Archive) -> list[str]:
-    """List what lies under the prefix and is not the archive's: keys, and directories without what is in them, not too many."""
+    """List what lies under the prefix and is not the archive's: keys, and directories without their content; the first hundred."""
     found: list[str] = []
     after: str | None = ""
     while after is not None and len(found) < _MOST_BESIDE:
@@ -184,7 +184,7 @@ def list_beside(archive: Archive) -> list[str]:
 
 
 def _list_beside_from(archive: Archive, after: str, found: list[str]) -> str | None:
-    """Go on behind a key, up to the first one in a directory. Returns what sorts behind all in that; None at the end."""
+    """List on behind a key, up to the first key in a directory. Returns what sorts behind that directory; None at the end."""
     for item in archive.store.list(archive.layout.root, after):
         name, slash, _ = item.key.removeprefix(archive.layout.root).partition("/")
         if not slash or not archive.layout.is_ours(name):
@@ -199,7 +199,7 @@ def _list_beside_from(archive: Archive, after: str, found: list[str]) -> str | N
 def list_newest(
     archive: Archive, topics: Collection[str], most_keys: float = math.inf
 ) -> dict[Partition, Newest] | None:
-    """List topics for their ends alone: for many partitions far less than a listing of each. None: they have too many keys."""
+    """List topics to find where partitions end: far fewer requests than a listing of each partition. None: there are too many keys."""
     listed = itertools.count(1)
 
     def newest_in(span: _Span) -> dict[Partition, Newest]:
@@ -264,7 +264,7 @@ def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
 
 
 def _rest_of(store: ObjectStore, span: _Span, after: str) -> list[_Span]:
-    """Share out what sorts after a key, by the directories of topics, or in one topic of partitions."""
+    """Divide what sorts after a key into spans: of directories of topics, or, within one topic, of partitions."""
     starts = [f"{span.prefix}{name}/" for name in _directories(store, span.prefix)]
     later = [start for start in starts if start.encode() > after.encode() and _reaches(span, start)]
     bounds = [after, *(chunk[0] for chunk in _chunks(later)), span.until]
@@ -276,7 +276,7 @@ def _reaches(span: _Span, key: str) -> bool:
 
 
 def _spans_of(archive: Archive, wanted: Callable[[str], bool]) -> list[_Span]:
-    """A span for each wanted directory, or one for several small ones that are neighbours: each costs a request."""
+    """Return a span for each wanted directory, or one for several small neighbours: each span costs a request."""
     prefix = archive.layout.topics_prefix
     names = _directories(archive.store, prefix)
     parsed = {name: archive.layout.parse_topic_directory(name) for name in names}
@@ -285,7 +285,7 @@ def _spans_of(archive: Archive, wanted: Callable[[str], bool]) -> list[_Span]:
     each = [_Span(f"{prefix}{name}/", "", "") for name in chosen]
     if len(each) <= _FEW_DIRECTORIES or _are_large(archive.store, each):
         return each
-    # Each sorts right before a directory, and before the key of the directory itself.
+    # Each name sorts right before its directory, and before the key of the directory itself.
     bounds = {name: f"{prefix}{name}.{_LAST}" for name in names}
     following = dict(zip(names, [bounds[name] for name in names[1:]], strict=False))
     spans: list[_Span] = []
@@ -305,11 +305,11 @@ def _are_large(store: ObjectStore, directories: Sequence[_Span]) -> bool:
 
 
 def _directories(store: ObjectStore, prefix: str) -> list[str]:
-    """In the order of the keys in them: `a.x/` comes before `a/`."""
+    """Return the directories in the order of the keys in them: `a.x/` comes before `a/`."""
     return sorted(store.list_directories(prefix), key=lambda name: f"{name}/".encode())
 
 
 def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
-    """Cut into as many pieces as are listed at once."""
+    """Cut directories into as many pieces as are listed at once."""
     size = -(-len(names) // LISTINGS_AT_ONCE) or 1
     return [names[start : start + size] for start in range(0, len(names), size)]

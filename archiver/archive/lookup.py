@@ -1,4 +1,4 @@
-"""The facts of listed segments: as the index knows them, or as the objects themselves tell."""
+"""The facts of listed segments: as the index knows them, or as the objects themselves say."""
 
 import logging
 from array import array
@@ -27,7 +27,7 @@ from archiver.store.port import ListedObject, ObjectStore
 log = logging.getLogger(__name__)
 
 HEADS_AT_ONCE = 16
-_REPORT_EVERY = 100  # objects that are asked for their facts
+_REPORT_EVERY = 100  # objects between two reports of progress
 
 ReportProgress = Callable[[int, int], None]
 
@@ -41,7 +41,7 @@ class DamagedSegment:
 
 
 class FoundFacts(NamedTuple):
-    """What was listed, with its facts; `learned` of it: whose facts no index told, or other ones (`contradicted`: so many)."""
+    """Listed segments with their facts. `learned`: those whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
 
     segments: dict[Partition, Segments]
     learned: dict[Partition, Segments]
@@ -60,9 +60,9 @@ def find_facts(
 ) -> FoundFacts:
     """Take from the index what it knows of exactly the listed objects, and ask the others.
 
-    Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie is found
-    out: of what is read, which whoever reads it compares (`reads`: of which partitions which records; None: nobody reads).
-    The listing is used up. One that has gone since it was listed is left out.
+    Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie would be found
+    out: of objects that will be read, whose reader compares their facts (`reads`: which records of each partition; None:
+    nothing is read). The listing is used up. An object that was deleted since is left out.
     """
     found = [_Found.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)]
     learned: dict[Directory, _Learned] = {}
@@ -92,13 +92,13 @@ def find_facts(
 
 
 def ask_facts(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | DamagedSegment]:
-    """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
+    """Ask objects for their facts, several at a time. An object that was deleted since it was listed is left out."""
     return filter(None, run_ahead(partial(_head_segment, store), listed, HEADS_AT_ONCE, "head"))
 
 
 @dataclass(slots=True)
 class _Contradicted:
-    """Entries of the index that are of an object as it is, and have other facts than it has."""
+    """Counts the entries of the index that are false: they are of an object as it is, and have other facts than it has."""
 
     count: int = 0
     _first: str = ""
@@ -118,7 +118,7 @@ class _Contradicted:
 
 
 def _difference(claimed: object, told: object) -> str:
-    """Say in which facts two differ."""
+    """Say in which facts two objects differ."""
     if isinstance(told, Bounds):
         return "it has no facts"
     names = [item.name for item in fields(SegmentFacts)]
@@ -127,7 +127,7 @@ def _difference(claimed: object, told: object) -> str:
 
 
 class _Learned:
-    """Segments of one topic directory, as columns as soon as there are some."""
+    """Learned segments of one topic directory; some at a time are put into columns, to save memory."""
 
     def __init__(self) -> None:
         self._some: list[Segment] = []
@@ -135,7 +135,7 @@ class _Learned:
         self._count = 0
 
     def add(self, segment: Segment) -> int:
-        """Return which one it is."""
+        """Add a segment. Returns its number."""
         self._some.append(segment)
         self._count += 1
         if len(self._some) == CHUNK:
@@ -154,14 +154,14 @@ class _Learned:
 
 @dataclass(slots=True)
 class _Found:
-    """One partition: which entry is of each object that was listed, and which objects have to be asked."""
+    """One partition: the index's entry for each listed object, and the objects that have to be asked."""
 
     partition: Partition
     stem: str
-    rows: Numbers  # of the index; -1: of none
+    rows: Numbers  # the row of the index for each listed object; -1: there is none
     put: Numbers
     asked: ListedPartition
-    places: range | Numbers  # of those that are asked
+    places: range | Numbers  # the places in the listing of the objects that are asked
     known: KnownDirectory
     learned: "array[int]" = field(default_factory=lambda: array("i"))
     learned_put: "array[int]" = field(default_factory=lambda: array("q"))
@@ -186,7 +186,7 @@ class _Found:
     def confirms(
         self, place: int, asked: ListedSegment, seen: "Segment | DamagedSegment | None", contradicted: _Contradicted
     ) -> bool:
-        """Tell whether an object has the facts that the index has of it; if not, those are forgotten."""
+        """Tell whether an object has the facts that the index has of it; if not, disbelieve the index's entry."""
         row = int(self.rows[place])
         if row >= 0 and isinstance(seen, Segment) and (asked.item.size, asked.item.etag) == (seen.size, seen.etag):
             claimed = self.known.entries.facts(row)
@@ -202,11 +202,11 @@ class _Found:
         self.learned_put.append(segment.put_ticks)
 
     def forget_asked(self) -> None:
-        """Let go of what was listed, before what was learned of it is put together."""
+        """Free the rows of the listing before what was learned is put into columns."""
         self.asked, self.places = self.asked.only(slice(0, 0)), range(0)
 
     def segments(self, index: Index, first_learned: int) -> tuple[Segments, Segments]:
-        """Return all segments of the partition, and those that were learned."""
+        """Return all segments of the partition, and those of them that were learned."""
         entries, is_known = index.of(self.partition[:2]).entries, self.rows >= 0
         fresh, fresh_put = (
             np.array(self.learned, np.int32) + np.int32(first_learned),
@@ -221,13 +221,13 @@ class _Found:
 
 
 class _Claims(NamedTuple):
-    """What the index claims of those objects of a partition that it knows, in the order of the listing."""
+    """What the index claims of the objects of a partition that it knows, in the order of the listing."""
 
     places: Numbers  # in the listing
     listed: ListedPartition
     entries: Entries
     rows: Numbers  # of the index
-    follows: Numbers  # where the first object begins that begins behind each; -1: there is none
+    follows: Numbers  # the base of the next object that begins later; -1: there is none
 
     @classmethod
     def of(cls, listed: ListedPartition, entries: Entries, places: Numbers, rows: Numbers) -> "_Claims":
@@ -236,16 +236,15 @@ class _Claims(NamedTuple):
         return cls(places, listed, entries, rows[places], np.append(bases, -1)[behind])
 
     def contradict_names(self) -> Numbers:
-        """Tell which do not end where the next object begins: a gap, an overlap, or a lie. Of a merged one its name tells."""
+        """Return the claims that do not end where the next object begins: a gap, an overlap, or a lie. A merged object's name shows its end."""
         is_plain = self.listed.named_next[self.places] == 0
         found: Numbers = (self.follows >= 0) & (self._numbers("next") != self.follows) & is_plain
         return found
 
     def leave_out(self, selection: Selection) -> Numbers:
-        """Tell which would not be read, and so not be compared, for nothing but what is claimed of them.
+        """Return the objects that would not be read, and so not be compared, only because of what the index claims of them.
 
-        Up to where the next object begins nothing is hidden: what is missing there shows. Where a partition ends, only
-        its last object tells.
+        A lie about the offsets before the next object shows as a gap. Where a partition ends, only its last object tells.
         """
         following, merged_next = self._numbers("next"), int(self.listed.named_next.max())
         is_last = (self.follows < 0) & (self.listed.named_next[self.places] == 0)
@@ -270,7 +269,7 @@ def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | DamagedSe
 
 
 def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | DamagedSegment | None:
-    """Read a segment's facts; None for an object that has gone since the listing."""
+    """Ask a segment for its facts; None for an object that was deleted since the listing."""
     key, item = listed
     info = store.head(item.key)
     if info is None:

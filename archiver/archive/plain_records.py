@@ -1,4 +1,4 @@
-"""Records of the archive as plain values (`cat`): those that are wanted, in order, and what keeps others from being read."""
+"""Records of the archive as plain values (`cat`): the wanted ones, in order; and what keeps others from being read."""
 
 import base64
 import codecs
@@ -22,9 +22,9 @@ from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.store.port import ObjectStore
 
-_LARGE_BYTES: Final = 64 * 1024  # of keys, values and headers that become values of Python together
-_HEADERS_AT_ONCE: Final = 200  # of such a record, where they are small
-_PIECE_BYTES: Final = 3 * 16 * 1024  # base64 takes three at a time
+_LARGE_BYTES: Final = 64 * 1024  # keys, values and headers of so many bytes become Python values together
+_HEADERS_AT_ONCE: Final = 200  # small headers of a large record
+_PIECE_BYTES: Final = 3 * 16 * 1024  # base64 encodes three bytes at a time
 
 
 def read_records(
@@ -36,9 +36,9 @@ def read_records(
     selection: Selection = EVERYTHING,
     positions: Mapping[int, int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Read what can be read as plain values, partition by partition, in offset order; tell what cannot.
+    """Read records as plain values, partition by partition, in offset order; report what cannot be read.
 
-    `positions` are offsets of partitions below which nothing is wanted any more.
+    `positions`: offsets of partitions below which nothing is wanted.
     """
     reads = wanted_of(partition, selection, positions)
     for number in _numbers(topic, partition):
@@ -56,7 +56,7 @@ def read_records(
 
 
 def wanted_of(partition: int | None, selection: Selection, positions: Mapping[int, int] | None = None) -> Wanted:
-    """Return what is wanted of each partition; `positions` as in read_records."""
+    """Return a function that says what is wanted of each partition; `positions` as in read_records."""
 
     def wanted(number: int) -> Selection | None:
         seen = Selection(first_offset=(positions or {}).get(number, 0))
@@ -76,7 +76,7 @@ def follow_records(
     use: IndexUse = IndexUse.CHECK,
     share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
-    """Read a topic, and what is archived of it later, until stopped. Each problem is told once."""
+    """Read a topic, and what is archived of it later, until stopped. Each problem is reported once."""
     told: set[str] = set()
     positions: dict[int, int] = {}
     root, life = 0, 0
@@ -93,7 +93,7 @@ def follow_records(
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)
             if root != root_before:
-                positions.clear()  # it was created again: another log, from its beginning
+                positions.clear()  # the topic was created again: another log is read from its beginning
             for later in (one for one in fact.lives if fact.root(one.life) == root and one.life > life):
                 for number, branch in later.branches.items():  # the log was cut back: other records stand there now
                     positions[number] = min(positions.get(number, 0), branch.offset)
@@ -122,7 +122,7 @@ def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
 
 
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
-    """Turn a frame into plain values that `json_pieces` writes; what is long of a large record is read while that is done."""
+    """Turn a frame into plain values that `json_pieces` writes; long values of a large record are read only while they are written."""
     for run in _runs(frame):
         rows = [long_row(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else frame_rows(run)
         for row in rows:
@@ -140,7 +140,7 @@ def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
 
 
 def _runs(frame: Frame) -> Iterator[Frame]:
-    """Cut it where values of Python for all of its rows would take too much; a large row is alone."""
+    """Cut a frame where Python values of all its rows would take too much memory; a large row is alone."""
     start = held = 0
     for row, size in enumerate(_sizes(frame)):
         if row > start and held + size > _LARGE_BYTES:
@@ -157,7 +157,7 @@ def _sizes(frame: Frame) -> list[int]:
 
 
 def json_pieces(record: Mapping[str, Any]) -> Iterator[str]:
-    """Write a record as one line of JSON: at once, or in pieces where it is large."""
+    """Yield a record as one line of JSON: in one piece, or in several where it is large."""
     if not any(isinstance(value, _Long) for value in record.values()):
         yield json.dumps(record, ensure_ascii=False)
         return
@@ -177,7 +177,7 @@ def _pieces(value: object) -> Iterator[str]:
 
 
 class _Long:
-    """A value that is written piece by piece."""
+    """A long value, which is written piece by piece."""
 
     def pieces(self) -> Iterator[str]:
         raise NotImplementedError
@@ -188,7 +188,7 @@ class _LongBytes(_Long):
         self._content = content
 
     def pieces(self) -> Iterator[str]:
-        """Write what `spell_bytes` tells."""
+        """Yield the JSON of what `spell_bytes` returns, in pieces."""
         is_text = self._is_utf8()
         yield '{"utf8": "' if is_text else '{"base64": "'
         if is_text:
@@ -248,7 +248,7 @@ def _spell_value(value: bytes | memoryview | None) -> Mapping[str, str] | _Long 
 
 
 def spell_bytes(value: bytes | None) -> Mapping[str, str] | None:
-    """Tell bytes without loss: null, text when it is UTF-8, else base64."""
+    """Turn bytes into JSON values without loss: null; text when they are UTF-8; otherwise base64."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Both ends of an object: all that is read where a whole object would be too much."""
+"""Both ends of an object, which are enough for its bounds: a whole object of v1.0 would be too much to read."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectStore
 
 END_PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
-_BEGINNING_BYTES = 20  # of a block: its count and its size
+_BEGINNING_BYTES = 20  # bytes of a block that hold its count and its size
 
 Read = Callable[[int, int], bytes]  # the bytes from one place up to another
 
@@ -49,8 +49,8 @@ class Container:
             position += size
 
     def last_block(self) -> Block | None:
-        """Return the last one. It is looked for from the end, and further back for as long as it is not all there."""
-        earliest = self.header.size - len(self.header.sync)  # the header ends with a marker, too
+        """Return the last block with a record. It is searched from the end of the object, further back until it is whole."""
+        earliest = self.header.size - len(self.header.sync)  # the header ends with a sync marker, too
         piece = END_PIECE_BYTES
         while True:
             start = max(earliest, self._size - piece)
@@ -80,9 +80,9 @@ def open_container(store: ObjectStore, name: str, size: int) -> Container | None
 
 
 def read_bounds(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
-    """Read the ends of an object without metadata; None when it is gone. Raises NotWholeError when it is not one of v1.0.
+    """Read the bounds of an object without metadata; None when it is gone. Raises NotWholeError when it is not of v1.0.
 
-    What its first and its last record tell is all that there is of its facts (docs/format.md §3.2).
+    Its first and last records are all that stands for its facts (docs/format.md §3.2).
     """
     container = open_container(store, name, size)
     if container is None:

@@ -9,9 +9,11 @@ from archiver.codec.frame import Column, Longs
 from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, LargeBatchError
 
-_AVRO_OF_HEADERS = 6  # times as large they may be in Avro: five for keys that are not UTF-8, and what goes with them
+_AVRO_OF_HEADERS = (
+    6  # headers may be so many times as large in Avro: five times for keys that are not UTF-8, and framing
+)
 
-Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of transactions
+Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of aborted transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +23,14 @@ class Fetch:
     position: int
     records: memoryview
     aborted: Aborted = ()
-    follows: bool = False  # it is the rest of a fetch: no batch of it may begin below the position
-    charged_bytes: int = 0  # so much of its first batches counts as source bytes of a segment already
+    follows: bool = False  # this is the rest of a fetch: none of its batches may begin below the position
+    charged_bytes: int = 0  # bytes of its first batches that a segment has counted already
 
 
 def fault_of(
     records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingBudget
 ) -> CorruptBatchError | None:
-    """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
+    """Decode the first batch of a fetch at `position`, only to see what is wrong with it. None: nothing is."""
     with decoding.lend(most_bytes) as scratch:
         try:
             decode_for_archive(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
@@ -52,7 +54,7 @@ def decode_for_archive(
 
 
 def without_frames(error: CorruptBatchError) -> CorruptBatchError:
-    """Return another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb."""
+    """Return the error without its traceback: the traceback keeps frames alive, and with them decompressed data, 256 MiB of a bomb."""
     return type(error)(str(error))
 
 

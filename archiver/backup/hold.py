@@ -1,4 +1,4 @@
-"""That a partition is this instance's, from when it was gained until it goes, and what keeps it from being archived meanwhile."""
+"""A partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile."""
 
 import math
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ _LONGEST_PAUSE_S = 300.0
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """Each time that a partition is gained, another one: what was begun in an earlier hold is of no use."""
+    """A partition gets a new Hold each time that it is gained: work that was begun for an earlier hold is dropped."""
 
-    since_s: float  # without a feed
-    archived_to: int = 0  # the last that is known of it while there is no feed, and first the group's word
+    since_s: float  # since when there is no feed
+    archived_to: int = 0  # up to where it is known to be archived while there is no feed; first, what was committed
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
-    failing_since_s: float | None = None  # since when something may be there that is not durable
+    failing_since_s: float | None = None  # since when Kafka may have something that is not durable
     open_again_at_s: float = math.inf
     _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, _LONGEST_PAUSE_S))
     _failed_at_s: float = -math.inf
@@ -38,5 +38,5 @@ class Hold:
         return pause_s
 
     def note_durable(self) -> None:
-        """Whatever failed before is over."""
+        """Note that a segment became durable: the next failure pauses shortly again."""
         self._backoff.reset()

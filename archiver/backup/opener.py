@@ -1,4 +1,4 @@
-"""The ways of partitions into a backup: record their topics, read where their archives end, make feeds of them."""
+"""How partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made."""
 
 import asyncio
 import logging
@@ -41,17 +41,17 @@ from archiver.process.workers import Workers
 log = logging.getLogger(__name__)
 
 _CONFIRM_S = 60.0
-# What opens waits for the store, one request after the other: with 30 ms for each, 2,000 partitions need some at once.
+# To open a partition takes several requests to the store, one after the other: at 30 ms each, 2,000 partitions need some threads.
 OPENERS = 8
 _FIND_ENDS_S = 20.0
-_TAKEN_BY_ALL = 255  # bytes between two slashes: what file systems take, and stores that keep objects as files
-_MANY = 32  # partitions that are found sooner by one listing of their topics
+_TAKEN_BY_ALL = 255  # bytes between two slashes that file systems take, and so stores that keep objects as files
+_MANY = 32  # so many partitions are found sooner by one listing of their topics
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEnds:
-    """What a listing of whole topics had: by topic, life and partition. A silence since then makes it worthless."""
+    """Where partitions end, by one listing of whole topics. After a silence of this process it is worthless: others may have written."""
 
     topics: Collection[str]
     newest: Mapping[tuple[str, int, int], Newest]
@@ -70,7 +70,7 @@ class _Learned:
 
 
 class Opener:
-    """Opens partitions. Safe to use again for a partition at any time: everything is read from archive and cluster."""
+    """Opens partitions. A partition may be opened again at any time: everything is read from archive and cluster."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Opener:
         self._sink = sink
         self._pool = pool
         self._cluster_id = cluster_id
-        self._begun_late: set[tuple[PartitionSource, StartOffset]] = set()  # late beginnings
+        self._begun_late: set[tuple[PartitionSource, StartOffset]] = set()  # late beginnings that were logged already
 
     async def take_possession(self) -> None:
-        """Make the archive this cluster's, before anything else. Raises StrangerError when it is another's."""
+        """Write down that the archive is this cluster's, before anything else. Raises StrangerError when it is another cluster's."""
         await self._pool.call(record_cluster, self._sink.archive, self._cluster_id)
         await self._start_offsets.note_present()
 
@@ -170,9 +170,9 @@ class Opener:
     async def find_archived_ends(
         self, partitions: Collection[TopicPartition], hinted: Collection[TopicPartition] = ()
     ) -> ArchivedEnds | None:
-        """List where the archives of partitions end, when they are many; `open` then need not list each.
+        """List where the archives of many partitions end, so that `open` need not list each. None where that does not pay.
 
-        Behind a hint there is little to list: for such partitions alone, long topics are not gone through.
+        A partition with a hint has little to list: for hinted partitions alone, long topics are not listed.
         """
         if len(partitions) < _MANY:
             return None
@@ -200,7 +200,7 @@ class Opener:
         ends: ArchivedEnds | None = None,
         written: Written | None = None,
     ) -> Feed:
-        """Read where the archive of a partition ends; `newest_base` is a hint, `ends` what was just listed."""
+        """Read where the archive of a partition ends, and make a feed that goes on there. `newest_base` is a hint; `ends` was just listed."""
         life = fact.life_of_partition(topic_id, partition)
         source = PartitionSource(
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
@@ -222,7 +222,7 @@ class Opener:
         return feed
 
     async def _go_on_without_id(self, feed: Feed, fact: TopicFact) -> None:
-        """Begin where the log begins: once a fetch finds that it begins later, it is asked again which topic it is."""
+        """Prepare a feed of a topic without an id: go on where the log begins, and ask which topic it is when the log loses the position."""
         source = feed.source
         lineage = fact.lineage(source.life, source.partition)
         place = Place(source.topic, "", source.partition, fact.root(source.life), lineage)
@@ -269,7 +269,7 @@ class Opener:
         if length <= _TAKEN_BY_ALL:
             return
         try:
-            self._sink.archive.store.get_range(key, 0, 1)  # a HEAD is not told why
+            self._sink.archive.store.get_range(key, 0, 1)  # unlike a GET, a HEAD has no error text
         except StoreNameError as error:
             raise StoreNameError(
                 f"{source}: the store takes no objects with names of {length} bytes, as this partition's would have; leave the"
@@ -279,9 +279,9 @@ class Opener:
     # --- a log that was cut back
 
     async def branch_off(self, feed: Feed) -> Feed:
-        """Go on behind a log that was cut back: in a child life, from where the archive and the log part.
+        """Go on after the log was cut back: in a child life, from the offset up to which archive and log agree.
 
-        When they do not, because only what was not archived yet was cut, the life goes on.
+        When only records that were not archived yet were cut off, archive and log agree, and the life goes on.
         """
         source, sink = feed.source, self._sink
         fact = await self._pool.call(self._read_topic, source)
@@ -295,7 +295,7 @@ class Opener:
             lineage=fact.lineage(source.life, source.partition),
             log_start=log_start,
         )
-        # All that was asked goes by name: a topic that was created again has a shorter log, too.
+        # So far the broker was asked by the topic's name: a topic that was created again has a shorter log, too.
         await self.topics.refuse_recreated(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
         end = await self._pool.call(self._end_of, source, life)
@@ -308,14 +308,14 @@ class Opener:
         opened = await self.open(
             fact, source.topic_id, source.partition, end_offset=feed.end_offset, written=feed.writer.written
         )
-        if goes_on and not begins_late:  # with the epoch that the log knows, or it parts again
+        if goes_on and not begins_late:  # with an epoch that the log knows; otherwise it would look cut back again
             opened.writer.leader_epoch = branch.leader_epoch
             opened.go_on_where_the_writer_is()
         return opened
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         sink = self._sink
-        life, settled = record_branch(
+        life, recorded = record_branch(
             sink.archive,
             topic=source.topic,
             partition=source.partition,
@@ -326,7 +326,7 @@ class Opener:
             "%s: the log was cut back: the archive goes on at offset %d as life %d, and keeps all that it has, as life %d."
             " Look for an unclean election or a lost disk",
             source,
-            settled.offset,
+            recorded.offset,
             life,
             source.life,
         )
@@ -343,7 +343,7 @@ class Opener:
     def _confirmation(
         self, source: PartitionSource, fact: TopicFact, loop: asyncio.AbstractEventLoop
     ) -> Callable[[FinishedSegment], None]:
-        """A check for the writer's thread: that a topic without an id still is the one that the source is."""
+        """Return a check for the writer's thread: that the topic of this name, without an id, still is the source's topic."""
 
         def confirm(held: FinishedSegment) -> None:
             asking = self.topics.refuse_another(source, fact, held)

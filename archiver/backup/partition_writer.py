@@ -52,7 +52,7 @@ class Written:
 
 
 class PutLaterError(StoreTemporaryError):
-    """A put did not work; its outcome is unknown. The closed segment waits, and `flush` puts it again."""
+    """A put failed, and its outcome is unknown. The closed segment waits, and `flush` puts it again."""
 
     def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
         super().__init__(str(error), cause=error.cause)
@@ -70,11 +70,11 @@ def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster
 
 
 class PartitionWriter:
-    """Takes fetches in order and makes segments of them. Not for two threads at once.
+    """Takes fetches in order and makes segments of them. Only one thread at a time may use it.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
-    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of a topic without
-    an id, where nothing else tells.
+    `confirm` raises when the topic of this name is no longer the source's. It is called before each put of a topic without
+    an id, where nothing else would show that.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class PartitionWriter:
         self.written = written or Written()
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
         self.newest_base = sink.archive.layout.base_of(end.key) if end.key else None
-        self.was_overtaken = False  # at the last put another writer was first
+        self.was_overtaken = False  # another writer was first at the last put
         self._sink = sink
         self._confirm = confirm
         self._silences = sink.vigil.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
-        self._closed: FinishedSegment | None = None  # waits for its put
+        self._closed: FinishedSegment | None = None  # the closed segment that waits for its put
         self._closed_at_s = 0.0
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._base = end.next
@@ -106,17 +106,17 @@ class PartitionWriter:
 
     @property
     def batches(self) -> BatchPolicy:
-        """Which batches it takes."""
+        """Which batches the writer takes."""
         return self._sink.batches
 
     @property
     def decoding(self) -> DecodingBudget:
-        """What it decodes in."""
+        """The memory that the writer decodes in."""
         return self._sink.decoding
 
     @property
     def durable_position(self) -> int:
-        """Everything below it is in the archive, or is nothing that could be."""
+        """Everything below this offset is in the archive, or is nothing that could be archived."""
         return self._base if self.holds_records else self.position
 
     @property
@@ -125,13 +125,13 @@ class PartitionWriter:
 
     @property
     def held_records(self) -> int:
-        """How many are in a segment that is not known to be durable."""
+        """How many records are in segments that are not known to be durable."""
         opened, closed = self._open, self._closed
         return (0 if opened is None else opened.records) + (0 if closed is None else closed.facts.records)
 
     @property
     def spooled_bytes(self) -> int:
-        """What is held takes so much of the spool."""
+        """How many bytes of the spool the held segments take."""
         opened, closed = self._open, self._closed
         return (0 if opened is None else opened.spooled_bytes) + (0 if closed is None else closed.size)
 
@@ -140,7 +140,7 @@ class PartitionWriter:
         return None if self._open is None else self._opened_at_s
 
     def close_early(self) -> None:
-        """Let the open segment count as old."""
+        """Let the open segment count as old, so that it is due."""
         self._opened_at_s = -math.inf
 
     @property
@@ -150,15 +150,15 @@ class PartitionWriter:
 
     @property
     def is_due(self) -> bool:
-        """Whether a segment is to be put before anything else: it is full, or as old as one may be, or was closed before."""
+        """Whether a segment must be put before anything else: it is full, or old enough, or closed already."""
         opened = self._open
         return self._closed is not None or (opened is not None and (opened.is_full or self._is_old()))
 
     def take(self, fetch: Fetch) -> Fetch | None:
         """Take one fetch, up to where a segment is due; the rest is returned, to be taken after the segment's put.
 
-        One that does not begin at the position is ignored: it was asked for before the position moved. CorruptBatchError:
-        the batch at the position cannot be read; what came before it is taken.
+        A fetch that does not begin at the position is ignored: it was asked for before the position moved. Raises
+        CorruptBatchError when the batch at the position cannot be read; batches before it were taken.
         """
         if fetch.position != self.position or self._closed is not None:
             return None
@@ -172,20 +172,20 @@ class PartitionWriter:
         return replace(rest, position=self.position) if len(rest.records) else None
 
     def _refuse_older(self, rest: Fetch) -> None:
-        """Within a step the decoder sees batches that go back; here are those between two of them."""
+        """Refuse a batch that goes back behind the step before. Within a step the decoder refuses such batches."""
         if rest.follows and not rest.charged_bytes and first_offset(rest.records) < self.position:
             raise CorruptBatchError(
                 f"offset {first_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
             )
 
     def _take_step(self, rest: Fetch) -> Fetch:
-        """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
+        """Take as many batches as a thread decodes at once, or a single larger one. Returns the rest."""
         batches = first_step(rest.records)
         *sizes, largest = self._sink.decoding.sizes(self._sink.batches.most_bytes)
         for most_bytes in sizes:
             try:
                 return self._take_within(most_bytes, batches, rest)
-            except CorruptBatchError as error:  # broken, or too large: only with more room that shows
+            except CorruptBatchError as error:  # broken or too large: only decoding with more memory shows which
                 good_bytes = error.good_bytes
             if good_bytes:
                 return self._take_within(most_bytes, batches[:good_bytes], rest)
@@ -198,13 +198,13 @@ class PartitionWriter:
             charged_bytes = self._append(decoded, batches, rest.charged_bytes)
         if (
             charged_bytes < decoded.source_bytes
-        ):  # a segment is due in their midst: they are decoded again after its put
+        ):  # a segment became due in the midst of the batches: they are decoded again after its put
             return replace(rest, charged_bytes=charged_bytes)
         left = rest.records[decoded.source_bytes :]
         return Fetch(position=self.position, records=left, aborted=decoded.aborted, follows=True)
 
     def _append(self, decoded: DecodedBatches, batches: memoryview, charged_bytes: int) -> int:
-        """Append records until a segment is due. Returns how many bytes of the batches are charged to segments: all, or fewer."""
+        """Append records until a segment is due. Returns how many bytes of the batches were charged to segments, up to all."""
         left_bytes, left_rows = decoded.source_bytes - charged_bytes, decoded.records
         for frame in decoded.frames():
             row = 0
@@ -228,21 +228,21 @@ class PartitionWriter:
     def skip(
         self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, why: str = "", is_news: bool = True
     ) -> None:
-        """Go on behind what cannot be had; it becomes a hole of the next segment, and is told and counted now, if it is news."""
+        """Go on behind offsets that cannot be had. They become a hole of the next segment; if they are news, they are logged and counted now."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
         if is_news:
             self._report_hole(hole, why)
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
-            self._open.forget_epoch()  # another one may have begun there
+            self._open.forget_epoch()  # another epoch may have begun there
         elif self._joins_waiting(hole):
             self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
             self._waiting_holes.append(hole)
 
     def _joins_waiting(self, hole: Hole) -> bool:
-        """Tell whether it is one with the hole before it; of very many that are not, no object's metadata could tell."""
+        """Tell whether a hole joins the waiting one before it. Very many holes join in any case: no object's metadata could hold them."""
         last = self._waiting_holes[-1] if self._waiting_holes else None
         if last is None or last.cause is not hole.cause:
             return False
@@ -255,10 +255,10 @@ class PartitionWriter:
         self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int) -> None:
-        """Go on behind offsets that compaction left empty; not a hole."""
+        """Go on behind offsets that compaction has emptied; they are no hole."""
         if next_offset <= self.position:
             return
-        # Epochs may have begun and ended among what is gone: that of the last batch would seem to diverge here.
+        # Epochs may have begun and ended among the missing offsets: the epoch of the last batch would seem to diverge here.
         self.position, self.leader_epoch = next_offset, -1
         if self._open is not None:
             self._open.forget_epoch()
@@ -270,7 +270,7 @@ class PartitionWriter:
             self._close()
 
     def flush(self) -> None:
-        """Make durable what is held; PutLaterError when that did not work now."""
+        """Make durable what is held. Raises PutLaterError when that failed for now."""
         if self.holds_records:
             self._put()
 
@@ -284,7 +284,7 @@ class PartitionWriter:
         self.position, self.leader_epoch = self._base, -1
 
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
-        """The open segment, or a new one that will begin with this row."""
+        """Return the open segment, or open one that will begin with this row."""
         if self._open is None:
             sink = self._sink
             self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.blocks)
@@ -328,7 +328,7 @@ class PartitionWriter:
         return self._closed
 
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
-        """The same put again tells its outcome. Not without end: then the partition is read again."""
+        """Return the error for a failed put: to be tried again, which shows the outcome; or, after a long time, final for this feed."""
         self.written.put_retries += 1
         self._sink.ledger.retried("put", error.cause)
         if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
@@ -336,7 +336,7 @@ class PartitionWriter:
         return PutLaterError(error, self._backoff.next_s())
 
     def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
-        """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
+        """After a silence of this process, ask the archive before the put: others may have gone on here, and a key may have been swept."""
         if self._confirm is not None:
             self._confirm(closed)
         silences = self._sink.vigil.silences
@@ -348,18 +348,18 @@ class PartitionWriter:
         return end if end.next > self._base else None
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
-        """Put; the end of the archive then, which is another writer's when that one was first."""
+        """Put. Returns the end of the archive afterwards, which is another writer's if that one was first."""
         sink, key = self._sink, self._key(closed.facts.base)
         with closed.open_body() as body:
             etag = sink.archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
         if etag is not None:
             sink.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
         facts = closed.facts if etag is not None else self._winner(closed)
-        if facts.sha256 == closed.facts.sha256:  # also when the answer to our own put was lost
+        if facts.sha256 == closed.facts.sha256:  # ours: also when the answer to an earlier try was lost
             self._count(closed, sink.clock() - self._closed_at_s)
             return ArchivedEnd.of(facts, key)
         sink.ledger.retried("put", "overtaken")
-        # Whoever was first may be far ahead by now.
+        # The writer that was first may be far ahead by now.
         source = self.source
         return position_of(sink.archive, source.topic, source.life, source.partition, facts.base)
 

@@ -23,7 +23,7 @@ async def persist(
     ledger: Ledger,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Value:
-    """Do the work, as often as it takes; `what` is counted. Other errors than temporary ones are raised."""
+    """Do work again until it succeeds; failures are counted as those of `what`. Only temporary errors are tried again, others raised."""
     backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         try:

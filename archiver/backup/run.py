@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from archiver.backup.metrics import Metrics
     from archiver.backup.service import Service
 
-_DECODING_SHARE = 5 / 8  # of the memory; an eighth is for what was fetched, the rest for open segments
+_DECODING_SHARE = 5 / 8  # share of the memory for decoding; an eighth is for fetches, the rest for open segments
 _DAY_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResult:
-    """What a backup has done that was stopped."""
+    """What a backup until stopped has done."""
 
     records: int
-    dropped: Sequence[DroppedError]  # what it held at the end, and could not put in time
+    dropped: Sequence[DroppedError]  # what was held at the end, and could not be put in time
 
 
 def run_backup(
@@ -86,7 +86,7 @@ def run_service(
 ) -> ServiceResult:
     """Archive until stopped, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
 
-    `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
+    `notice` is called now and then with the number of durable records and the feeds at work; `say` with each change, once.
     """
     from archiver.backup.arrival import Arrival  # noqa: PLC0415 - with the service
     from archiver.backup.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
@@ -128,7 +128,7 @@ def run_service(
             return service.dropped
 
     dropped: Sequence[DroppedError] = ()
-    with suppress(StoppedError):  # before there was a service
+    with suppress(StoppedError):  # a stop before there was a service
         dropped = asyncio.run(run())
     return ServiceResult(records=metrics.records, dropped=dropped)
 
@@ -177,13 +177,13 @@ def _spool(config: ArchiverConfig) -> AbstractContextManager[Spool]:
 
 
 async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: Workers) -> BackupRequest:
-    """Open the archive, and see that it can be written to without harm."""
+    """Open the archive, and check that it can be written to without harm."""
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    archive = await pool.call(open_archive, config.storage)  # who gives the credentials may be slow
+    archive = await pool.call(open_archive, config.storage)  # the provider of credentials may be slow
     await pool.call(probe_store, archive)
-    gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
+    gc.freeze()  # objects of imports stay until the end: garbage collection need not traverse them again and again
     backup = config.backup
     return BackupRequest(
         kafka=kafka,
@@ -195,7 +195,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             age_s=backup.segment.age_ms / 1000 or math.inf,
             spool=spool,
             clock=time.monotonic,
-            # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
+            # Brokers give an instance up after the session timeout without a heartbeat: half of it counts as silence, to be sure.
             vigil=Vigil(backup.session_timeout_ms / 2000),
             ledger=ledger,
             decoding=DecodingBudget(int(backup.memory_bytes * _DECODING_SHARE)),

@@ -18,7 +18,7 @@ from archiver.process.silence import Vigil
 class BatchPolicy:
     """Which record batches are opened, and what becomes of those that nobody can read."""
 
-    most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one
+    most_bytes: int = MOST_DECOMPRESSED_BYTES  # decompressed bytes of one batch
     unreadable: Unreadable = Unreadable.STOP
 
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-# A flush at revocation holds the whole group's rebalance up; the poll interval is 5 min.
+# Flushing revoked partitions delays the whole group's rebalance; the poll interval would allow 5 min.
 RELEASE_S: Final = 20.0
 _LEAVE_S = 3.0
 _HINTS_S = 5.0
@@ -41,7 +41,7 @@ _RECORD_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An included topic that may not be described, and so is nobody's partition; those that are known of it."""
+    """An included topic that may not be described: its partitions, as far as they are known, are given to nobody."""
 
     error: Refusal
     since_s: float
@@ -49,7 +49,7 @@ class Refused:
 
 
 class Service:
-    """One instance. `run` returns when it is stopped, and everything held is durable or dropped by then."""
+    """One instance of the backup. `run` returns when it was stopped; everything held is durable or dropped by then."""
 
     def __init__(
         self,
@@ -63,19 +63,19 @@ class Service:
         self._sink = request.sink
         self._group = group
         self._pool = pool
-        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # what opens must not wait behind puts that hang
-        self._asides = Workers(1, "hints")  # the same
+        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # opening must not wait behind puts that hang
+        self._asides = Workers(1, "hints")  # neither must asking for hints
         self._wait = wait
         self._indexer = indexer_of(request, wait)
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
-        self._has_warned_of_others = False  # that commit to this group, too
+        self._has_warned_of_others = False  # other archives that commit to this group
         self.topics: dict[str, TopicDescription] = {}
         self.refused: Mapping[str, Refused] = {}
-        self._known: set[str] = set()  # included topics that were archived or seen, by whomever
-        self._unmatched: Collection[int] = ()  # entries of topics.include
+        self._known: set[str] = set()  # included topics that were archived, or seen here
+        self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
         self.dropped: list[DroppedError] = []  # at the end
@@ -87,7 +87,7 @@ class Service:
     # --- the life of an instance
 
     async def run(self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]]) -> None:
-        """Work until `stop`. `watch` gives what else shall run beside, for as long as the service does."""
+        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
         async with AsyncExitStack() as stack:
             client = await unless_stopped(stop, self._connect(stack))
             self._client = client
@@ -144,7 +144,7 @@ class Service:
     # --- topics
 
     async def _refresh_topics(self) -> None:
-        """See which topics there are, and join the group for those that are ours to archive."""
+        """List the topics of the cluster, and note which of them are to be archived."""
         topics = self._request.topics
         seen = await find_cluster_topics(self._client, topics, topics.select(self._known))
         found, refused = seen.found, seen.refused
@@ -166,14 +166,14 @@ class Service:
         return await self._openers.call(list_known_topics, self._sink.archive)
 
     def _warn_of_unmatched(self, seen: ClusterTopics) -> None:
-        """Each entry of topics.include once, for as long as it matches nothing."""
+        """Warn of each entry of topics.include that matches nothing: once, as long as that lasts."""
         before, self._unmatched = self._unmatched, seen.unmatched(self._request.topics)
         news = [number for number in self._unmatched if number not in before]
         for line in explain_unmatched(self._request.topics, news, self._request.place_of_include):
             log.warning("%s", line)
 
     def _note_refused(self, seen: ClusterTopics) -> None:
-        """Nobody is given the partitions of a topic that may not be described: it fails for as long as that lasts."""
+        """Note included topics that may not be described. Nobody is given their partitions, so they count as failing meanwhile."""
         before, now_s = self.refused, self._sink.clock()
         self.refused = {
             name: Refused(
@@ -222,7 +222,7 @@ class Service:
             await asyncio.gather(*map(record_one, changed))
 
     async def _replace_recreated(self) -> None:
-        """Most are noticed by their fetches; one that a broker serves by name is not. An id that is missing tells nothing."""
+        """Open partitions of recreated topics again. Fetches notice most of them, but not where brokers serve by name. An empty id proves nothing."""
         for feed in list(self._pump.feeds.values()):
             topic = self.topics.get(feed.key[0])
             if topic is not None and topic.topic_id not in {"", feed.source.topic_id}:
@@ -271,7 +271,7 @@ class Service:
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
-        """Hints spare long listings; without them it takes longer, and that is all."""
+        """Ask the group for hints. They save long listings; without them, opening takes longer, and nothing else."""
         partitions = list(wanted)
         asked = self._asides.call(self.membership.committed, partitions)
         try:
@@ -290,14 +290,14 @@ class Service:
                 *min(others),
             )
         ours = {key: hint for key, hint in hints.items() if key not in others}
-        # From now on the others can tell; until there is something to put, nothing else is committed.
+        # This shows other archives whose commits these are; nothing else is committed before the first put.
         self.membership.commit([replace(one, archive=self._group.archive) for one in ours.values() if not one.archive])
         return ours
 
     # --- partitions go
 
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
-        """Flush what is held of them, and return what is durable."""
+        """Flush what is held of partitions that go to others, and return what is durable."""
         for key in partitions:
             self.held.pop(key, None)
         await self._close([feed for key in partitions if (feed := self._pump.feeds.get(key))])
@@ -309,7 +309,7 @@ class Service:
             log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        """Somebody else has them already."""
+        """Give up partitions that somebody else has already."""
         for key in partitions:
             self.held.pop(key, None)
             feed = self._pump.feeds.get(key)
@@ -318,7 +318,7 @@ class Service:
         self.commits.take(partitions)
 
     def _yield_to_another(self, feed: Feed) -> None:
-        """Of a partition that we hold on to while nobody can ask the group: two that archive it double the reading."""
+        """Give up a partition that another instance archives, too, while the group cannot be asked: two instances would read it twice."""
         is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
         if is_unsure and feed.writer.was_overtaken:
             log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
@@ -346,7 +346,7 @@ class Service:
                 self._fail({feed.key: hold}, feed.error, feed.pending_since_s)
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
-        """Each time after a while: where nothing is archived in between, there may be nothing but cuts."""
+        """Go on after a cut, with a pause before: a log may be cut back again and again before anything is archived."""
         await self._wait(hold.pause_s(self._sink.clock()))
         try:
             self._add(await self._opener.branch_off(feed), hold)
@@ -356,7 +356,7 @@ class Service:
     def _fail(
         self, failed: Mapping[TopicPartition, Hold], error: ArchiverError, pending_since_s: float | None = None
     ) -> None:
-        """Tell why partitions stand still, and try them again after a while: nothing is final but their removal."""
+        """Log why partitions stand still, and have them opened again after a pause. Nothing is final but their removal."""
         still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
         now_s = self._sink.clock()
         pauses_s = [failed[key].fail(error, now_s, pending_since_s) for key in still_ours]
@@ -368,7 +368,7 @@ class Service:
             log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
 
     async def _open_again(self) -> None:
-        """Try again what failed; together, so that a thousand partitions of a topic are one question about it."""
+        """Open failed partitions again, together: a thousand partitions of a topic ask about it only once."""
         while True:
             await self._wait(FIRST_PAUSE_S / 2)
             now_s = self._sink.clock()
@@ -397,7 +397,7 @@ async def _all(loops: Sequence[Awaitable[None]]) -> None:
 
 
 class _OnLoop:
-    """The group's calls come in its own thread: they are handed to the service's loop."""
+    """Hands the calls of the group, which come in a thread of their own, to the service's loop."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

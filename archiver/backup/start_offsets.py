@@ -1,4 +1,4 @@
-"""Where partitions begin that have no archive yet, when a backup was told not to begin at their beginning."""
+"""Where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ from archiver.process.workers import Workers
 log = logging.getLogger(__name__)
 
 START_EARLIEST: Final = "earliest"
-_PRESENT: Final = "present"  # the stream of one fact
+_PRESENT: Final = "present"  # a stream with one fact: the topics that existed at first
 
 
 class StartOffset(NamedTuple):
@@ -35,11 +35,11 @@ LOG_BEGINNING: Final = StartOffset(0)
 
 
 class StartOffsets:
-    """Tells each partition's first offset, the same one until its log is cut back.
+    """Tells each partition's first offset, always the same one until its log is cut back.
 
-    A late start applies only to topics that exist when the option is first used. Those that the archive does not know are
-    written down then, with the ends of their logs. All others, whoever sees them first, begin at their beginning. So trouble
-    that keeps a partition from being opened loses nothing of it.
+    A late start applies only to topics that exist when the option is first used. Of these, the ones that the archive does not
+    know are written down then, with the ends of their logs. All later topics begin at their beginning. So a partition that
+    cannot be opened for a while loses nothing.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class StartOffsets:
         self._present: Fact = {"topics": {}}
 
     async def note_present(self) -> None:
-        """Write down what is there, if nobody did. Before any topic is settled."""
+        """Write down which topics exist, unless that was done. It must be done before any topic is recorded."""
         if self._start == START_EARLIEST:
             return
         known = await self._pool.call(self._latest, _PRESENT)
@@ -69,7 +69,7 @@ class StartOffsets:
         self._present = _checked_present(known)
 
     async def _survey_present(self) -> Fact:
-        at_ms = self._clock_ms()  # before the ends: what comes between is archived
+        at_ms = self._clock_ms()  # taken before the ends: records that come in between are archived
         described = await self._client.describe_topics(None)
         known = await self._pool.call(list_known_topics, self._sink.archive)
         new = {name: topic for name, topic in sorted(described.items()) if name not in known}
@@ -88,16 +88,16 @@ class StartOffsets:
         return {"format": FACT_FORMAT, "at_ms": at_ms, "topics": topics}
 
     async def first(self, source: PartitionSource) -> StartOffset:
-        """Return where a partition begins that has no archive. Not for one in a child life."""
+        """Return where a partition without an archive begins. Not for a partition in a child life."""
         present = self._present["topics"].get(source.topic)
-        # The first life is of the topic that was noted, unless ids tell otherwise; some brokers tell none.
+        # The first life belongs to the topic that was noted, unless ids differ; some brokers have no ids.
         ids = set() if present is None else {present["topic_id"], source.topic_id} - {""}
         is_old = present is not None and source.life == 0 and len(ids) < 2
-        # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
+        # The offsets topic is always read from its beginning: its oldest records may be the newest positions of idle groups.
         if self._start == START_EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
             return LOG_BEGINNING
         if str(source.partition) not in present["ends"]:
-            return LOG_BEGINNING  # the topic has grown
+            return LOG_BEGINNING  # the partition was added later
         stream = _stream(source)
         noted = await self._pool.call(self._latest, stream)
         if noted is not None:
@@ -111,7 +111,7 @@ class StartOffsets:
         return _first_of(held, stream)
 
     async def cut_back(self, source: PartitionSource) -> bool:
-        """Begin earlier when the log was cut back to below its start: what is there now is new. Tell whether it was."""
+        """Note an earlier start when the log was cut back to below the noted one: what is there now is new. Tells whether it was."""
         first = await self.first(source)
         if first.offset == 0:
             return False
@@ -154,7 +154,7 @@ def _stream(source: PartitionSource) -> str:
 
 
 def _checked_present(fact: Fact) -> Fact:
-    """Return the fact of what was there first, if it can be one. Raises CorruptSegmentError."""
+    """Return the fact of the topics that existed at first, if it is one. Raises CorruptSegmentError."""
     try:
         as_number(fact["at_ms"])
         for topic in map(as_object, as_object(fact["topics"]).values()):

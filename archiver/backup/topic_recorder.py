@@ -18,12 +18,12 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_ROUNDS = 5  # of instances that all see a topic created again
+_ROUNDS = 5  # tries, while other instances record the topic as created again
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedConfigs:
-    """Configs of topics, and why others do not tell theirs."""
+    """Configs of topics, and why those of other topics could not be read."""
 
     found: Mapping[str, TopicConfigs]
     refused: Mapping[str, Refusal]
@@ -62,7 +62,7 @@ class TopicRecorder:
         return fact
 
     async def try_to_record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
-        """The same; what keeps this topic alone from being recorded is returned."""
+        """Do the same, but return an error that keeps only this topic from being recorded."""
         try:
             return await self.record(topic, configs)
         except StrangerError:
@@ -75,7 +75,7 @@ class TopicRecorder:
         return self._shapes.get(topic.name) != _shape(topic, configs.own(topic.name))
 
     async def _record_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
-        """Record by the topic id; where none tells, by what the topic's records are to those that are archived."""
+        """Record a topic by its id; where ids do not decide, by comparing its records with the archived ones."""
         judged: Judged | None = None
         sights = {} if topic.topic_id else await self._identity.sight_log_ends(topic)
         for _ in range(_ROUNDS):
@@ -110,7 +110,7 @@ class TopicRecorder:
     # --- whether a topic is still the one that it was
 
     async def refuse_another(self, source: PartitionSource, fact: TopicFact, held: FinishedSegment) -> None:
-        """Raise TopicGoneError when the topic of this name no longer is the one that the source is."""
+        """Raise TopicGoneError when the topic of this name is not the source's topic any more. `held`: a segment that is not put yet."""
         found = await self._described(source)
         place = Place.of(found, source.partition, fact, source.life)
         if not await self._identity.still_has(found, fact, place, held):
@@ -124,7 +124,7 @@ class TopicRecorder:
             raise _gone(source)
 
     async def refuse_recreated(self, source: PartitionSource) -> None:
-        """The same, before anything is held; the whole topic is asked where its id does not tell."""
+        """Do the same when nothing is held; where ids do not decide, the whole topic is compared with the archive."""
         found = await self._described(source)
         if not found.topic_id or not source.topic_id:
             fact = await self._record_judged(found, None)
@@ -132,7 +132,7 @@ class TopicRecorder:
                 raise _gone(source)
 
     async def _described(self, source: PartitionSource) -> TopicDescription:
-        """The topic as the brokers tell it now. Raises TopicGoneError when its id tells that it is another one."""
+        """Describe the topic as it is now. Raises TopicGoneError when its id shows that it is another topic."""
         found = (await self._client.describe_topics([source.topic])).get(source.topic)
         if found is None or len({found.topic_id, source.topic_id} - {""}) > 1:
             raise _gone(source)

@@ -37,7 +37,7 @@ _NOTICE_EVERY_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
-    """What became of each partition, and what went wrong beside them."""
+    """What became of each partition, and what else went wrong."""
 
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
@@ -48,7 +48,7 @@ class BackupReport:
 
 
 Notice = Callable[[Sequence[PartitionReport]], None]
-# Given the partitions that run, what shall run on the loop beside them.
+# Is given the running partitions; returns what else should run on the loop.
 Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
 
 
@@ -65,8 +65,8 @@ async def back_up_until_end(
 ) -> BackupReport:
     """Archive every partition of the selected topics up to its last stable offset of now.
 
-    One failure does not stop the rest; it stands in the report, and so does a stop that came when work had begun. `notice` is
-    called now and then.
+    A failure of one partition does not stop the others; it is in the report, as is a stop after work had begun. `notice` is
+    called now and then with reports of all partitions.
     """
     with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
         async with KafkaClient(request.kafka) as client:
@@ -75,7 +75,7 @@ async def back_up_until_end(
             await unless_stopped(stop, opener.take_possession())
             keeper = keeper_of(request, client, openers, cluster_id)
             topics, problems = await _selected(client, request, keeper, openers)
-            if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
+            if keeper.takes_snapshots:  # before asking where logs end: so the archive reaches every position
                 try:
                     await unless_stopped(stop, keeper.take_snapshot())
                 except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
@@ -93,7 +93,7 @@ async def back_up_until_end(
 async def _selected(
     client: KafkaClient, request: BackupRequest, keeper: PositionKeeper, pool: Workers
 ) -> tuple[list[TopicDescription], list[ArchiverError]]:
-    """Return the topics to archive, and why others that are included cannot be."""
+    """Return the topics to archive, and why other included topics cannot be archived."""
     sink, topics = request.sink, request.topics
     known = await pool.call(list_known_topics, sink.archive)
     seen = await find_cluster_topics(client, topics, topics.select(known))
@@ -140,7 +140,7 @@ class _Run:
         await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds if feed.key in offsets))
 
     async def _begin(self, feed: Feed, offsets: PartitionOffsets) -> None:
-        """Set where a partition ends, and hold where its archive ends against its log."""
+        """Set where a partition ends, and compare the end of its archive with its log."""
         feed.end_offset = offsets.last_stable
         position = feed.writer.position
         if position > offsets.high_watermark:
@@ -173,7 +173,7 @@ class _Run:
             log.warning(what, feed.source, last_stable, transaction)
 
     async def _branch_off(self, feed: Feed) -> None:
-        """The log was cut back under the archive, or under this run: go on in a child life, up to the end of now."""
+        """Go on in a child life, up to the end of now: the log was cut back below the archive, or during this run."""
         try:
             branched = await self._opener.branch_off(feed)
             branched.end_offset = (await self._client.offsets([feed.key]))[feed.key].last_stable
@@ -188,7 +188,7 @@ class _Run:
         return [self._reports[key] for key in sorted(self._reports)]
 
     async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> None:
-        """Work until all have ended. Raises StoppedError when the event comes before; each has a report then, too."""
+        """Work until all partitions have ended. Raises StoppedError when `stop` comes first; then, too, each has a report."""
         async with pump_of(self._request, self._client, self._pool) as pump:
             beside = [self._report_progress(pump, notice), *attend(self._client, pump.feeds)]
             tasks = [asyncio.create_task(one) for one in beside]

@@ -24,14 +24,14 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_IDLE_S: Final = 1.0  # at whether it is our turn yet: the way of keeping may have changed
+_IDLE_S: Final = 1.0  # between two looks at whether snapshots are taken now: the way of keeping may have changed
 _LONGEST_PAUSE_S: Final = 10.0  # after trouble
-_MANY: Final = 200_000  # positions of one fact, at about 80 bytes
+_MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more are worth a warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionPolicy:
-    """What the configuration says. The topic is one that `topics.exclude` spares, or not."""
+    """What the configuration says of positions; `is_topic_excluded`: topics.exclude leaves the offsets topic out."""
 
     keep: GroupPositions
     interval_ms: int
@@ -39,7 +39,7 @@ class PositionPolicy:
 
 
 class PositionKeeper:
-    """Decides how positions are kept, and takes the snapshots where they are kept so. Several instances may do so at once."""
+    """Decides how positions are kept, and takes snapshots where that is the way. Several instances may do so at once."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class PositionKeeper:
     # --- which way
 
     async def decide_way(self, topics: Mapping[str, TopicDescription]) -> bool:
-        """Decide again. `topics` are all that are visible. True: the offsets topic is to be archived."""
+        """Decide again how positions are kept; `topics` are all that this user sees. True: the offsets topic is to be archived."""
         keep = self._policy.keep
         if keep in {GroupPositions.OFF, GroupPositions.SNAPSHOT}:
             return False
@@ -105,7 +105,7 @@ class PositionKeeper:
         return None
 
     async def _try_to_read(self, topic: TopicDescription) -> None:
-        """Read behind the end: nothing comes, but whether we may. To describe a topic is another permission."""
+        """Read behind the end of the topic: no record comes, but an error if this user may not read. To describe is another right."""
         name, partition = topic.name, min(topic.leaders, default=0)
         end = (await self._client.offsets([(name, partition)]))[name, partition].high_watermark
         node_id = await self._client.leader(name, partition)
@@ -132,7 +132,7 @@ class PositionKeeper:
             await self._wait(await self._turn() if self.takes_snapshots else _IDLE_S)
 
     async def _turn(self) -> float:
-        """Do what is due; the seconds until something is again. Whatever goes wrong is tried again."""
+        """Take the snapshot that is due. Returns the seconds until the next one; a snapshot that failed is tried again sooner."""
         interval_ms = self._policy.interval_ms
         try:
             newest_ms = await self.take_snapshot(interval_ms)
@@ -145,7 +145,7 @@ class PositionKeeper:
         return (left_ms if 0 < left_ms < interval_ms else interval_ms) / 1000
 
     async def take_snapshot(self, interval_ms: int = 0) -> int:
-        """Write down where all groups stand, unless a fact says so already, or one is younger than the interval.
+        """Write down where all groups stand, unless the newest fact says the same, or is younger than the interval.
 
         Returns the time of the newest fact.
         """
@@ -185,7 +185,7 @@ class PositionKeeper:
         }
 
     async def _warn_of_hidden(self, found: Mapping[str, Positions]) -> None:
-        """Once. Who sees no group lacks a right; who sees some was perhaps meant to see no others."""
+        """Warn once if no group is visible: then a right is missing. Who sees some groups may be meant to see no others."""
         if not await sees_all_groups(self._client):
             log.log(
                 logging.INFO if found else logging.WARNING,
@@ -196,7 +196,7 @@ class PositionKeeper:
         self._has_warned_of_hidden = True
 
     def note_refused(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
-        """Each group that does not tell is named once, and counted each time."""
+        """Warn once of each group whose positions cannot be read, and count it each time; warn once of very many positions."""
         for group, error in refused.items():
             self._note_trouble("group-positions", type(error).__name__)
             if group not in self._refused:
