@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
 from archiver.archive.catalog import read_archive
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import survey
-from archiver.archive.index import FreshEntries
 from archiver.archive.inventory import end_at
 from archiver.archive.layout import Layout
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_newest
 from archiver.backup.indexer import Indexer
 from archiver.codec.selection import EVERYTHING
@@ -57,7 +58,9 @@ SHARES = (0.9, 0.04, 0.03, 0.03)  # of the files of the index: a merged one, and
 
 def plan_all(store: GeneratedStore) -> object:
     targets = {name: name for name in store.shape.names}
-    archive = read_archive(Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: EVERYTHING)
+    archive = read_archive(
+        Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: EVERYTHING, share=share_learned
+    )
     plan = plan_restore(archive, targets)
     assert sum(len(one.parts) for topic in plan.topics for one in topic.partitions) == store.shape.objects
     return plan
@@ -87,7 +90,7 @@ def choose_all(store: GeneratedStore) -> object:
 
 
 def list_all(store: GeneratedStore) -> object:
-    found = survey(Archive(store, LAYOUT), None)
+    found = survey(Archive(store, LAYOUT), None, share_learned)
     assert sum(one.segments for one in found.holdings) == store.shape.objects
     assert not found.problems
     return found

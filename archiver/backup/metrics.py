@@ -1,4 +1,4 @@
-"""What a running backup shows of itself. Every metric is declared here, once; docs/metrics.md is made of that."""
+"""The metrics of a running backup. Each is declared here, once; docs/metrics.md is made from these declarations."""
 
 import threading
 from bisect import bisect_left
@@ -20,7 +20,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A metric as it is scraped."""
+    """The declaration of a metric."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -126,14 +126,14 @@ _PUT_BOUNDS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """How far one held partition is, at the moment of a scrape."""
+    """How far a held partition is archived, at the moment of a scrape."""
 
     topic: str
     partition: int
-    position: int  # durable below it
+    position: int  # everything below is durable
     high_watermark: int | None  # None: not known yet
     oldest_pending_ms: int | None  # timestamp of the oldest record that is known and not durable; None: no such record
-    pending_since_s: float | None  # for how long something is pending whose timestamp is not known; None: nothing is
+    pending_since_s: float | None  # for how long something without a known timestamp is pending; None: nothing is
     retention_ms: int | None  # None: unlimited, or not known yet
     is_failing: bool
     open_transactions: Sequence[tuple[int, float]] = ()  # producer id, age in seconds
@@ -143,7 +143,7 @@ class PartitionState:
         return None if self.high_watermark is None else max(0, self.high_watermark - self.position)
 
     def pending_age_s(self, now_ms: int) -> float | None:
-        """Return the age of the oldest record not durable yet, None when there is none. A clock ahead of ours makes no age."""
+        """Return the age of the oldest record that is not durable; None when there is none. A timestamp in the future counts as age 0."""
         if self.oldest_pending_ms is None:
             return self.pending_since_s
         return max(0, now_ms - self.oldest_pending_ms) / 1000
@@ -171,7 +171,7 @@ class Metrics:
         self._clock_ms = clock_ms
         self._rebalances = rebalances
         self._commit_failures = commit_failures
-        self._lock = threading.Lock()  # one call is one fact: a scrape sees all of it or nothing
+        self._lock = threading.Lock()  # a scrape sees all effects of a call, or none
         self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
         self._puts_within = [0] * (len(_PUT_BOUNDS_S) + 1)
         self._put_seconds = 0.0
@@ -217,12 +217,12 @@ class Metrics:
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """Return the text and its content type: OpenMetrics where the Accept header names it, else Prometheus' own."""
         openmetrics = "application/openmetrics-text"
-        # Not the header itself: what a client writes as its version would become part of our answer.
+        # The header itself is not used: a version that a client writes there would become part of our answer.
         encode, content_type = choose_encoder(openmetrics if openmetrics in accept else "")
         return encode(self), content_type
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family: the interface of a prometheus-client collector."""
+        """Yield every metric family, as prometheus-client asks of a collector."""
         states = list(self._state())
         values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
         values[REBALANCES] = {(): self._rebalances()}
@@ -236,7 +236,7 @@ class Metrics:
             yield puts if declared is PUT_SECONDS else _family(declared, values.get(declared, {}))
 
     def _begin_at_zero(self, topics: Iterable[str]) -> None:
-        """Show what did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first one matters."""
+        """Show events that did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first event matters."""
         for topic in topics:
             for declared in (RECORDS, PAYLOAD_BYTES, STORED_BYTES, FETCHED_BYTES, PUTS, BRANCHES):
                 self._counts[declared][topic,] += 0
@@ -267,7 +267,7 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
             values[OPEN_TRANSACTION_AGE][state.topic, str(state.partition), str(producer_id)] = age_s
     for topic, held in by_topic.items():
         lags = [state.lag_offsets for state in held if state.lag_offsets is not None]
-        if lags:  # of none known: no series, rather than a lag of 0
+        if lags:  # where no lag is known, there is no series, rather than a lag of 0
             values[LAG][topic,] = sum(lags)
             values[LAG_MAX][topic,] = max(lags)
         values[RPO][topic,] = max(state.pending_age_s(now_ms) or 0 for state in held)

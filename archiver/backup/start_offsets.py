@@ -1,13 +1,14 @@
-"""Where partitions begin that have no archive yet, when a backup was told not to begin at their beginning."""
+"""Where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact, settle_first
-from archiver.archive.topics import PartitionSource, topics_known
-from archiver.backup.partition_writer import SegmentSink
+from archiver.archive.control import FACT_FORMAT, Fact, append_fact, append_first_fact, latest_fact
+from archiver.archive.topics import PartitionSource, list_known_topics
+from archiver.backup.segment_sink import SegmentSink
+from archiver.config.model import Start
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -19,27 +20,26 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Start = Literal["earliest", "latest"] | int  # or milliseconds since the epoch
-EARLIEST: Final = "earliest"
-_PRESENT: Final = "present"  # the stream of one fact
+START_EARLIEST: Final = "earliest"
+_PRESENT: Final = "present"  # a stream with one fact: the topics that existed at first
 
 
-class First(NamedTuple):
+class StartOffset(NamedTuple):
     """The first offset that is archived, and the leader epoch in which the log had it; -1: not known."""
 
     offset: int
     leader_epoch: int = -1
 
 
-BEGINNING: Final = First(0)
+LOG_BEGINNING: Final = StartOffset(0)
 
 
-class Starts:
-    """Tells each partition's first offset, the same one until its log is cut back.
+class StartOffsets:
+    """Tells each partition's first offset, always the same one until its log is cut back.
 
-    A late start applies only to topics that exist when the option is first used. Those that the archive does not know are
-    written down then, with the ends of their logs. All others, whoever sees them first, begin at their beginning. So trouble
-    that keeps a partition from being opened loses nothing of it.
+    A late start applies only to topics that exist when the option is first used. Of these, the ones that the archive does not
+    know are written down then, with the ends of their logs. All later topics begin at their beginning. So a partition that
+    cannot be opened for a while loses nothing.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class Starts:
         self._present: Fact = {"topics": {}}
 
     async def note_present(self) -> None:
-        """Write down what is there, if nobody did. Before any topic is settled."""
-        if self._start == EARLIEST:
+        """Write down which topics exist, unless that was done. It must be done before any topic is recorded."""
+        if self._start == START_EARLIEST:
             return
         known = await self._pool.call(self._latest, _PRESENT)
         if known is None:
-            known = await self._pool.call(self._settle, _PRESENT, await self._look())
+            known = await self._pool.call(self._append_first, _PRESENT, await self._survey_present())
             reach("start.noted")
         self._present = _checked_present(known)
 
-    async def _look(self) -> Fact:
-        at_ms = self._clock_ms()  # before the ends: what comes between is archived
+    async def _survey_present(self) -> Fact:
+        at_ms = self._clock_ms()  # taken before the ends: records that come in between are archived
         described = await self._client.describe_topics(None)
-        known = await self._pool.call(topics_known, self._sink.archive)
+        known = await self._pool.call(list_known_topics, self._sink.archive)
         new = {name: topic for name, topic in sorted(described.items()) if name not in known}
         ends: Mapping[TopicPartition, Any] = {}
         if not isinstance(self._start, int):
@@ -85,42 +85,42 @@ class Starts:
             }
             for name, topic in new.items()
         }
-        return {"format": FORMAT, "at_ms": at_ms, "topics": topics}
+        return {"format": FACT_FORMAT, "at_ms": at_ms, "topics": topics}
 
-    async def first(self, source: PartitionSource) -> First:
-        """Return where a partition begins that has no archive. Not for one in a child life."""
+    async def first(self, source: PartitionSource) -> StartOffset:
+        """Return where a partition without an archive begins. Not for a partition in a child life."""
         present = self._present["topics"].get(source.topic)
-        # The first life is of the topic that was noted, unless ids tell otherwise; some brokers tell none.
+        # The first life belongs to the topic that was noted, unless ids differ; some brokers have no ids.
         ids = set() if present is None else {present["topic_id"], source.topic_id} - {""}
         is_old = present is not None and source.life == 0 and len(ids) < 2
-        # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
-        if self._start == EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
-            return BEGINNING
+        # The offsets topic is always read from its beginning: its oldest records may be the newest positions of idle groups.
+        if self._start == START_EARLIEST or source.topic == OFFSETS_TOPIC or not is_old:
+            return LOG_BEGINNING
         if str(source.partition) not in present["ends"]:
-            return BEGINNING  # the topic has grown
+            return LOG_BEGINNING  # the partition was added later
         stream = _stream(source)
         noted = await self._pool.call(self._latest, stream)
         if noted is not None:
             return _first_of(noted, stream)
         if (end := present["ends"][str(source.partition)]) is not None:
-            return First(*end)
+            return StartOffset(*end)
         at_ms = self._start if isinstance(self._start, int) else self._present["at_ms"]
-        first = First(*await self._client.offset_at(source.topic, source.partition, at_ms))
-        held = await self._pool.call(self._settle, stream, _fact(source, first))
+        first = StartOffset(*await self._client.offset_at(source.topic, source.partition, at_ms))
+        held = await self._pool.call(self._append_first, stream, _fact(source, first))
         reach("start.noted")
         return _first_of(held, stream)
 
     async def cut_back(self, source: PartitionSource) -> bool:
-        """Begin earlier when the log was cut back to below its start: what is there now is new. Tell whether it was."""
+        """Note an earlier start when the log was cut back to below the noted one: what is there now is new. Tells whether it was."""
         first = await self.first(source)
         if first.offset == 0:
             return False
         ends = (await self._client.offsets([(source.topic, source.partition)]))[source.topic, source.partition]
-        agreed = First(ends.high_watermark)
+        agreed = StartOffset(ends.high_watermark)
         if first.leader_epoch >= 0:
             answer = await end_of_epoch(self._client, source.topic, source.partition, first.leader_epoch)
             if answer.leader_epoch >= 0:
-                agreed = First(answer.end_offset, answer.leader_epoch)
+                agreed = StartOffset(answer.end_offset, answer.leader_epoch)
         if agreed.offset >= first.offset:
             return False
 
@@ -145,8 +145,8 @@ class Starts:
     def _latest(self, stream: str) -> Fact | None:
         return latest_fact(self._sink.archive, stream)
 
-    def _settle(self, stream: str, wanted: Fact) -> Fact:
-        return settle_first(self._sink.archive, stream, wanted)
+    def _append_first(self, stream: str, wanted: Fact) -> Fact:
+        return append_first_fact(self._sink.archive, stream, wanted)
 
 
 def _stream(source: PartitionSource) -> str:
@@ -154,7 +154,7 @@ def _stream(source: PartitionSource) -> str:
 
 
 def _checked_present(fact: Fact) -> Fact:
-    """Return the fact of what was there first, if it can be one. Raises CorruptSegmentError."""
+    """Return the fact of the topics that existed at first, if it is one. Raises CorruptSegmentError."""
     try:
         as_number(fact["at_ms"])
         for topic in map(as_object, as_object(fact["topics"]).values()):
@@ -169,11 +169,11 @@ def _checked_present(fact: Fact) -> Fact:
     return fact
 
 
-def _first(offset: object, leader_epoch: object) -> First:
-    return First(as_number(offset), as_number(leader_epoch, -1))
+def _first(offset: object, leader_epoch: object) -> StartOffset:
+    return StartOffset(as_number(offset), as_number(leader_epoch, -1))
 
 
-def _first_of(fact: Fact, stream: str) -> First:
+def _first_of(fact: Fact, stream: str) -> StartOffset:
     """Return where a partition begins. Raises CorruptSegmentError."""
     try:
         return _first(fact["offset"], fact["leader_epoch"])
@@ -183,9 +183,9 @@ def _first_of(fact: Fact, stream: str) -> First:
         ) from error
 
 
-def _fact(source: PartitionSource, first: First) -> Fact:
+def _fact(source: PartitionSource, first: StartOffset) -> Fact:
     return {
-        "format": FORMAT,
+        "format": FACT_FORMAT,
         "topic_id": source.topic_id,
         "offset": first.offset,
         "leader_epoch": first.leader_epoch,

@@ -43,13 +43,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.catalog import find_topic
     from archiver.archive.handle import open_archive
+    from archiver.archive.learned_facts import share_learned
     from archiver.archive.plain_records import follow_records, json_pieces, read_records, wanted_of
 
     storage = archive_config(options).storage
     archive = open_archive(storage)
     problems: list[str] = []
 
-    def tell(problem: str) -> None:
+    def report_problem(problem: str) -> None:
         problems.append(problem)
         complain(problem)
 
@@ -60,19 +61,30 @@ def run(options: argparse.Namespace) -> int:
         records = follow_records(
             archive,
             options.topic,
-            tell=tell,
+            report_problem=report_problem,
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
             use=storage.index,
+            share=share_learned,
         )
     else:
         reads = wanted_of(options.partition, selection)
-        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
+        topic = find_topic(
+            archive,
+            options.topic,
+            options.life,
+            use=storage.index,
+            reads=reads,
+            report_problem=report_problem,
+            share=share_learned,
+        )
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
-        records = read_records(archive.store, topic, tell=tell, partition=options.partition, selection=selection)
+        records = read_records(
+            archive.store, topic, report_problem=report_problem, partition=options.partition, selection=selection
+        )
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):

@@ -31,12 +31,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.handle import open_archive
     from archiver.archive.holdings import survey
+    from archiver.archive.learned_facts import share_learned
 
     if options.segments and options.topic is None:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
     config = archive_config(options).storage
     archive = open_archive(config)
-    found = survey(archive, options.topic)
+    found = survey(archive, options.topic, share_learned)
     if options.format == "json":
         segments = {"segments": [segment_row(one) for one in found.segments]} if options.segments else {}
         print_json(

@@ -10,7 +10,7 @@ from archiver.cli.spelling import table_lines
 from archiver.errors import KafkaError, NotWholeError
 
 if TYPE_CHECKING:
-    from archiver.archive.cluster_topics import Entry, TopicRow, TopicsSurvey
+    from archiver.archive.cluster_topics import IncludeEntry, TopicRow, TopicsSurvey
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,5 +65,5 @@ def _row(row: "TopicRow") -> dict[str, Any]:
     }
 
 
-def _entry(one: "Entry") -> dict[str, str]:
+def _entry(one: "IncludeEntry") -> dict[str, str]:
     return {"entry": one.entry, "place": one.place}

@@ -30,6 +30,7 @@ from archiver.kafka.connection import Connections, watching, work_in_place
 from archiver.kafka.refusal import explain, explain_one
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
+from archiver.process.backoff import Backoff
 from archiver.process.text import spell_count
 
 work_in_place()
@@ -423,13 +424,12 @@ class KafkaClient:
 
         What is still absent at the end is final.
         """
-        pause = self._settings.retry_backoff_ms / 1000
+        backoff = Backoff(self._settings.retry_backoff_ms / 1000)
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await once()
             except KafkaTemporaryError:
-                await self._sleep(pause)
-            pause *= 2
+                await self._sleep(backoff.next_s())
         try:
             return await once()
         except AbsentError as error:

@@ -1,6 +1,7 @@
 """What any process of ours is, whatever it does: logs, signals, threads, memory, text for terminals, Java.
 
 - ahead: work of many items side by side, as far ahead of whoever takes the results as threads need, and no further
+- backoff: pauses between tries: each twice as long as the one before, up to the longest
 - budget: bytes that may be in memory at once, of what is asked for and of what has come
 - caches: where it is kept what was made once so that later starts are quick
 - children: child processes that go with this one, however it goes: also when it is killed

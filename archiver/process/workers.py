@@ -4,12 +4,13 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 _Job = tuple[Future[Any], Callable[[], Any]]
 
@@ -92,6 +93,12 @@ class Workers(Executor):
                 except BaseException as error:  # noqa: BLE001 - the future carries it to whoever waits
                     future.set_exception(error)
             del job, future, call  # a thread that waits must not keep the last job's records in memory
+
+
+def side_by_side(count: int, function: Callable[[Item], Value], items: Iterable[Item], name: str) -> Iterator[Value]:
+    """Yield what a function returns for each item, in the order of the items, worked out by so many threads at once."""
+    with workers(count, name) as pool:
+        yield from pool.map(function, items)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from functools import partial
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart
-from archiver.archive.reader import Skip
+from archiver.archive.reader import SkipDamaged
 from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
@@ -150,7 +150,7 @@ async def _deal_from(
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
         stream_of(store, source).note_skipped(source.target_topic_id, part.object_key)
-        missing.append(part.tell(error))
+        missing.append(part.describe_damage(error))
 
     frames = _frames(store, source, skipped, skip if source.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)
@@ -199,7 +199,7 @@ async def _deal_from(
 
 
 def _frames(
-    store: ObjectStore, task: RestoreTask, skipped: Sequence[str], skip: Skip | None, total: Tally
+    store: ObjectStore, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
 ) -> Generator[Frame, None, None]:
     """Read all that is restored, from the beginning."""
     for frame in read_wanted(store, task, skipped, skip):

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from archiver.archive.control import FORMAT, Fact, encode_fact, read_fact
+from archiver.archive.control import FACT_FORMAT, Fact, encode_fact, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION
 from archiver.archive.parts import PART_COLUMNS, Chosen, FactsOfParts, ObjectPart, ObjectParts
@@ -113,7 +113,7 @@ def _spelled(column: Numbers) -> str:
 
 
 def _put_piece(archive: Archive, stream: str, partition: int, piece: Fact) -> str:
-    content = encode_fact({"format": FORMAT, **piece})
+    content = encode_fact({"format": FACT_FORMAT, **piece})
     name = f"{partition}-{_digest_of(content)}"
     archive.store.put_if_absent(archive.layout.fact_key(f"{stream}/{name}", 0), content, {}, kind=ObjectKind.FACT)
     reach("piece.noted")

@@ -8,7 +8,7 @@ from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
 from archiver.process.json_values import as_number
-from archiver.process.workers import workers
+from archiver.process.workers import side_by_side
 from archiver.restore.claims import FORMAT, Claim, _from_fact
 from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, joint_claim_from_fact
 from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
@@ -31,8 +31,7 @@ class RestoreNotes:
     """
 
     def __init__(self, archive: Archive, restore_id: str, cluster_id: str) -> None:
-        self._store = archive.store
-        self.layout = archive.layout
+        self.archive = archive
         self._cluster_id = cluster_id  # of the targets
         self.restore_id = restore_id
         self._parent = f"{RESTORES}/{restore_id}"
@@ -65,10 +64,10 @@ class RestoreNotes:
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
         """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
         begun: dict[str, str] = {}
-        ids = self._store.list_directories(self.layout.control_prefix(RESTORES)) if targets else ()
+        ids = self.archive.store.list_directories(self.archive.layout.control_prefix(RESTORES)) if targets else ()
         for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
-            other = RestoreNotes(Archive(self._store, self.layout), restore_id, self._cluster_id)
-            named = set(self._store.list_directories(self.layout.control_prefix(other._parent)))
+            other = RestoreNotes(self.archive, restore_id, self._cluster_id)
+            named = set(self.archive.store.list_directories(self.archive.layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:
                 begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
         return begun
@@ -90,7 +89,7 @@ class RestoreNotes:
                         " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                         " take another --id and an empty target"
                     )
-                plans[topic] = plan_from_fact(Archive(self._store, self.layout), stream, fact)
+                plans[topic] = plan_from_fact(self.archive, stream, fact)
         return plans
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
@@ -107,19 +106,18 @@ class RestoreNotes:
             def decide(latest: Fact | None) -> Fact | None:
                 nonlocal holds
                 if latest is not None and self._is_of(latest, topic_id):
-                    noted = plan_from_fact(Archive(self._store, self.layout), stream, latest)
+                    noted = plan_from_fact(self.archive, stream, latest)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                as_fact = plan_to_fact(Archive(self._store, self.layout), stream, holds)
+                as_fact = plan_to_fact(self.archive, stream, holds)
                 return {**self._place(topic_id), "terms": terms, **as_fact}
 
-            append_fact(Archive(self._store, self.layout), stream, decide)
+            append_fact(self.archive, stream, decide)
             reach("plan.noted")
             return holds
 
-        with workers(_NOTES_AT_ONCE, "plans") as pool:
-            return {plan.target: plan for plan in pool.map(note, plans)}
+        return {plan.target: plan for plan in side_by_side(_NOTES_AT_ONCE, note, plans, "plans")}
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
         """Return of those topics that this restore has begun to make which topic id they had before; empty: none."""
@@ -154,14 +152,13 @@ class RestoreNotes:
         def note(target: tuple[str, str]) -> None:
             ours = {**self._place(target[1]), **further.get(target[0], {})}
             append_fact(
-                Archive(self._store, self.layout),
+                self.archive,
                 f"{self._parent}/{target[0]}/{name}",
                 lambda latest: None if latest == ours else ours,
             )
             reach(f"{name}.noted")
 
-        with workers(_NOTES_AT_ONCE, name) as pool:
-            list(pool.map(note, targets.items()))
+        list(side_by_side(_NOTES_AT_ONCE, note, targets.items(), name))
 
     def _place(self, topic_id: str) -> dict[str, object]:
         return {"format": FORMAT, "target_cluster_id": self._cluster_id, "target_topic_id": topic_id}
@@ -173,13 +170,13 @@ class RestoreNotes:
         self, topics: Collection[str], is_wanted: Callable[[str], bool]
     ) -> Iterator[tuple[str, str, str, Fact]]:
         """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
-        newest = newest_numbers(Archive(self._store, self.layout), self._parent) if topics else {}
+        newest = newest_numbers(self.archive, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
             stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
         }
         unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
-        for stream, fact in read_facts(Archive(self._store, self.layout), unread).items():
+        for stream, fact in read_facts(self.archive, unread).items():
             self._read[stream, unread[stream]] = fact
         for stream, number in wanted.items():
             topic, _, name = named[stream]

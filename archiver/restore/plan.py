@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
-from archiver.archive.inventory import EMPTY
+from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, are_chosen, parts_within, with_planned
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.segments import Reading, blocks_of, unreadable_within
@@ -177,7 +177,7 @@ def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) 
     readings: Sequence[Reading] = ()
     problems: list[str] = []
     if selection is not None:
-        readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        readings = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, selection)
         problems = problems_within(topic, number, selection)
     selection = selection or EVERYTHING
     parts, segments = parts_within(readings, selection), [block.segments for block in blocks_of(readings)]

@@ -164,7 +164,7 @@ class Targets:
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
-        self._belief = Belief(notes.layout, notes.restore_id, request)
+        self._belief = Belief(notes.archive.layout, notes.restore_id, request)
         self._request = request
         self._archived = archived
         self._clock_ms = clock_ms

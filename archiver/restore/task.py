@@ -13,7 +13,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, OffsetMapKey
 from archiver.archive.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
 from archiver.archive.parts import ObjectPart
-from archiver.archive.reader import Skip, read_parts, spare_rooms
+from archiver.archive.reader import SkipDamaged, read_parts, spare_buffers
 from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
@@ -377,7 +377,7 @@ async def _send_from(
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
         _stream_of(store, task).note_skipped(claim, part.object_key)
-        missing.append(part.tell(error))
+        missing.append(part.describe_damage(error))
 
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
     last_there = Tally()
@@ -415,7 +415,7 @@ async def _send_from(
 
 
 def _frames(
-    store: ObjectStore, claim: Claim, task: RestoreTask, offsets: OffsetMapWriter, skip: Skip | None = None
+    store: ObjectStore, claim: Claim, task: RestoreTask, offsets: OffsetMapWriter, skip: SkipDamaged | None = None
 ) -> Generator[Frame, None, None]:
     """Read all that is restored, from the beginning, and note where it goes."""
     for frame in read_wanted(store, task, claim.skipped, skip):
@@ -423,12 +423,14 @@ def _frames(
         yield frame
 
 
-def read_wanted(store: ObjectStore, task: RestoreTask, skipped: Collection[str], skip: Skip | None) -> Iterator[Frame]:
+def read_wanted(
+    store: ObjectStore, task: RestoreTask, skipped: Collection[str], skip: SkipDamaged | None
+) -> Iterator[Frame]:
     """Read all that is restored of a source partition, from the beginning, but for what was left out before."""
     parts = [part for part in task.parts if part.object_key not in skipped]
-    with spare_rooms() as rooms:  # frames are encoded, or counted, one by one
+    with spare_buffers() as buffers:  # frames are encoded, or counted, one by one
         yield from read_parts(
-            store, task.source_topic, task.partition, parts, selection=task.selection, skip=skip, rooms=rooms
+            store, task.source_topic, task.partition, parts, selection=task.selection, skip=skip, buffers=buffers
         )
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from archiver.archive.catalog import join_lives
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, read_inventory
+from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, read_inventory
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import blocks_of
 from archiver.archive.topics import TopicFact, read_topic
@@ -43,7 +44,7 @@ class ArchivedLog:
         return sum(await asyncio.gather(*(count(number, one) for number, one in offsets.items())))
 
     async def _count(self, client: KafkaClient, number: int, offsets: PartitionOffsets) -> int:
-        archived = self.partitions.get(number, EMPTY)
+        archived = self.partitions.get(number, EMPTY_PARTITION)
         start, end = offsets.log_start, offsets.high_watermark
         if start >= end:
             return 0
@@ -99,8 +100,7 @@ class ArchivedLogs:
     """Of topics that a cluster has: which of them are in the archive, by their topic ids. Each is looked up once."""
 
     def __init__(self, archive: Archive, cluster_id: str) -> None:
-        self._store = archive.store
-        self._layout = archive.layout
+        self._archive = archive
         self._cluster_id = cluster_id
         self._found: dict[tuple[str, str], ArchivedLog | None] = {}
         self._unknown: set[tuple[str, str]] = set()
@@ -108,14 +108,14 @@ class ArchivedLogs:
     def kinship(self, topics: Mapping[str, str]) -> Kinship:
         """Tell it of topics that are given as {topic: topic id}."""
         new = {which for which in topics.items() if which not in self._found}
-        facts = {topic: read_topic(Archive(self._store, self._layout), topic) for topic, _ in new}
+        facts = {topic: read_topic(self._archive, topic) for topic, _ in new}
         lives = {which: _life_of(facts[which[0]], which[1]) for which in new}
         self._found |= dict.fromkeys(new)
         self._unknown |= {(topic, of) for topic, of in new if self._may_be_nameless(facts[topic], of)}
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
             # What is deleted for what it tells is gone: each object is asked.
-            inventory = read_inventory(Archive(self._store, self._layout), read.__contains__, use=IndexUse.IGNORE)
+            inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE, share=share_learned)
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
             for (topic, topic_id), found in lives.items():
                 if found is not None:

@@ -339,7 +339,7 @@ class _Found:
             records=total(facts.numbers("records")),
             missing=(
                 *partition.missing,
-                *(partition.parts[number - first].tell(self.damage[number]) for number in damaged),
+                *(partition.parts[number - first].describe_damage(self.damage[number]) for number in damaged),
             ),
         )
 

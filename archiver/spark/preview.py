@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive, topic_names
 from archiver.archive.handle import open_archive
+from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -59,7 +60,8 @@ def preview_restore(
             wanted=some.__contains__,
             use=storage.index,
             reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
+            report_progress=told_of_asked(notice),
+            share=share_learned,
         )
         unreadable.extend(tell_unreadable(archived, request))
         return plan_restore(archived, some, request)

@@ -122,7 +122,7 @@ def run_proof(task: ProofTask) -> Proof:
                     frames = wanted_frames(store, part, found, task.topic, task.partition, task.selection)
                     is_filled = any(map(len, frames)) or is_filled
             except NotWholeError as error:
-                damage.append(Damage(task.target, task.partition, part.tell(error)))
+                damage.append(Damage(task.target, task.partition, part.describe_damage(error)))
     except ArchiverError as error:
         return Proof(
             target=task.target,

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import read_archive, read_known, topic_names
+from archiver.archive.catalog import read_archive, read_known_topics, topic_names
 from archiver.archive.handle import open_archive
-from archiver.archive.index import read_index
+from archiver.archive.index_generations import read_index
+from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -53,7 +54,8 @@ def run_restore_job(
             known=known,
             use=storage.index,
             reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
+            report_progress=told_of_asked(notice),
+            share=share_learned,
         )
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         for note in tell_unreadable(archived, request):
@@ -83,7 +85,7 @@ def run_restore_job(
         begin(job.restore_id)
         waves = request.waves(targets, existing, lambda: read_index(archive).sizes())
         # One that cannot be read is met before anything is created, whatever wave it is for.
-        known = read_known(archive, targets.__contains__) if len(waves) > 1 else None
+        known = read_known_topics(archive, targets.__contains__) if len(waves) > 1 else None
         facts = {} if known is None else known.newest
         partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
         outcome = run_restore(job, waves, partitions, plan, start_spark, notice)

@@ -17,8 +17,8 @@ from pyspark import SparkContext
 from archiver.archive.control import RESTORES
 from archiver.archive.control_census import count_beside
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.index import share
 from archiver.archive.index_file import SeenBeside
+from archiver.archive.index_generations import share_entries
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
 from archiver.kafka.client import KafkaClient
@@ -404,7 +404,7 @@ def remember_notes(archive: Archive, restore_id: str) -> None:
     """Tell the index how much a restore has noted, if that goes well: the restore is whole without."""
     with suppress(ArchiverError):
         counts = count_beside(archive, f"{RESTORES}/{restore_id}/")
-        share(archive, [()], SeenBeside(counts=counts), level=logging.INFO)
+        share_entries(archive, [()], SeenBeside(counts=counts), level=logging.INFO)
 
 
 def _weight(task: RestoreTask) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from archiver.errors import StoreTemporaryError
+from archiver.process.backoff import Backoff
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ObjectStore, ReadBuffer
 
 log = logging.getLogger(__name__)
@@ -73,15 +74,15 @@ class PatientStore:
         self._persist(lambda: self._store.delete(waiting))
 
     def _persist(self, ask: Callable[[], Value]) -> Value:
-        pause_s, failed_since_s = _FIRST_PAUSE_S, None
+        backoff, failed_since_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), None
         while True:
             try:
                 return ask()
             except StoreTemporaryError as error:
+                pause_s = backoff.next_s()
                 now_s = self._clock()
                 failed_since_s = now_s if failed_since_s is None else failed_since_s
                 if now_s + pause_s - failed_since_s > self._patience_s:
                     raise
                 log.warning("%s; trying again in %.1f s", error, pause_s)
             self._wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
+from archiver.archive.cluster_topics import explain_unmatched, find_cluster_topics
 from archiver.archive.handle import archive_of
-from archiver.archive.inventory import EMPTY
+from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.layout import is_topic_name
 from archiver.archive.segment_facts import Bounds
 from archiver.archive.segments import Reading, unreadable_within
@@ -70,7 +70,7 @@ async def plan_compare(
         if owner not in {None, cluster_id}:
             other = f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {owner}; nothing was compared"
             return ComparePlan(tasks=(), problems=[other], notes=(), errors=())
-        seen = await look_at_topics(client, topics, archived.keys())
+        seen = await find_cluster_topics(client, topics, archived.keys())
         cluster = seen.found
         concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
         denied = {name: error for name, error in seen.refused.items() if name in concerned}
@@ -87,7 +87,7 @@ async def plan_compare(
     if asked_for is not None:  # a pattern may match what nobody asked for
         unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
         unmatched = [number for number in unmatched if asked_for(topics.include[number])]
-    problems += tell_unmatched(topics, unmatched, config.place_of_include)
+    problems += explain_unmatched(topics, unmatched, config.place_of_include)
     errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
     gone = sorted(archived.keys() - cluster.keys() - denied.keys())
     notes = [*untold, *(f"{name}: is not in the cluster any more" for name in gone)]
@@ -170,7 +170,7 @@ def _is_cut_below(topic: ArchivedTopic, hint: Hint) -> bool:
 
 
 def _end_of(topic: ArchivedTopic, number: int) -> int:
-    readings = topic.partitions.get(number, EMPTY).readable
+    readings = topic.partitions.get(number, EMPTY_PARTITION).readable
     return readings[-1].next if readings else 0
 
 
@@ -188,7 +188,7 @@ def _plan_partition(
     number: int,
     offsets: PartitionOffsets,
 ) -> CompareTask | None:
-    readings = topic.partitions.get(number, EMPTY).readable
+    readings = topic.partitions.get(number, EMPTY_PARTITION).readable
     start, end = max(offsets.log_start, _first_of(readings)), min(_end_of(topic, number), offsets.last_stable)
     if start >= end:
         return None

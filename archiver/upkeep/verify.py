@@ -12,9 +12,10 @@ from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_dige
 from archiver.archive.control_census import gone_facts, lost_beside
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import look, problems_in
-from archiver.archive.index import SHA256, Index, check_index_file, read_index
+from archiver.archive.holdings import problems_in, read_contents
+from archiver.archive.index import Index
 from archiver.archive.index_file import MOST_FILE_BYTES
+from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, read_index
 from archiver.archive.inventory import Inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_beside
@@ -88,7 +89,7 @@ def check_listing(
     `tell` is told now and then how many objects were asked for their facts, and of how many.
     """
     index = read_index(archive)  # before the listing: what is put meanwhile is no loss
-    inventory, known, facts, unreadable = look(archive, wanted, asks_all=index, tell=tell)
+    inventory, known, facts, unreadable = read_contents(archive, wanted, asks_all=index, report_progress=tell)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
@@ -336,7 +337,9 @@ def _problem_of_fact(content: bytes, key: str) -> str:
 
 def _without_digest(metadata: Mapping[str, str], key: str) -> str:
     """Readers do without; but then some bits of its container could be others, and nobody would see it."""
-    return "" if SHA256 in metadata else f"{key}: has no {SHA256} metadata; copy it again, with its metadata"
+    return (
+        "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
+    )
 
 
 def _problem_in(check: Callable[[], None], mend: str) -> str:

@@ -14,9 +14,10 @@ from typing import Any, cast
 import fastavro
 import pytest
 
+import archiver.backup.fetched_batches
 import archiver.backup.partition_writer
 import archiver.codec.batch
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
@@ -24,8 +25,10 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
+from archiver.backup.fetched_batches import Fetch, fault_of
 from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import Fetch, PartitionWriter, PutLaterError, SegmentSink, fault_of
+from archiver.backup.partition_writer import PartitionWriter, PutLaterError
+from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
 from archiver.process.silence import Vigil
 from archiver.store.port import Body, ObjectKind
@@ -341,10 +344,10 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
 
 
 def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.backup.partition_writer, "MOST_BLOCK_BYTES", 900)
+    monkeypatch.setattr(archiver.backup.fetched_batches, "MOST_BLOCK_BYTES", 900)
     with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
     for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
-        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingRoom(1 << 20))
+        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingBudget(1 << 20))
         assert (fault is None) == is_fine
         assert is_fine or isinstance(fault, LargeBatchError)
 

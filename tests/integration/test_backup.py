@@ -27,7 +27,8 @@ import archiver.backup.run
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.backup.feed import PartitionReport
-from archiver.backup.partition_writer import Fetch, PartitionWriter
+from archiver.backup.fetched_batches import Fetch
+from archiver.backup.partition_writer import PartitionWriter
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
@@ -745,7 +746,7 @@ def test_an_end_that_goes_away_under_a_run(
         return later, refused
 
     monkeypatch.setattr(KafkaClient, "offsets_known", offsets_known)
-    monkeypatch.setattr(archiver.backup.fetching, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 1.0)
     (report,) = site.back_up(broker_41.bootstrap, topic).values()
     assert (report.source.life, report.position, report.written.records) == (0, 20, 20)
     if keeps_lying:

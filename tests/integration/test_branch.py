@@ -203,11 +203,11 @@ def test_what_is_read_through_the_lives_is_the_log(new_broker: StartBroker, topi
     store, layout = open_archive(ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage)
     found = find_topic(Archive(store, layout), topic)
     assert (found.life, found.other_lives) == (2, ())
-    archived = list(read_records(store, found, tell=pytest.fail))
+    archived = list(read_records(store, found, report_problem=pytest.fail))
     for partition in range(3):
         log = values_in(ground, partition)
         assert [(row["offset"], row["value"]["utf8"]) for row in archived if row["partition"] == partition] == log
-    kept = read_records(store, find_topic(Archive(store, layout), topic, 0), partition=0, tell=pytest.fail)
+    kept = read_records(store, find_topic(Archive(store, layout), topic, 0), partition=0, report_problem=pytest.fail)
     assert [row["value"]["utf8"][:7] for row in kept] == ["round 0"] * 60
 
 

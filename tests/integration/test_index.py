@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.handle import Archive
-from archiver.archive.index import append_to_index, merge_index, read_index
 from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_segments
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind
@@ -52,7 +53,9 @@ class Site:
     def read(self) -> tuple[Inventory, int]:
         """The inventory, and how many HEADs it took."""
         before = self.proxy.requests.get("HEAD", 0)
-        return read_inventory(Archive(self.store, LAYOUT)), self.proxy.requests.get("HEAD", 0) - before
+        return read_inventory(Archive(self.store, LAYOUT), share=share_learned), self.proxy.requests.get(
+            "HEAD", 0
+        ) - before
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import archiver.restore.task
 import archiver.spark.repartition
 import archiver.spark.waves
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.topics import settle_topic
+from archiver.archive.topics import record_topic
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import StorageConfig
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
@@ -332,7 +332,7 @@ def settle_configs(broker: Broker, topic: str, site: ArchiveSite, configs: Mappi
     """Have the archive remember these configs of a topic."""
     store, layout = open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
     found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic]
-    settle_topic(
+    record_topic(
         Archive(store, layout),
         topic=topic,
         topic_id=found.topic_id,

@@ -257,7 +257,7 @@ def test_a_child_life_is_kept_over_a_kill_before_its_first_put(
     create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
     produce(broker.bootstrap, topic, 100, "old")
     config = config_of(site, broker.bootstrap, topic, **{"session-timeout": "3s"})
-    with running(site, config, ARCHIVER_FAILPOINT="branch.settled") as instance:
+    with running(site, config, ARCHIVER_FAILPOINT="branch.recorded") as instance:
         parent = until_archived(site, java_oracle, broker.bootstrap, topic)[0]
         cut_while_stopped(instance, broker, topic)
         assert instance.process.wait(30) == -signal.SIGKILL

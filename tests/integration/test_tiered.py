@@ -120,7 +120,7 @@ def test_until_end_passes_over_nothing_that_is_in_the_tier(
     produce_values(tiered.bootstrap, f"{topic}.near", VALUES[:10])
     tiered.tier.behave(order)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.backup.fetching, "PATIENCE_S", 4.0)
+        patch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 4.0)
         reports = site.back_up(tiered.bootstrap, f"{topic}.*")
     far, near = reports[topic, 0], reports[f"{topic}.near", 0]
     assert far.error is not None
@@ -176,7 +176,7 @@ def test_a_tier_that_brokers_do_not_tell_of(
         TieredBroker(broker, tier).fill(topic)
         tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
         monkeypatch.setattr(ListOffsetsCall, "highest", 7)
-        monkeypatch.setattr(archiver.backup.fetching, "PATIENCE_S", 4.0)
+        monkeypatch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 4.0)
         login = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
         kafka = {"bootstrap.servers": broker.address("SASL"), "security.protocol": "sasl_plaintext", **login}
         config = ArchiverConfig.model_validate({**site.config("", [topic]), "kafka": kafka})

@@ -279,7 +279,7 @@ def test_a_life_is_begun_once_over_a_kill(
     back_up(site)
     recreate_topic(bootstrap, topic, 2, KEPT)
     produce(bootstrap, topic, 150, "other")
-    for failpoint in ("topic.settled", "segment.put"):
+    for failpoint in ("topic.recorded", "segment.put"):
         killed = site.command("backup", "--until-end", ARCHIVER_FAILPOINT=failpoint)
         killed.communicate(timeout=60)
         assert killed.returncode == -signal.SIGKILL

@@ -18,7 +18,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import archiver.spark.query
-from archiver.archive.plain_records import tell_bytes
+from archiver.archive.plain_records import spell_bytes
 from archiver.cli.main import main
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
@@ -191,7 +191,7 @@ def test_filters_of_one_mention_are_never_those_of_another(
     sql = filled(STATEMENTS[number], random.Random(seed + number))
     expected = oracle.sql(sql.format(a="oracle_a", b="oracle_b")).collect()
     wanted = [
-        [tell_bytes(bytes(one)) if isinstance(one, bytes | bytearray) else one for one in row] for row in expected
+        [spell_bytes(bytes(one)) if isinstance(one, bytes | bytearray) else one for one in row] for row in expected
     ]
     assert as_set(site.rows(sql.format(a="orders", b="`my.pay-ments`"))) == as_set(wanted), sql
 
@@ -220,7 +220,7 @@ def test_all_columns_of_a_topic(site: Site) -> None:
     rows = list(answer.rows)
     assert len(rows) == 2 * COUNT
     assert rows[3][:3] == ["orders", 0, 3]
-    assert rows[3][5:] == [tell_bytes(records_of("orders", 0)[3].key), {"utf8": "orders 3"}, []]
+    assert rows[3][5:] == [spell_bytes(records_of("orders", 0)[3].key), {"utf8": "orders 3"}, []]
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_beside
 from archiver.archive.copies import find_copy
 from archiver.archive.handle import Archive
-from archiver.archive.index import Index, append_to_index, merge_index, read_index
+from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.offset_map import (
@@ -44,16 +45,16 @@ from archiver.archive.segment_facts import PartFacts
 from archiver.archive.topics import (
     Branch,
     PartitionSource,
-    list_topics_known,
+    list_newest_topic_facts,
     read_cluster,
     read_topic,
+    read_topic_facts,
     read_topic_history,
-    read_topics_known,
-    settle_branch,
-    settle_cluster,
-    settle_topic,
+    record_branch,
+    record_cluster,
+    record_topic,
 )
-from archiver.backup.start_offsets import Starts
+from archiver.backup.start_offsets import StartOffsets
 from archiver.codec.avro import decode_header, encode_block, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.schemas import OFFSET_RUN
@@ -127,7 +128,7 @@ def fuzz_index(rng: random.Random, peaks: Peaks, what: str) -> str:
         weigh(rng, store, _FILE)
     if rng.random() < 0.04:
         _add_strange_files(rng, store)
-    with peaks.watch(what, store), patch("archiver.archive.index_file._SMALL_BYTES", rng.choice((0, 1 << 14))):
+    with peaks.watch(what, store), patch("archiver.archive.index_member._SMALL_BYTES", rng.choice((0, 1 << 14))):
         return rng.choice((_list_with, _look_into, _merge))(store, plain)
 
 
@@ -261,8 +262,7 @@ def _keep(store: MemoryStore, interval_ms: int) -> None:
     keeper = _Keeper(
         cast("Any", None),
         policy,
-        store=store,
-        layout=LAYOUT,
+        archive=Archive(store, LAYOUT),
         pool=cast("Any", _Pool()),
         cluster_id="c",
         clock_ms=lambda: 1_800_000_000_000,
@@ -276,7 +276,7 @@ def _begin(store: MemoryStore) -> None:
 
     sink = SimpleNamespace(archive=Archive(store, LAYOUT))
     client = SimpleNamespace(offset_at=offset_at)
-    starts = Starts(cast("Any", client), cast("Any", sink), cast("Any", _Pool()), "latest")
+    starts = StartOffsets(cast("Any", client), cast("Any", sink), cast("Any", _Pool()), "latest")
 
     async def run() -> None:
         await starts.note_present()
@@ -287,7 +287,7 @@ def _begin(store: MemoryStore) -> None:
 
 
 def _read_topics(store: MemoryStore) -> None:
-    for fact in read_topics_known(Archive(store, LAYOUT), list_topics_known(Archive(store, LAYOUT))).values():
+    for fact in read_topic_facts(Archive(store, LAYOUT), list_newest_topic_facts(Archive(store, LAYOUT))).values():
         if fact is not None and not isinstance(fact, ArchiverError):
             for life in fact.lives[:50]:
                 fact.root(life.life)
@@ -295,7 +295,7 @@ def _read_topics(store: MemoryStore) -> None:
 
 
 def _settle_topic(store: MemoryStore) -> None:
-    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
 
 
 def _write_claims(store: MemoryStore) -> None:
@@ -339,17 +339,17 @@ _TOPIC_DOORS: Sequence[Door] = (
     _read_topics,
     lambda store: read_topic(Archive(store, LAYOUT), "t"),
     lambda store: read_topic_history(Archive(store, LAYOUT), "t"),
-    lambda store: settle_topic(
+    lambda store: record_topic(
         Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=9, configs=None
     ),
-    lambda store: settle_branch(Archive(store, LAYOUT), topic="t", partition=1, parent=0, branch=Branch(offset=9)),
+    lambda store: record_branch(Archive(store, LAYOUT), topic="t", partition=1, parent=0, branch=Branch(offset=9)),
 )
 _CLAIM_DOORS: Sequence[Door] = (_read_claims, _write_claims)
 _JOINT_DOORS: Sequence[Door] = (_read_claims, _write_joint_claims)
 _DOORS: Mapping[str, Sequence[Door]] = {
     "cluster": (
         lambda store: read_cluster(Archive(store, LAYOUT)),
-        lambda store: settle_cluster(Archive(store, LAYOUT), "c"),
+        lambda store: record_cluster(Archive(store, LAYOUT), "c"),
     ),
     "topics/t": _TOPIC_DOORS,
     "present": (_begin,),
@@ -367,9 +367,9 @@ _DOORS: Mapping[str, Sequence[Door]] = {
 def _facts() -> MemoryStore:
     """All streams, by the words of their writers."""
     store = MemoryStore()
-    settle_cluster(Archive(store, LAYOUT), "c")
+    record_cluster(Archive(store, LAYOUT), "c")
     _settle_topic(store)
-    settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
+    record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
     topics = {"t": {"topic_id": "A", "ends": {"0": None, "1": [5, 1]}}}
     append_fact(Archive(store, LAYOUT), "present", lambda _: {"format": 1, "at_ms": 2**40, "topics": topics})
     _begin(store)

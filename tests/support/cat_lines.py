@@ -12,17 +12,17 @@ def tell(record: Rec, partition: int) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestampType": record.timestamp_type,
-        "key": tell_bytes(record.key),
-        "value": tell_bytes(record.value),
+        "key": spell_bytes(record.key),
+        "value": spell_bytes(record.value),
         "headers": tell_headers(record.headers),
     }
 
 
 def tell_headers(headers: Headers) -> list[list[dict[str, str] | None]]:
-    return [[tell_bytes(key), tell_bytes(value)] for key, value in headers]
+    return [[spell_bytes(key), spell_bytes(value)] for key, value in headers]
 
 
-def tell_bytes(content: bytes | None) -> dict[str, str] | None:
+def spell_bytes(content: bytes | None) -> dict[str, str] | None:
     if content is None:
         return None
     try:

@@ -71,7 +71,7 @@ def test_the_first_and_the_last_offset(schema: str, codec: str, sync_interval: i
 
 def test_blocks_of_any_size_at_any_place(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small pieces every block is cut by some of them, and blocks are larger than a piece."""
-    monkeypatch.setattr(v1_bounds, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(v1_bounds, "END_PIECE_BYTES", 1024)
     pick = random.Random(seed)
     for _ in range(150):
         count = pick.randint(1, 30)
@@ -88,7 +88,7 @@ def test_a_large_object_is_not_read_as_a_whole() -> None:
     assert store.size > 5_000_000
     assert read_bounds(store, KEY, "name", store.size) == Bounds(base=100, first=100, last=5099)
     assert store.requests == 2
-    assert store.read_bytes <= 2 * v1_bounds.PIECE_BYTES
+    assert store.read_bytes <= 2 * v1_bounds.END_PIECE_BYTES
 
 
 def test_a_small_object_is_read_once() -> None:
@@ -117,7 +117,7 @@ def test_cut_anywhere(seed: int) -> None:
 
 def test_markers_within_records_are_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody may archive archives."""
-    monkeypatch.setattr(v1_bounds, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(v1_bounds, "END_PIECE_BYTES", 1024)
     fake = SYNC + encode_long(1) + encode_long(0)
     records = [Rec(100 + at, 0, -1, SYNC, fake * 50 + SYNC) for at in range(20)]
     for sync_interval in (1, 2000, 10**6):

@@ -15,10 +15,11 @@ import archiver.archive.reader
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic, read_archive
 from archiver.archive.handle import Archive
-from archiver.archive.index import append_to_index
 from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import append_to_index
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.plain_records import read_records, wanted_of
 from archiver.archive.reader import read_parts
 from archiver.archive.segment_facts import SegmentFacts
@@ -127,7 +128,7 @@ def restored(store: CountingStore, wanted: Selection, use: IndexUse = IndexUse.C
 
 def told(topic: ArchivedTopic, store: CountingStore, wanted: Selection) -> list[int]:
     problems: list[str] = []
-    rows = read_records(store, topic, tell=problems.append, partition=SOURCE.partition, selection=wanted)
+    rows = read_records(store, topic, report_problem=problems.append, partition=SOURCE.partition, selection=wanted)
     found = [row["offset"] for row in rows]
     if problems:
         raise UsageError("; ".join(problems))
@@ -237,7 +238,7 @@ def test_an_object_that_is_said_to_reach_far_hides_none(
 def test_what_was_found_to_be_false_is_put_right_for_the_others(archives: list[Built]) -> None:
     archive = archives[0]
     store = lying(archive, 0, next=archive.entries[-1].facts.next)
-    read_inventory(Archive(store, LAYOUT))
+    read_inventory(Archive(store, LAYOUT), share=share_learned)
     asked = store.heads
     assert restored(store, EVERYTHING) == archive.records
     assert store.heads == asked

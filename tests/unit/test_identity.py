@@ -8,7 +8,7 @@ import pytest
 
 from archiver.backup.cut_back import Archived
 from archiver.backup.identity import Identity, Kin, Place
-from archiver.backup.partition_writer import SegmentSink
+from archiver.backup.segment_sink import SegmentSink
 from archiver.config.model import Unproven
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import cast
 from unittest.mock import patch
 
@@ -14,23 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.archive.entries import NUMBERS, Entry, Traits
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import survey
-from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
-from archiver.archive.index_file import (
-    NOTHING_SEEN,
-    IndexEntry,
-    SeenBeside,
-    SmallMember,
-    cut_member,
-    decode_member,
-    entries_of,
-    group_entries,
-    split_file,
-)
+from archiver.archive.index_file import NOTHING_SEEN, IndexEntry, SeenBeside, group_entries, split_file
 from archiver.archive.index_file import encode_index as encode_grouped
+from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
+from archiver.archive.index_member import SmallMember, cut_member, decode_member, entries_of
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import ListedPartition
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.archive.segments import Segment
@@ -78,7 +72,7 @@ def segments_of(inventory: Inventory) -> list[Segment]:
 
 def read_counting(store: CountingStore) -> tuple[Inventory, int]:
     before = store.heads
-    return read_inventory(Archive(store, LAYOUT)), store.heads - before
+    return read_inventory(Archive(store, LAYOUT), share=share_learned), store.heads - before
 
 
 # --- a file
@@ -129,7 +123,7 @@ def entries(draw: st.DrawFn) -> IndexEntry:
 @pytest.mark.parametrize("small_bytes", [0, 1 << 14])
 @given(st.lists(entries(), max_size=12, unique_by=lambda entry: entry.key))
 def test_what_is_written_is_read(small_bytes: int, written: list[IndexEntry]) -> None:
-    with patch("archiver.archive.index_file._SMALL_BYTES", small_bytes):
+    with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
         found = [
             one
             for directory, member in split_file(encode_index(written), "k").members.items()
@@ -357,7 +351,7 @@ def test_no_content_of_the_index_stops_a_command(seed: int, small_bytes: int) ->
         chance.shuffle(files)
         for number, content in enumerate(files):
             store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
-        with patch("archiver.archive.index_file._SMALL_BYTES", small_bytes):
+        with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
             assert len(segments_of(read_inventory(Archive(store, LAYOUT)))) <= len(written)
             assert survey(Archive(store, LAYOUT), None).holdings
             assert check_listing(Archive(store, LAYOUT)).segments
@@ -420,7 +414,7 @@ def test_a_reader_that_had_to_ask_much_tells_the_others() -> None:
     fill(few, count=150)
     for _ in range(2):
         before = few.heads
-        read_inventory(Archive(few, LAYOUT), now=lambda: MOMENT)  # they were put just now
+        read_inventory(Archive(few, LAYOUT), share=partial(share_learned, now=lambda: MOMENT))  # they were put just now
         assert few.heads - before == 150
 
 

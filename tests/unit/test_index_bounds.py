@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.handle import Archive
-from archiver.archive.index import (
+from archiver.archive.index_file import MOST_FILE_BYTES, IndexEntry, encode_index, group_entries, split_file
+from archiver.archive.index_generations import (
     _MOST_FILES_READ,
     MOST_FILES,
     MOST_GENERATION_BYTES,
@@ -20,15 +21,7 @@ from archiver.archive.index import (
     merge_index,
     read_index,
 )
-from archiver.archive.index_file import (
-    MOST_FILE_BYTES,
-    IndexEntry,
-    cut_member,
-    decode_member,
-    encode_index,
-    group_entries,
-    split_file,
-)
+from archiver.archive.index_member import cut_member, decode_member
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
@@ -174,7 +167,7 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_member_cannot_become_much_more_than_it_is(bomb: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some kilobytes each, that were hundreds of megabytes, or minutes."""
-    monkeypatch.setattr("archiver.archive.index_file._SMALL_BYTES", 1 << 20 if small else 0)
+    monkeypatch.setattr("archiver.archive.index_member._SMALL_BYTES", 1 << 20 if small else 0)
     store = MemoryStore()
     fill(store, "t")
     name, text = BOMBS[bomb]
@@ -188,7 +181,7 @@ def test_a_member_cannot_become_much_more_than_it_is(bomb: str, small: bool, mon
 
 def test_a_member_of_names_alone_is_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name costs a copy of what is in sight."""
-    monkeypatch.setattr("archiver.archive.index_file._SMALL_BYTES", 0)
+    monkeypatch.setattr("archiver.archive.index_member._SMALL_BYTES", 0)
     content = packed(b"{" + b'"a":1,' * 150_000 + b'"count":0}')
     with within(16 << 20, 1), pytest.raises(CorruptSegmentError, match="more names than there are columns"):
         decode_member(cut_member(content), "k")

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import archiver.archive.inventory as inventory_module
+from archiver.archive import learned_facts
 from archiver.archive.handle import Archive
 from archiver.archive.index_file import split_file
 from archiver.archive.inventory import (
-    EMPTY,
+    EMPTY_PARTITION,
     ArchivedEnd,
     Gap,
     Inventory,
@@ -29,7 +29,8 @@ from archiver.archive.inventory import (
     read_inventory,
 )
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.lookup import Damage
+from archiver.archive.learned_facts import share_learned
+from archiver.archive.lookup import DamagedSegment
 from archiver.archive.segment_facts import Bounds, SegmentFacts
 from archiver.archive.segments import Segment
 from archiver.errors import CorruptSegmentError
@@ -228,8 +229,8 @@ def test_a_child_begins_at_its_branch_and_the_parent_ends_there() -> None:
 
 
 def test_damage_counts_where_the_life_is_read() -> None:
-    def damage(life: int, base: int) -> Damage:
-        return Damage(key=SegmentKey(topic="t", life=life, partition=0, base=base), message=f"{life}:{base}")
+    def damage(life: int, base: int) -> DamagedSegment:
+        return DamagedSegment(key=SegmentKey(topic="t", life=life, partition=0, base=base), message=f"{life}:{base}")
 
     damaged = (damage(0, 60), damage(0, 95), damage(1, 95), damage(2, 0))
     inventory = Inventory(partitions={}, strangers=(), damaged=damaged)
@@ -324,7 +325,7 @@ def test_what_is_missing_is_reported_with_both_ends() -> None:
     assert missing.startswith("t-7: offsets 0-3, 5-6, 10-19 are missing from the archive; bring ")
     assert problems_of("t", 7, inventory, ["x.data: damaged"]) == [f"x.data: damaged; {missing}"]
     assert problems_of("t", 7, inventory, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too", missing]
-    assert problems_of("t", 7, EMPTY, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too"]
+    assert problems_of("t", 7, EMPTY_PARTITION, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too"]
 
 
 def test_what_lies_below_an_offset_is_left_out_with_its_gaps() -> None:
@@ -382,16 +383,17 @@ def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -
     put(store, [segment(0, 10), segment(10, 20)])
     newest = max(one.last_modified for one in store.objects.values())
     for minutes, files in ((5, 0), (40, 1), (50, 1)):
-        read_inventory(Archive(store, LAYOUT), now=partial(add, newest, timedelta(minutes=minutes)))
+        now = partial(add, newest, timedelta(minutes=minutes))
+        read_inventory(Archive(store, LAYOUT), share=partial(share_learned, now=now))
         assert len([key for key in store.objects if "/index/" in key]) == files
 
 
 def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory_module, "_SHARED_AT_ONCE", 7)
+    monkeypatch.setattr(learned_facts, "_SHARED_AT_ONCE", 7)
     store = CountingStore()
     for topic in ("a", "b", "c"):
         put(store, [segment(at, at + 1) for at in range(10)], topic=topic)
-    found = read_inventory(Archive(store, LAYOUT))
+    found = read_inventory(Archive(store, LAYOUT), share=share_learned)
     files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
     counts = [
         {
@@ -404,9 +406,9 @@ def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monke
     assert store.heads == 30
     assert read_inventory(Archive(store, LAYOUT)) == found
     assert store.heads == 30
-    monkeypatch.setattr(inventory_module, "_MOST_SHARED", 2)
+    monkeypatch.setattr(learned_facts, "_MOST_SHARED", 2)
     store.delete([key for key in store.objects if "/index/" in key])
-    read_inventory(Archive(store, LAYOUT))
+    read_inventory(Archive(store, LAYOUT), share=share_learned)
     assert len([key for key in store.objects if "/index/" in key]) == 2
 
 

@@ -11,7 +11,7 @@ import archiver.archive.listing
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.listing import NOTHING, list_newest, list_segments
+from archiver.archive.listing import NO_SEGMENTS, list_newest, list_segments
 from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -109,7 +109,7 @@ def test_ends_that_are_listed_together_are_those_of_each_partition(keys: set[Seg
     assert newest.keys() == {(key.topic, key.life, key.partition) for key in keys}
     for partition, found in newest.items():
         assert end_at(store, found) == position_of(Archive(store, LAYOUT), *partition)
-    assert end_at(store, NOTHING) == position_of(Archive(store, LAYOUT), "nothing", 0, 0)
+    assert end_at(store, NO_SEGMENTS) == position_of(Archive(store, LAYOUT), "nothing", 0, 0)
     assert not keys or list_newest(Archive(store, LAYOUT), names, len(keys) - 1) is None
 
 

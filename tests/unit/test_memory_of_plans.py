@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive import inventory
+from archiver.archive import learned_facts
 from benchmarks.planning import SHARES, TASKS
 from tests.support.generated_store import GeneratedStore, Shape
 
@@ -31,7 +31,7 @@ CASES = [
 def test_memory_grows_by_little_with_each_object(
     task: str, shapes: tuple[Shape, Shape], shares: Sequence[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inventory, "_SHARED_AT_ONCE", 500)  # what a file of the index takes does not grow either
+    monkeypatch.setattr(learned_facts, "_SHARED_AT_ONCE", 500)  # what a file of the index takes does not grow either
     most_bytes(task, Shape(1, 1, 10), shares, tmp_path / "first")  # it loads code
     few, many = shapes
     grown = most_bytes(task, many, shares, tmp_path / "many") - most_bytes(task, few, shares, tmp_path / "few")

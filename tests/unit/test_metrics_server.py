@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 from archiver.backup.metrics import Metrics
-from archiver.backup.metrics_server import MOST_CONNECTIONS, Check, MetricsServer
+from archiver.backup.metrics_server import MOST_CONNECTIONS, HealthCheck, MetricsServer
 from archiver.errors import UsageError
 
 QUICK_S = 3.0  # a tenth of this is usual; a hung client is waited for ten seconds
@@ -28,7 +28,9 @@ def nothing() -> None:
     return None
 
 
-def serve(listen: str = "127.0.0.1:0", *, is_healthy: Check = nothing, is_ready: Check = nothing) -> MetricsServer:
+def serve(
+    listen: str = "127.0.0.1:0", *, is_healthy: HealthCheck = nothing, is_ready: HealthCheck = nothing
+) -> MetricsServer:
     return MetricsServer(listen, Metrics(list, lambda: 0), is_healthy=is_healthy, is_ready=is_ready)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, Layout, OffsetMapKey
 from archiver.archive.offset_map import (
-    SHA256,
+    MAP_DIGEST,
     OffsetMap,
     OffsetMapFacts,
     OffsetMapWriter,
@@ -84,7 +84,7 @@ def facts_of(writer: OffsetMapWriter, behind: int = 0) -> OffsetMapFacts:
 
 
 def metadata_of(content: bytes) -> dict[str, str]:
-    return {SHA256: hashlib.sha256(content).hexdigest()}
+    return {MAP_DIGEST: hashlib.sha256(content).hexdigest()}
 
 
 def written(offsets: Sequence[int], start: int = 0, behind: int = 0, cuts: Iterable[int] = ()) -> bytes:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from archiver.archive.archived_topic import ArchivedTopic, wanted_readings
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import EMPTY, PartitionInventory, arrange, read_inventory
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.parts import FactsOfParts, parts_within
 from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
@@ -177,7 +177,7 @@ def test_a_task_is_sent_its_partition_alone() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    assert list(EMPTY.then(EMPTY).from_offset(5).readable) == []
+    assert list(EMPTY_PARTITION.then(EMPTY_PARTITION).from_offset(5).readable) == []
     assert FactsOfParts.of(()) == []
     assert Chain[int]([[], []]) == []
 

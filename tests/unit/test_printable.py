@@ -84,8 +84,10 @@ def test_records_and_complaints_of_cat_do_nothing(
 ) -> None:
     topic = ArchivedTopic(topic="orders", life=0, fact=None, partitions={}, damaged={}, other_lives=())
 
-    def read_records(*_: object, tell: "archiver.archive.catalog.Tell", **__: object) -> list[dict[str, str]]:
-        tell(f"{HOSTILE}: damaged")
+    def read_records(
+        *_: object, report_problem: "archiver.archive.catalog.ReportProblem", **__: object
+    ) -> list[dict[str, str]]:
+        report_problem(f"{HOSTILE}: damaged")
         return [{"value": HOSTILE}]
 
     monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _: Archive(MemoryStore(), Layout()))

@@ -162,7 +162,7 @@ def test_one_line_a_minute_tells_of_all(caplog: pytest.LogCaptureFixture) -> Non
         turns.note(feed, ERROR, 100.0)
     with caplog.at_level(logging.WARNING):
         for now_s in range(100, 240):
-            turns.tell(feeds, now_s)
+            turns.warn_of_waiting(feeds, now_s)
     assert [record.getMessage().split(";")[0] for record in caplog.records] == [
         f"orders-0 and 2 more partitions: puts do not work, for {after} s now, and are tried again: the store is slow"
         for after in (16, 76, 136)

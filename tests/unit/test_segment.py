@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from archiver.archive.block_budget import BlockRoom
+from archiver.archive.block_budget import BlockBudget
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
@@ -203,7 +203,7 @@ def test_blocks_are_of_about_the_same_size(tmp_path: Path) -> None:
 
 
 def test_many_open_segments_share_the_room_of_their_blocks(tmp_path: Path) -> None:
-    room = BlockRoom(most_bytes=1_000_000)
+    room = BlockBudget(most_bytes=1_000_000)
     others = [OpenSegment(SOURCE, 0, NO_LIMIT, Spool(tmp_path), room) for _ in range(9)]
     segment = OpenSegment(SOURCE, 0, NO_LIMIT, Spool(tmp_path), room)
     records = [Rec(offset, 0, 0, None, bytes(300)) for offset in range(2000)]

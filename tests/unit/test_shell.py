@@ -11,7 +11,7 @@ import pytest
 import archiver.spark.restore
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.archive.topics import topics_known
+from archiver.archive.topics import list_known_topics
 from archiver.cli.main import main
 from archiver.cli.output import print_lines
 from archiver.cli.restore_report import restore_lines
@@ -144,4 +144,4 @@ def test_a_name_that_no_topic_can_have_is_no_topic_of_the_archive() -> None:
     store, layout = MemoryStore(), Layout("archive")
     for name in ("orders", "$(reboot)", "a;b", ".."):
         store.put_if_absent(layout.fact_key(f"topics/{name}", 0), b"{}", {}, kind=ObjectKind.FACT)
-    assert topics_known(Archive(store, layout)) == {"orders"}
+    assert list_known_topics(Archive(store, layout)) == {"orders"}

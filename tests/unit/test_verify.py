@@ -20,15 +20,16 @@ import archiver.archive.lookup
 from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
 from archiver.archive.control import Fact, encode_fact
 from archiver.archive.control_census import count_beside
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import look
-from archiver.archive.index import FreshEntries, append_to_index, merge_index, share
+from archiver.archive.holdings import read_contents
 from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.index_generations import append_to_index, merge_index, share_entries
 from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.archive.listing import list_beside
 from archiver.archive.probe import probe_key, probe_store
 from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
-from archiver.archive.topics import Branch, settle_branch, settle_cluster, settle_topic
+from archiver.archive.topics import Branch, record_branch, record_cluster, record_topic
 from archiver.backup.indexer import Indexer
 from archiver.cli.inspect import inspection_lines
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
@@ -62,8 +63,8 @@ def store(tmp_path: Path) -> MemoryStore:
         assert etag
         entries.append(IndexEntry(key, len(content), etag, facts))
     append_to_index(Archive(made, LAYOUT), entries)
-    settle_cluster(Archive(made, LAYOUT), "c")
-    settle_topic(
+    record_cluster(Archive(made, LAYOUT), "c")
+    record_topic(
         Archive(made, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
     )
     return made
@@ -81,7 +82,7 @@ def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
 
 
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.archive.lookup, "_TOLD_EACH", 2)
+    monkeypatch.setattr(archiver.archive.lookup, "_REPORT_EVERY", 2)
     told: list[tuple[int, int]] = []
     check_listing(Archive(store, LAYOUT), tell=lambda *how_far: told.append(how_far))
     assert told == [(2, 3)]
@@ -118,7 +119,7 @@ def swap_fact(store: MemoryStore, key: str, other: str) -> None:
 
 
 def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
-    settle_topic(
+    record_topic(
         Archive(store, LAYOUT),
         topic="other",
         topic_id="BBBBBBBBBBBBBBBBBBBBBQ",
@@ -131,7 +132,7 @@ def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
     (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{key}: is a control fact of topic other, not of orders")
     with pytest.raises(CorruptSegmentError, match="is a control fact of topic other, not of orders"):
-        settle_topic(
+        record_topic(
             Archive(store, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
         )  # a backup begins no new life of it
 
@@ -149,8 +150,8 @@ def test_facts_that_are_not_of_the_objects_are_found(
     store: MemoryStore, topic_id: str, cluster_id: str, owner: str, messages: list[str]
 ) -> None:
     store.delete([LAYOUT.fact_key("topics/orders", 0), LAYOUT.fact_key("cluster", 0)])
-    settle_cluster(Archive(store, LAYOUT), owner)
-    settle_topic(
+    record_cluster(Archive(store, LAYOUT), owner)
+    record_topic(
         Archive(store, LAYOUT), topic="orders", topic_id=topic_id, cluster_id=cluster_id, partitions=4, configs={}
     )
     problems = check_listing(Archive(store, LAYOUT)).problems
@@ -179,14 +180,14 @@ def test_what_is_put_while_we_look_is_no_loss(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def put_behind(*given: object, **more: object) -> object:
-        found = look(*given, **more)  # type: ignore[arg-type]
+        found = read_contents(*given, **more)  # type: ignore[arg-type]
         content, facts = written(tmp_path, records_from(72), 72)
         key = replace(KEY, base=72)
         etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         append_to_index(Archive(store, LAYOUT), [IndexEntry(key, len(content), etag or "", facts)])
         return found
 
-    monkeypatch.setattr("archiver.upkeep.verify.look", put_behind)
+    monkeypatch.setattr("archiver.upkeep.verify.read_contents", put_behind)
     assert not check_listing(Archive(store, LAYOUT)).problems
 
 
@@ -261,7 +262,7 @@ def test_a_newest_fact_that_is_gone_is_remembered(store: MemoryStore) -> None:
     """Also when the index is merged; and an older one that is lost with it is told, too."""
     for life in (0, 1):
         branch = Branch(offset=72 + life, leader_epoch=3)
-        settle_branch(Archive(store, LAYOUT), topic="orders", partition=life, parent=0, branch=branch)
+        record_branch(Archive(store, LAYOUT), topic="orders", partition=life, parent=0, branch=branch)
     entry = IndexEntry(KEY, 1, "not there", written_facts(store))
     fresh = FreshEntries()
     fresh.note(entry)
@@ -421,7 +422,9 @@ def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, mon
 
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
-    share(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT), "restores/r-1/")))
+    share_entries(
+        Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT), "restores/r-1/"))
+    )
     store.delete(keys)
     found = check_listing(Archive(store, LAYOUT))
     assert not found.problems
@@ -442,7 +445,7 @@ def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
     assert not check_listing(Archive(store, LAYOUT)).notes
     (said,) = caplog.messages
     assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT))))
+    share_entries(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT))))
     caplog.clear()
     assert not check_listing(Archive(store, LAYOUT)).notes
     assert not caplog.messages
@@ -468,7 +471,7 @@ def test_objects_that_no_file_of_the_index_has_are_logged(
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every object is asked for, and those that an index should have known are no news to it."""
-    monkeypatch.setattr("archiver.archive.inventory._MANY", 1)
+    monkeypatch.setattr("archiver.archive.learned_facts._MANY", 1)
     before = set(store.objects)
     check_listing(Archive(store, LAYOUT))
     assert set(store.objects) == before
@@ -554,13 +557,13 @@ def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
 
 def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> None:
     topic_id, configs = SOURCE.topic_id, {"ä": "ö"}
-    settle_topic(
+    record_topic(
         Archive(store, LAYOUT), topic="orders", topic_id=topic_id, cluster_id="c", partitions=12, configs=configs
     )
     branches = {10: 5, 2: 7}
     for partition, offset in branches.items():
         branch = Branch(offset=offset, leader_epoch=4)
-        settle_branch(Archive(store, LAYOUT), topic="orders", partition=partition, parent=0, branch=branch)
+        record_branch(Archive(store, LAYOUT), topic="orders", partition=partition, parent=0, branch=branch)
     probe_store(Archive(store, LAYOUT))
     assert check_control(Archive(store, LAYOUT)) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]

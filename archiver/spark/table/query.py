@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from archiver.archive.plain_records import tell_bytes
+from archiver.archive.plain_records import spell_bytes
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, UsageError
 from archiver.spark.failure import line_of, missing_program, raised_in
@@ -257,7 +257,7 @@ def _value(value: Any, kind: DataType) -> Any:  # noqa: ANN401 - of any type tha
         case _ if value is None:
             pass
         case BinaryType():
-            told = tell_bytes(bytes(value))
+            told = spell_bytes(bytes(value))
         case TimestampType():
             told = _moment(value)
         case DoubleType() | FloatType():

@@ -25,7 +25,7 @@ class Change:
 # The position goes through `newest_base`, as a negative number: the way is there already.
 _POSITION_FROM_THE_COMMIT = (
     Change(
-        "backup/service.py",
+        "backup/opener.py",
         "base = None if hint is None else hint.base\n",
         "base = None if hint is None else -1 - hint.offset\n",
     ),

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 
 MEGABYTE = 1024 * 1024
 LARGEST = 256 * MEGABYTE
@@ -15,7 +15,7 @@ PATIENCE_S = 20.0
 
 @pytest.mark.parametrize("most", [MEGABYTE, 10 * MEGABYTE, 160 * MEGABYTE, 2**36])
 def test_sizes_rise_to_the_largest(most: int) -> None:
-    sizes = DecodingRoom(most).sizes(LARGEST)
+    sizes = DecodingBudget(most).sizes(LARGEST)
     assert sizes[-1] == 256 * MEGABYTE
     assert list(sizes) == sorted(set(sizes))
     assert sizes[0] <= max(MEGABYTE, most // 16)
@@ -23,7 +23,7 @@ def test_sizes_rise_to_the_largest(most: int) -> None:
 
 def test_a_room_is_never_overdrawn(seed: int) -> None:
     """Unless somebody is alone in it."""
-    room = DecodingRoom(100 * MEGABYTE)
+    room = DecodingBudget(100 * MEGABYTE)
     held: list[int] = []
     wrong: list[list[int]] = []
     guard = threading.Lock()
@@ -49,7 +49,7 @@ def test_a_room_is_never_overdrawn(seed: int) -> None:
 
 
 def test_who_is_larger_than_the_room_waits_for_all_others_and_gets_in() -> None:
-    room = DecodingRoom(100 * MEGABYTE)
+    room = DecodingBudget(100 * MEGABYTE)
     entered, leave = threading.Event(), threading.Event()
 
     def large() -> None:
@@ -78,7 +78,7 @@ def test_who_is_larger_than_the_room_waits_for_all_others_and_gets_in() -> None:
 
 
 def test_buffers_are_used_again_and_large_ones_are_not_kept() -> None:
-    room = DecodingRoom(160 * MEGABYTE)
+    room = DecodingBudget(160 * MEGABYTE)
     with room.lend(room.sizes(LARGEST)[0]) as scratch:
         scratch.body = np.empty(room.sizes(LARGEST)[0], np.uint8)
     with room.lend(room.sizes(LARGEST)[0]) as again:
@@ -91,7 +91,7 @@ def test_buffers_are_used_again_and_large_ones_are_not_kept() -> None:
 
 
 def test_an_error_gives_the_memory_back() -> None:
-    room = DecodingRoom(MEGABYTE)
+    room = DecodingBudget(MEGABYTE)
     for _ in range(3):
         with pytest.raises(ValueError, match="broken"), room.lend(room.sizes(LARGEST)[-1]):
             raise ValueError("broken")
