@@ -1,56 +1,67 @@
 """The control fact of a topic that is restored into another number of partitions: who writes for each source, from where on (docs/format.md §8)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from archiver.archive.control import RESTORES, Fact, append_fact, latest_fact
+from archiver.archive.fact_model import Digest, FactModel, Item, LeaderEpoch, Number, Text
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.process.json_values import (
-    as_list,
-    as_number,
-    as_object,
-    as_text,
-    as_texts,
-    spelled_digest,
-    spelled_number,
-)
+from archiver.process.json_values import as_list, as_number, spelled_number
 from archiver.restore.noted_target import is_of
 
-FORMAT = 1
-_MOST_PRODUCER_EPOCH = 2**15 - 1
 JOINT_CLAIM = "repartition"  # the stream, beside the plan of the topic
+_MOST_PRODUCER_EPOCH = 2**15 - 1
 
 
-class Share(NamedTuple):
+def _read_identity(told: object) -> ProducerIdentity:
+    if isinstance(told, ProducerIdentity):
+        return told
+    producer_id, epoch = as_list(told)
+    return ProducerIdentity(producer_id=as_number(producer_id), epoch=as_number(epoch, 0, _MOST_PRODUCER_EPOCH))
+
+
+Identity = Annotated[
+    ProducerIdentity, PlainValidator(_read_identity), PlainSerializer(lambda one: [one.producer_id, one.epoch])
+]
+_PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITION)), PlainSerializer(str)]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
     """Records, in an order, and their digest."""
 
-    records: int
-    digest: int
-    bytes: int | None = None  # of keys and values; None: noted before they were
-    leader_epoch: int = -1  # of a target partition: of its last batch; -1: noted before it was
+    records: Number
+    digest: Digest
+    bytes: Number | None = None  # of keys and values; None: noted before they were
+    leader_epoch: LeaderEpoch = -1  # of a target partition: of its last batch; -1: noted before it was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What was restored: of each source partition, and in each target partition."""
 
-    sources: Mapping[int, Share]
-    targets: Sequence[Share]
+    sources: Mapping[Item[_PartitionName], Item[Share]]
+    targets: tuple[Item[Share], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointClaim:
     """One producer id for each source partition: it writes to all target partitions, which have those of many."""
 
-    target_cluster_id: str
-    target_topic_id: str
-    start_offsets: tuple[int, ...]  # of each target partition
-    identities: Mapping[int, ProducerIdentity]  # of each source partition
-    skipped: tuple[str, ...] = ()  # damaged objects: left out once, left out by every later attempt
+    target_cluster_id: Text
+    target_topic_id: Text
+    start_offsets: tuple[Item[Number], ...]  # of each target partition
+    identities: Annotated[
+        Mapping[Item[_PartitionName], Item[Identity]], Field(alias="producers")
+    ]  # of each source partition
+    skipped: tuple[Item[Text], ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: Outcome | None = None
 
     @property
@@ -114,67 +125,34 @@ class JointClaimStream:
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or "verified" in latest or not is_of(latest, self._cluster_id, target_topic_id):
                 return None
-            sources = {str(nr): _share_to_fact(share) for nr, share in outcome.sources.items()}
-            targets = [{**_share_to_fact(one), "leader_epoch": one.leader_epoch} for one in outcome.targets]
-            return {**latest, "verified": {"sources": sources, "targets": targets}}
+            return {**latest, "verified": _verified(outcome)}
 
         append_fact(Archive(self._store, self._layout), self._stream, decide)
 
 
+_CLAIM_FACT: Final = FactModel(JointClaim)
+_VERIFIED: Final = FactModel(Outcome)
+
+
 def _to_fact(claim: JointClaim) -> Fact:
-    return {
-        "format": FORMAT,
-        "target_cluster_id": claim.target_cluster_id,
-        "target_topic_id": claim.target_topic_id,
-        "start_offsets": list(claim.start_offsets),
-        "producers": {str(nr): [one.producer_id, one.epoch] for nr, one in claim.identities.items()},
+    """Claims are put before anything is skipped or verified."""
+    return {name: value for name, value in _CLAIM_FACT.write(claim).items() if name not in {"skipped", "verified"}}
+
+
+def _verified(outcome: Outcome) -> Fact:
+    """Of a source partition nobody reads a leader epoch."""
+    told = _VERIFIED.members(outcome)
+    sources = {
+        nr: {name: told for name, told in one.items() if name != "leader_epoch"} for nr, one in told["sources"].items()
     }
+    return {**told, "sources": sources}
 
 
 def joint_claim_from_fact(fact: Fact, stream: str) -> JointClaim:
-    """Read it. Raises NotWholeError, which names the stream."""
-    try:
-        done = fact.get("verified")
-        return JointClaim(
-            target_cluster_id=as_text(fact["target_cluster_id"]),
-            target_topic_id=as_text(fact["target_topic_id"]),
-            start_offsets=tuple(map(as_number, as_list(fact["start_offsets"]))),
-            identities={
-                spelled_number(nr, 0, MOST_PARTITION): identity_from_fact(*as_list(identity))
-                for nr, identity in as_object(fact["producers"]).items()
-            },
-            skipped=as_texts(fact.get("skipped", [])),
-            verified=None if done is None else _outcome_from_fact(done),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotWholeError(
-            f"control/{stream}: not a claim of a restore into other partitions ({error!r}); use another --id"
-        ) from error
-
-
-def identity_from_fact(producer_id: object, epoch: object) -> ProducerIdentity:
-    return ProducerIdentity(producer_id=as_number(producer_id), epoch=as_number(epoch, 0, _MOST_PRODUCER_EPOCH))
-
-
-def _outcome_from_fact(told: object) -> Outcome:
-    done = as_object(told)
-    sources = as_object(done["sources"]).items()
-    return Outcome(
-        sources={spelled_number(nr, 0, MOST_PARTITION): _share_from_fact(share) for nr, share in sources},
-        targets=tuple(map(_share_from_fact, as_list(done["targets"]))),
-    )
-
-
-def _share_to_fact(share: Share) -> Fact:
-    return {"records": share.records, "digest": f"{share.digest:016x}", "bytes": share.bytes}
-
-
-def _share_from_fact(told: object) -> Share:
-    share = as_object(told)
-    size = share.get("bytes")
-    return Share(
-        records=as_number(share["records"]),
-        digest=spelled_digest(share["digest"]),
-        bytes=None if size is None else as_number(size),
-        leader_epoch=as_number(share.get("leader_epoch", -1), -1),
+    """Read a claim. Raises NotWholeError, which names the stream."""
+    return _CLAIM_FACT.read(
+        fact,
+        lambda why: NotWholeError(
+            f"control/{stream}: not a claim of a restore into other partitions ({why}); use another --id"
+        ),
     )

@@ -1,15 +1,19 @@
 """What a restore notes in the archive of each topic: its plan, its claims, that it is finished."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
 
-from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_facts
+from pydantic import Field, Strict
+
+from archiver.archive.control import FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_facts
+from archiver.archive.fact_model import FactModel
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
-from archiver.process.json_values import as_number
 from archiver.process.workers import workers
-from archiver.restore.claims import FORMAT, Claim, _from_fact
+from archiver.restore.claims import Claim, claim_from_fact
 from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, joint_claim_from_fact
 from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.restore.noted_target import is_here, is_of
@@ -42,7 +46,7 @@ class RestoreNotes:
         """Return the claims on these very topics, by topic and partition."""
         claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
         for stream, topic, name, fact in self._latest(targets, is_partition_number):
-            claim = _from_fact(fact, stream)
+            claim = claim_from_fact(fact, stream)
             if self._is_of(fact, targets[topic]):
                 claims[topic][int(name)] = claim
         return claims
@@ -186,8 +190,17 @@ class RestoreNotes:
             yield stream, topic, name, self._read[stream, number]
 
 
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What is noted of a topic that is replaced, besides its place."""
+
+    replication_factor: Annotated[int, Strict(), Field(ge=1, le=_MOST_REPLICAS)]
+
+
+_REPLACED_FACT: Final = FactModel(_Replaced)
+
+
 def _replicas(fact: Fact, stream: str) -> int:
-    try:
-        return as_number(fact[_REPLICATION_FACTOR], 1, _MOST_REPLICAS)
-    except ValueError as error:
-        raise NotWholeError(f"control/{stream}: does not tell how many replicas ({error}); use another --id") from error
+    return _REPLACED_FACT.read(
+        fact, lambda why: NotWholeError(f"control/{stream}: does not tell how many replicas ({why}); use another --id")
+    ).replication_factor

@@ -141,7 +141,7 @@ def _write_joint_claim(archive: Archive) -> None:
     stream.put(JointClaim(target_cluster_id="c", target_topic_id="A", start_offsets=(0, 5), identities=identities))
     stream.note_skipped("A", "p/t/x")
     sources = {0: Share(5, 9, 20), 2: Share(0, 0), 10: Share(1, 2**62, 0)}
-    stream.note_verified("A", Outcome(sources=sources, targets=[Share(2, 3, 4, 5), Share(4, 4)]))
+    stream.note_verified("A", Outcome(sources=sources, targets=(Share(2, 3, 4, 5), Share(4, 4))))
 
 
 def _plan() -> TopicPlan:

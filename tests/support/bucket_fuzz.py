@@ -310,7 +310,7 @@ def _write_joint_claims(store: MemoryStore) -> None:
     stream = JointClaimStream(Archive(store, LAYOUT), "mine", "c", "t")
     held = stream.put(_JOINT)
     stream.note_skipped("A", "key")
-    stream.note_verified("A", Outcome(sources={0: Share(5, 9)}, targets=[Share(2, 3, 4, 5), Share(3, 4)]))
+    stream.note_verified("A", Outcome(sources={0: Share(5, 9)}, targets=(Share(2, 3, 4, 5), Share(3, 4))))
     stream.forget_verified(stream.latest("A") or held)
 
 
