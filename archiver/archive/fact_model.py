@@ -17,6 +17,7 @@ from archiver.errors import ArchiverError
 from archiver.process.json_values import LARGEST, MOST_TEXT, as_object, spelled_digest
 
 Value = TypeVar("Value")
+LeftOut = dict[str, Any]  # by name: True, or what is left out within a member, as pydantic's `exclude`
 
 
 class _WrongItemError(Exception):
@@ -70,12 +71,13 @@ class FactModel(Generic[Value]):
         except _WrongItemError as error:
             raise refusal(str(error)) from error
 
-    def write(self, value: Value) -> Fact:
-        return {"format": FORMAT, **self.members(value)}
+    def write(self, value: Value, left_out: LeftOut | None = None) -> Fact:
+        """Return a fact of its own, without some members."""
+        return {"format": FORMAT, **self.members(value, left_out)}
 
-    def members(self, value: Value) -> Fact:
+    def members(self, value: Value, left_out: LeftOut | None = None) -> Fact:
         """Return the members that a value has within another fact."""
-        found: Fact = self._adapter.dump_python(value, mode="json", by_alias=True)
+        found: Fact = self._adapter.dump_python(value, mode="json", by_alias=True, exclude=left_out)
         return found
 
 

@@ -5,7 +5,8 @@
 - belief: what of a restore's noted plan is believed
 - broker_terms: what brokers themselves allow, whatever a topic's configs are
 - claim_check: whether a claim can be one of this restore
-- claims: the control facts of a restore's targets
+- claim_stream: where a claim on a target stands in the archive: put once, and what is noted in it later
+- claims: who writes a target for a restore, from which offsets on, and what stood there when it was read back
 - dealing: one source partition of a restore into another number of partitions
 - dealt_log: one target partition that several sources were dealt into
 - estimate: how long a restore takes, and how much it sends and puts: an estimate before it begins
@@ -14,7 +15,6 @@
 - fitness: whether a topic that is there can take what is planned for it, by its shape and its records
 - held: how many bytes a topic has already that is appended to, where it may only have so many
 - in_sync: whether partitions have as many replicas in sync as brokers want before they take a record
-- joint_claims: the control fact of a topic that is restored into another number of partitions
 - noted_plan: the plan of a topic's restore as control facts
 - noted_target: whether what a run of a restore has noted is of the topic that has the target's name now
 - notes: what a restore notes in the archive of each topic: its plan, its claims, that it is finished

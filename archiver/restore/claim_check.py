@@ -5,8 +5,8 @@ from typing import Protocol
 
 from archiver.archive.parts import ObjectPart
 from archiver.errors import NotWholeError
-from archiver.restore.claims import Claim
-from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim
+from archiver.restore.claim_stream import TOPIC_CLAIM
+from archiver.restore.claims import PartitionClaim, TopicClaim
 from archiver.restore.target_limits import Count
 
 
@@ -29,7 +29,7 @@ class Planned(Protocol):
     def wanted(self) -> Count: ...
 
 
-def check_claim(claim: Claim, task: Planned) -> None:
+def check_claim(claim: PartitionClaim, task: Planned) -> None:
     """Raise NotWholeError for a claim that no run of this restore has noted."""
     found = [
         *_starts([claim.start_offset], task),
@@ -39,7 +39,7 @@ def check_claim(claim: Claim, task: Planned) -> None:
     _refuse(found, str(task.partition), task)
 
 
-def check_joint_claim(claim: JointClaim, tasks: Sequence[Planned], partitions: int) -> None:
+def check_topic_claim(claim: TopicClaim, tasks: Sequence[Planned], partitions: int) -> None:
     """Raise NotWholeError for a claim on all partitions of a target that no run of this restore has noted."""
     identities = {number: one.producer_id for number, one in claim.identities.items()}
     found = [
@@ -58,7 +58,7 @@ def check_joint_claim(claim: JointClaim, tasks: Sequence[Planned], partitions: i
             found.append("tells that other records were dealt out than are there")
         else:
             found += [told for task in tasks for told in _counts(sources[task.partition].records, claim.skipped, task)]
-    _refuse(found, JOINT_CLAIM, tasks[0])
+    _refuse(found, TOPIC_CLAIM, tasks[0])
 
 
 def _starts(offsets: Collection[int], task: Planned) -> list[str]:

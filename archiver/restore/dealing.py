@@ -23,8 +23,9 @@ from archiver.errors import KafkaTemporaryError, NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity
 from archiver.process.silence import Vigil
+from archiver.restore.claim_stream import ClaimStream, topic_claims
+from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.estimate import dealt_batch_bytes
-from archiver.restore.joint_claims import JointClaimStream, Share
 from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, send
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
 from archiver.store.port import ObjectStore
@@ -53,7 +54,7 @@ class Dealt:
     """What a task did, and what it dealt to each target partition; nothing when it failed."""
 
     report: TaskReport
-    shares: tuple[Share, ...] = ()
+    shares: tuple[Contents, ...] = ()
 
 
 def run_deal(task: DealTask) -> Dealt:
@@ -84,10 +85,10 @@ async def _deal(task: DealTask) -> Dealt:
     raise KafkaTemporaryError(f"another run of restore {source.restore_id} keeps getting ahead; let it finish")
 
 
-def stream_of(store: ObjectStore, task: RestoreTask) -> JointClaimStream:
+def stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream[TopicClaim, TopicContents]:
     """Return where the claim on the task's target topic stands."""
     layout = Layout(task.storage.prefix)
-    return JointClaimStream(Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic)
+    return topic_claims(Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic)
 
 
 def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
@@ -195,7 +196,7 @@ async def _deal_from(
         seconds=loop.time() - started_s,
         missing=tuple(missing),
     )
-    return Dealt(report=report, shares=tuple(Share(one.records, one.digest) for one in shares))
+    return Dealt(report=report, shares=tuple(Contents(one.records, one.digest) for one in shares))
 
 
 def _frames(

@@ -16,7 +16,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.log_reader import LogRange, LogStartError, count_records, read_log_and_writers
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
-from archiver.restore.joint_claims import Share
+from archiver.restore.claims import Contents
 from archiver.restore.task import TaskReport, changed_since, deleted_since, failed
 
 
@@ -25,7 +25,7 @@ class Writer:
     """Who wrote for a source partition, and what; None where that is not known, because it could not be dealt out whole."""
 
     producer_id: int
-    share: Share | None
+    share: Contents | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,9 @@ class LogTask:
     advice: str  # what to do about a target that someone else wrote to
     source_topic: str
     writers: Mapping[int, Writer]  # by source partition
-    noted: Share | None = None  # what an earlier run has read back there; whatever is behind it is not ours to look at
+    noted: Contents | None = (
+        None  # what an earlier run has read back there; whatever is behind it is not ours to look at
+    )
 
     @property
     def where(self) -> str:
@@ -169,7 +171,7 @@ def _compare(found: Mapping[int, Tally], task: LogTask) -> None:
         raise max(errors, key=lambda error: isinstance(error, NotWholeError))  # what a rerun does not mend goes first
 
 
-def _difference(found: Tally, share: Share, number: int, task: LogTask) -> ArchiverError | None:
+def _difference(found: Tally, share: Contents, number: int, task: LogTask) -> ArchiverError | None:
     if (found.records, found.digest) == (share.records, share.digest):
         return None
     source = f"{task.source_topic}-{number}"

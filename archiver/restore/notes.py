@@ -13,8 +13,8 @@ from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
 from archiver.process.workers import workers
-from archiver.restore.claims import Claim, claim_from_fact
-from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, joint_claim_from_fact
+from archiver.restore.claim_stream import TOPIC_CLAIM
+from archiver.restore.claims import PARTITION_CLAIMS, TOPIC_CLAIMS, PartitionClaim, TopicClaim
 from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.restore.noted_target import is_here, is_of
 from archiver.restore.plan import TopicPlan
@@ -42,21 +42,21 @@ class RestoreNotes:
         self._parent = f"{RESTORES}/{restore_id}"
         self._read: dict[tuple[str, int], Fact] = {}  # facts never change
 
-    def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, Claim]]:
+    def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, PartitionClaim]]:
         """Return the claims on these very topics, by topic and partition."""
-        claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
+        claims: dict[str, dict[int, PartitionClaim]] = {topic: {} for topic in targets}
         for stream, topic, name, fact in self._latest(targets, is_partition_number):
-            claim = claim_from_fact(fact, stream)
+            claim = PARTITION_CLAIMS.read(fact, stream)
             if self._is_of(fact, targets[topic]):
                 claims[topic][int(name)] = claim
         return claims
 
-    def joint_claims(self, targets: Mapping[str, str]) -> dict[str, JointClaim]:
+    def topic_claims(self, targets: Mapping[str, str]) -> dict[str, TopicClaim]:
         """Return the claims on all partitions of these very topics at once, by topic."""
         return {
             topic: claim
-            for stream, topic, _, fact in self._latest(targets, JOINT_CLAIM.__eq__)
-            for claim in [joint_claim_from_fact(fact, stream)]
+            for stream, topic, _, fact in self._latest(targets, TOPIC_CLAIM.__eq__)
+            for claim in [TOPIC_CLAIMS.read(fact, stream)]
             if self._is_of(fact, targets[topic])
         }
 

@@ -8,12 +8,11 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.epochs import end_of_epoch
 from archiver.kafka.log_reader import LogRange, batch_at, producer_at
-from archiver.restore.claims import Claim
-from archiver.restore.joint_claims import JointClaim
+from archiver.restore.claims import PartitionClaim, TopicClaim
 
 
 def cut_short(
-    claims: Mapping[int, Claim], joint: JointClaim | None, ends: Mapping[int, int]
+    claims: Mapping[int, PartitionClaim], joint: TopicClaim | None, ends: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:
     """Return the partitions that end before they ended when they were read back: where they do, and where they did."""
     verified = {number: one.verified_end for number, one in claims.items()} if joint is None else joint.verified_ends
@@ -59,8 +58,8 @@ class Writers(NamedTuple):
 async def stranger_problems(
     client: KafkaClient,
     topics: Iterable[str],
-    claims: Mapping[str, Mapping[int, Claim]],
-    joint_claims: Mapping[str, JointClaim],
+    claims: Mapping[str, Mapping[int, PartitionClaim]],
+    topic_claims: Mapping[str, TopicClaim],
     offsets: Mapping[str, Mapping[int, PartitionOffsets]],
 ) -> list[str]:
     """Tell of which topics the first records that should be a restore's are somebody else's. What has expired tells nothing.
@@ -71,7 +70,7 @@ async def stranger_problems(
     for topic in topics:
         strange = [
             number
-            for number, one in _writers_of(claims[topic], joint_claims.get(topic)).items()
+            for number, one in _writers_of(claims[topic], topic_claims.get(topic)).items()
             if number in offsets[topic]
             and offsets[topic][number].log_start <= one.start_offset < offsets[topic][number].high_watermark
             and await _writer_at(client, topic, number, one.start_offset) not in one.producer_ids
@@ -80,7 +79,7 @@ async def stranger_problems(
     return problems
 
 
-def _writers_of(claims: Mapping[int, Claim], joint: JointClaim | None) -> dict[int, Writers]:
+def _writers_of(claims: Mapping[int, PartitionClaim], joint: TopicClaim | None) -> dict[int, Writers]:
     """Return by partition who has claimed it."""
     if joint is None:
         return {

@@ -19,7 +19,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.process.failpoints import reach
 from archiver.restore.agreement import Agreement
 from archiver.restore.belief import Belief, Believed, PlanIn
-from archiver.restore.claims import Claim
+from archiver.restore.claims import PartitionClaim, TopicClaim
 from archiver.restore.estimate import BatchLimits
 from archiver.restore.fill_terms import is_of_filling
 from archiver.restore.fitness import (
@@ -32,7 +32,6 @@ from archiver.restore.fitness import (
 )
 from archiver.restore.held import held_bytes
 from archiver.restore.in_sync import Copies, in_sync_problems
-from archiver.restore.joint_claims import JointClaim
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import TopicPlan
 from archiver.restore.purge import (
@@ -64,7 +63,7 @@ _PURGED_AT_ONCE = 8
 _LOOKS = 300  # for half a minute
 _PAUSE_S = 0.1
 
-Claims = Mapping[str, Mapping[int, Claim]]  # topic -> partition -> claim
+Claims = Mapping[str, Mapping[int, PartitionClaim]]  # topic -> partition -> claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class _Look:
     purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
     archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
     claims: Claims = field(default_factory=dict)
-    joint_claims: Mapping[str, JointClaim] = field(default_factory=dict)  # on all partitions of a topic
+    topic_claims: Mapping[str, TopicClaim] = field(default_factory=dict)  # on all partitions of a topic
     found: Mapping[str, TopicDescription] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
@@ -118,7 +117,7 @@ class _Look:
 
     def is_claimed(self, name: str) -> bool:
         """Tell whether this restore may have written records to a topic."""
-        return bool(self.claims[name]) or name in self.joint_claims
+        return bool(self.claims[name]) or name in self.topic_claims
 
     def is_verified(self, name: str) -> bool:
         """Tell whether earlier runs have filled all partitions, and read them back, and none has lost of it since."""
@@ -126,13 +125,13 @@ class _Look:
 
     def was_verified(self, name: str) -> bool:
         """Tell whether earlier runs have noted that of all partitions."""
-        if name in self.joint_claims:
-            return self.joint_claims[name].verified is not None
+        if name in self.topic_claims:
+            return self.topic_claims[name].verified is not None
         found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
         return all(claim is not None and claim.verified for claim in found)
 
     def cut_short(self, name: str) -> Mapping[int, tuple[int, int]]:
-        return cut_short(self.claims[name], self.joint_claims.get(name), self.ends(name))
+        return cut_short(self.claims[name], self.topic_claims.get(name), self.ends(name))
 
     def fills(self, name: str) -> bool:
         """Tell whether a topic that is there is to be filled as if it had been created for this."""
@@ -329,7 +328,7 @@ class Targets:
         ids = _ids(found)
         look.offsets = offsets = await _offsets(client, found)
         # In this order: who writes records has put its claim before, and its plan before that.
-        look.claims, look.joint_claims = self._notes.claims(ids), self._notes.joint_claims(ids)
+        look.claims, look.topic_claims = self._notes.claims(ids), self._notes.topic_claims(ids)
         noted = self._notes.plans(ids, self._request.terms)
         if self._request.keeps_replicas and (absent := plans.keys() - found.keys()):
             look.replicas = self._notes.replicas_before(absent)
@@ -349,7 +348,7 @@ class Targets:
         look.problems += lost_problems(cut, self._notes.finished(ids) if cut else ())
         # One that is verified is read back, and nothing is done to it.
         nameless = [name for name in look.plans if not ids[name] and not look.is_verified(name)]
-        look.problems += await stranger_problems(client, nameless, look.claims, look.joint_claims, offsets)
+        look.problems += await stranger_problems(client, nameless, look.claims, look.topic_claims, offsets)
         if look.purged:
             kinship = self._archived.kinship(look.purged)
             look.archived = kinship.themselves
@@ -616,7 +615,7 @@ async def _offsets(
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, look: _Look) -> Target:
     if not plan.appends:
         return Target(plan, topic_id, limits)
-    joint = look.joint_claims.get(plan.target)
+    joint = look.topic_claims.get(plan.target)
     claimed = {number: claim.start_offset for number, claim in look.claims[plan.target].items()}
     return Target(
         plan,

@@ -35,7 +35,8 @@ from archiver.process.failpoints import reach
 from archiver.process.silence import Vigil
 from archiver.process.text import spell_count
 from archiver.restore.claim_check import check_claim
-from archiver.restore.claims import Claim, ClaimStream, Verified
+from archiver.restore.claim_stream import ClaimStream, partition_claims
+from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, patiently, send
 from archiver.restore.standing import still_stands
 from archiver.restore.target_limits import Count
@@ -45,6 +46,7 @@ from archiver.store.shared import patient_store_of
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+_ClaimStream = ClaimStream[PartitionClaim, Contents]
 
 _SILENT_S = 5.0  # after which another attempt may have gone on, and brokers may have forgotten us
 CREATE_TIME = 0
@@ -133,7 +135,9 @@ async def _restore(task: RestoreTask) -> TaskReport:
             return report
 
 
-async def _report_again(client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask) -> TaskReport | None:
+async def _report_again(
+    client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
+) -> TaskReport | None:
     """Tell of a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
 
     Without being asked, it is not read as long as the last record of it stands: it may have moved on since. Without a topic
@@ -174,26 +178,24 @@ async def _report_again(client: KafkaClient, store: ObjectStore, claim: Claim, t
     )
 
 
-def _stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream:
-    layout = Layout(task.storage.prefix)
-    return ClaimStream(
-        Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic, task.partition
-    )
+def _stream_of(store: ObjectStore, task: RestoreTask) -> _ClaimStream:
+    archive = Archive(store, Layout(task.storage.prefix))
+    return partition_claims(archive, task.restore_id, task.target_cluster_id, task.target_topic, task.partition)
 
 
 async def _fill_and_verify(
-    client: KafkaClient, store: ObjectStore, stream: ClaimStream, claim: Claim, task: RestoreTask
+    client: KafkaClient, store: ObjectStore, stream: _ClaimStream, claim: PartitionClaim, task: RestoreTask
 ) -> TaskReport:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     report, offsets = await _fill(client, store, claim, task)  # 1. what is not there yet
     filled_s = loop.time()
-    restored = Verified(records=report.records, digest=report.digest, bytes=report.bytes)
+    restored = Contents(records=report.records, digest=report.digest, bytes=report.bytes)
     await _refuse_more(client, claim, restored, task)
     target_digest, leader_epoch = await _read_back(client, claim, restored, task)  # 2.
     reach("target.read")
     offset_map = _put_map(store, offsets, task)  # 3. before the note: a partition that has it is not read again
-    stream.note_verified(claim, replace(restored, leader_epoch=leader_epoch))  # 4.
+    stream.note_verified(task.target_topic_id, replace(restored, leader_epoch=leader_epoch))  # 4.
     return replace(
         report,
         target_digest=target_digest,
@@ -225,7 +227,7 @@ def _put_map(store: ObjectStore, offsets: OffsetMapWriter, task: RestoreTask) ->
     return key
 
 
-def _keep_map(store: ObjectStore, claim: Claim, task: RestoreTask, records: int) -> str:
+def _keep_map(store: ObjectStore, claim: PartitionClaim, task: RestoreTask, records: int) -> str:
     """Return the key of a verified partition's map; one that is gone is made again, of the archive alone."""
     key = _map_key(task)
     if store.head(key) is None:
@@ -250,7 +252,7 @@ def _map_key(task: RestoreTask) -> str:
     return Layout(task.storage.prefix).offset_map_key(found)
 
 
-async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) -> Claim:
+async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -> PartitionClaim:
     """Take the partition's claim, or put one if nobody has; whoever is second uses the first one's."""
     claim = stream.latest(task.target_topic_id)
     if claim is None:
@@ -263,7 +265,7 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
                 f"someone else wrote {spell_count(offsets.high_watermark, 'record')} to the target before this restore did; {anew(task)}"
             )
         claim = stream.put(
-            Claim(
+            PartitionClaim(
                 target_cluster_id=task.target_cluster_id,
                 target_topic_id=task.target_topic_id,
                 start_offset=offsets.high_watermark,
@@ -281,7 +283,7 @@ async def _claim(client: KafkaClient, stream: ClaimStream, task: RestoreTask) ->
 
 
 async def _fill(
-    client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask
+    client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
 ) -> tuple[TaskReport, OffsetMapWriter]:
     is_ours = False
     for _ in range(ATTEMPTS):
@@ -302,7 +304,7 @@ async def _fill(
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
 
 
-async def _refuse_stranger_at_start(client: KafkaClient, claim: Claim, task: RestoreTask) -> None:
+async def _refuse_stranger_at_start(client: KafkaClient, claim: PartitionClaim, task: RestoreTask) -> None:
     """See that the first batch behind the claim is ours: another one's would be taken for records that need not be sent again."""
     where = LogRange(
         topic=task.target_topic,
@@ -329,7 +331,7 @@ def anew(task: RestoreTask) -> str:
 
 
 async def _refuse_another_record(
-    client: KafkaClient, claim: Claim, index: int, restored: Tally, task: RestoreTask
+    client: KafkaClient, claim: PartitionClaim, index: int, restored: Tally, task: RestoreTask
 ) -> None:
     """See before anything is sent that the last record there is the one that stands there when we have written it.
 
@@ -354,7 +356,7 @@ async def _refuse_another_record(
         )
 
 
-async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Claim, task: RestoreTask) -> None:
+async def _refuse_strangers(already_there: int, client: KafkaClient, claim: PartitionClaim, task: RestoreTask) -> None:
     """Tell a log that holds more than this restore wrote from one that another run of it fills right now.
 
     The log end was read first, so the broker may remember more of ours than that, never less.
@@ -368,7 +370,7 @@ async def _refuse_strangers(already_there: int, client: KafkaClient, claim: Clai
 
 
 async def _send_from(
-    index: int, client: KafkaClient, store: ObjectStore, claim: Claim, task: RestoreTask
+    index: int, client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
 ) -> tuple[TaskReport, OffsetMapWriter]:
     loop = asyncio.get_running_loop()
     totals, offsets = Tally(), OffsetMapWriter(claim.start_offset)
@@ -376,7 +378,7 @@ async def _send_from(
     missing = left_out(task, claim.skipped)
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
-        _stream_of(store, task).note_skipped(claim, part.object_key)
+        _stream_of(store, task).note_skipped(task.target_topic_id, part.object_key)
         missing.append(part.tell(error))
 
     frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
@@ -415,7 +417,7 @@ async def _send_from(
 
 
 def _frames(
-    store: ObjectStore, claim: Claim, task: RestoreTask, offsets: OffsetMapWriter, skip: Skip | None = None
+    store: ObjectStore, claim: PartitionClaim, task: RestoreTask, offsets: OffsetMapWriter, skip: Skip | None = None
 ) -> Generator[Frame, None, None]:
     """Read all that is restored, from the beginning, and note where it goes."""
     for frame in read_wanted(store, task, claim.skipped, skip):
@@ -503,7 +505,7 @@ async def _standing(
     return offset
 
 
-async def _refuse_more(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> None:
+async def _refuse_more(client: KafkaClient, claim: PartitionClaim, restored: Contents, task: RestoreTask) -> None:
     """Refuse a target that goes on behind what was restored."""
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     end = claim.start_offset + restored.records
@@ -513,7 +515,7 @@ async def _refuse_more(client: KafkaClient, claim: Claim, restored: Verified, ta
         )
 
 
-def _range_of(claim: Claim, restored: Verified, task: RestoreTask) -> LogRange:
+def _range_of(claim: PartitionClaim, restored: Contents, task: RestoreTask) -> LogRange:
     return LogRange(
         topic=task.target_topic,
         topic_id=task.target_topic_id,
@@ -523,7 +525,9 @@ def _range_of(claim: Claim, restored: Verified, task: RestoreTask) -> LogRange:
     )
 
 
-async def _read_back(client: KafkaClient, claim: Claim, restored: Verified, task: RestoreTask) -> tuple[int, int]:
+async def _read_back(
+    client: KafkaClient, claim: PartitionClaim, restored: Contents, task: RestoreTask
+) -> tuple[int, int]:
     """Read the target: as many records, the same digest, in this order. Returns the digest, and the last batch's leader epoch."""
     found, log_range = Tally(), _range_of(claim, restored, task)
     try:

@@ -11,10 +11,10 @@ from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
 from archiver.process.text import spell_count
-from archiver.restore.claim_check import check_joint_claim
+from archiver.restore.claim_check import check_topic_claim
+from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.dealing import Dealt, DealTask, run_deal, stream_of
 from archiver.restore.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
-from archiver.restore.joint_claims import JointClaim, Outcome, Share
 from archiver.restore.sending import patiently
 from archiver.restore.standing import still_stands
 from archiver.restore.task import RestoreTask, TaskReport, anew, failed, left_out
@@ -36,13 +36,13 @@ class Repartitioned:
 @dataclass(frozen=True, slots=True)
 class _Topic:
     tasks: Sequence[RestoreTask]  # one for each source partition
-    claim: JointClaim
+    claim: TopicClaim
     is_ours: bool  # nobody has written for it before this run
     log_starts: Sequence[int] = ()  # of each target partition, where it still has what an earlier run has read back
     stands: bool = False  # that is still what it was
 
     @property
-    def verified(self) -> Outcome | None:
+    def verified(self) -> TopicContents | None:
         """What an earlier run has read back, if the target partitions still end there, or behind that."""
         return self.claim.verified if self.log_starts else None
 
@@ -50,7 +50,7 @@ class _Topic:
     def name(self) -> str:
         return self.tasks[0].target_topic
 
-    def log_tasks(self, shares: Mapping[int, Sequence[Share]]) -> list[LogTask]:
+    def log_tasks(self, shares: Mapping[int, Sequence[Contents]]) -> list[LogTask]:
         """Return a task for each target partition; `shares` are what each source partition has dealt to them."""
         task, claim = self.tasks[0], self.claim
         noted = None if self.verified is None else self.verified.targets
@@ -130,7 +130,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     stream = stream_of(patient_store_of(task.storage), task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
-        check_joint_claim(claim, tasks, partitions)
+        check_topic_claim(claim, tasks, partitions)
         found = await _taken_up(client, tasks, claim)
         is_lost = claim.verified is not None and found.verified is None
         return replace(found, claim=stream.forget_verified(claim)) if is_lost else found
@@ -143,18 +143,18 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
         raise StrangerError(
             f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {anew(task)}"
         )
-    ours = JointClaim(
+    ours = TopicClaim(
         target_cluster_id=task.target_cluster_id,
         target_topic_id=task.target_topic_id,
         start_offsets=start_offsets,
         identities=identities,
     )
     claim = stream.put(ours)
-    check_joint_claim(claim, tasks, partitions)
+    check_topic_claim(claim, tasks, partitions)
     return _Topic(tasks, claim, is_ours=claim is ours)
 
 
-async def _log_starts(client: KafkaClient, claim: JointClaim, topic: str) -> Sequence[int]:
+async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Sequence[int]:
     """Return where the target partitions begin now; nothing when one ends before it was read back up to, or none was."""
     ends = claim.verified_ends
     offsets = await client.offsets([(topic, number) for number in ends])
@@ -162,7 +162,7 @@ async def _log_starts(client: KafkaClient, claim: JointClaim, topic: str) -> Seq
     return [] if any(one.high_watermark < end for one, end in found) else [one.log_start for one, _ in found]
 
 
-async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: JointClaim) -> _Topic:
+async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: TopicClaim) -> _Topic:
     """Return a topic that somebody has claimed, and what of it is known to be whole."""
     log_starts = await _log_starts(client, claim, tasks[0].target_topic)
     found = _Topic(tasks, claim, is_ours=False, log_starts=log_starts)
@@ -176,7 +176,7 @@ async def _stands(client: KafkaClient, topic: _Topic) -> bool:
     turn = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
     producer_ids = {one.producer_id for one in topic.claim.identities.values()}
 
-    async def ask(task: LogTask, share: Share) -> bool:
+    async def ask(task: LogTask, share: Contents) -> bool:
         where = task.up_to(task.start_offset + share.records)
         async with turn:
             return await still_stands(client, where, topic.log_starts[task.partition], producer_ids, share.leader_epoch)
@@ -324,7 +324,7 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
     claim = stream_of(patient_store_of(task.storage), task).latest(task.target_topic_id)
     if claim is None:
         return None
-    check_joint_claim(claim, topic.tasks, len(topic.claim.start_offsets))
+    check_topic_claim(claim, topic.tasks, len(topic.claim.start_offsets))
     async with KafkaClient(task.kafka) as client:
         found = await _taken_up(client, topic.tasks, claim)
     return found if found.stands else None
@@ -350,8 +350,8 @@ def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[Tas
 
 def _note_verified(topic: _Topic, sources: Sequence[TaskReport], read_back: Sequence[TaskReport]) -> None:
     task = topic.tasks[0]
-    outcome = Outcome(
-        sources={one.partition: Share(one.records, one.digest, one.bytes) for one in sources},
-        targets=tuple(Share(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
+    outcome = TopicContents(
+        sources={one.partition: Contents(one.records, one.digest, one.bytes) for one in sources},
+        targets=tuple(Contents(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
     )
     stream_of(patient_store_of(task.storage), task).note_verified(topic.claim.target_topic_id, outcome)

@@ -23,8 +23,8 @@ from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group_positions import GroupPosition, Positions
 from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claims import Claim, ClaimStream, Verified
-from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.claim_stream import partition_claims, topic_claims
+from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
@@ -125,23 +125,25 @@ def _write_copy(archive: Archive) -> None:
 
 
 def _write_claim(archive: Archive) -> None:
-    stream = ClaimStream(archive, "mine", "c", "t", 0)
+    stream = partition_claims(archive, "mine", "c", "t", 0)
     identity = ProducerIdentity(producer_id=7, epoch=1)
-    claim = Claim(target_cluster_id="c", target_topic_id="A", start_offset=5, selection_digest="d1", identity=identity)
+    claim = PartitionClaim(
+        target_cluster_id="c", target_topic_id="A", start_offset=5, selection_digest="d1", identity=identity
+    )
     held = stream.put(claim)
-    stream.note_skipped(held, "p/t/é")
-    stream.note_verified(held, Verified(records=5, digest=9, bytes=None))
+    stream.note_skipped("A", "p/t/é")
+    stream.note_verified("A", Contents(records=5, digest=9, bytes=None))
     stream.forget_verified(stream.latest("A") or held)
-    stream.note_verified(held, Verified(records=5, digest=2**63 - 1, bytes=3, leader_epoch=1))
+    stream.note_verified("A", Contents(records=5, digest=2**63 - 1, bytes=3, leader_epoch=1))
 
 
 def _write_joint_claim(archive: Archive) -> None:
-    stream = JointClaimStream(archive, "mine", "c", "t")
+    stream = topic_claims(archive, "mine", "c", "t")
     identities = {nr: ProducerIdentity(producer_id=7 + nr, epoch=nr) for nr in (0, 2, 10)}
-    stream.put(JointClaim(target_cluster_id="c", target_topic_id="A", start_offsets=(0, 5), identities=identities))
+    stream.put(TopicClaim(target_cluster_id="c", target_topic_id="A", start_offsets=(0, 5), identities=identities))
     stream.note_skipped("A", "p/t/x")
-    sources = {0: Share(5, 9, 20), 2: Share(0, 0), 10: Share(1, 2**62, 0)}
-    stream.note_verified("A", Outcome(sources=sources, targets=(Share(2, 3, 4, 5), Share(4, 4))))
+    sources = {0: Contents(5, 9, 20), 2: Contents(0, 0), 10: Contents(1, 2**62, 0)}
+    stream.note_verified("A", TopicContents(sources=sources, targets=(Contents(2, 3, 4, 5), Contents(4, 4))))
 
 
 def _plan() -> TopicPlan:

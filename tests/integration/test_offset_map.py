@@ -17,7 +17,7 @@ from archiver.archive.offset_map import OffsetMap, decode_offset_map
 from archiver.cli.restore_report import topic_row
 from archiver.codec.selection import TopicSelection
 from archiver.kafka.admin import KafkaAdmin
-from archiver.restore.claims import ClaimStream
+from archiver.restore.claim_stream import ClaimStream
 from archiver.restore.report import RestoreResult
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker

@@ -26,7 +26,8 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import DescribeConfigsCall
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore.claims import Claim, ClaimStream
+from archiver.restore.claim_stream import ClaimStream
+from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import FILL_CONFIGS
 from archiver.restore.report import TopicReport
@@ -250,7 +251,7 @@ def test_who_else_writes_behind_is_noticed(
     foreign = [Rec(0, NOW_MS, 0, b"s", b"later")]
     put, sent = ClaimStream.put, 0
 
-    def put_and_intrude(self: ClaimStream, claim: Claim) -> Claim:
+    def put_and_intrude(self: ClaimStream[PartitionClaim, Contents], claim: PartitionClaim) -> PartitionClaim:
         found = put(self, claim)
         write(broker_41, f"{topic}.back", foreign)
         return found

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.archive.fact_model import FactModel
 from archiver.errors import TargetError
-from archiver.restore.claims import Claim
+from archiver.restore.claims import PartitionClaim
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
 from tests.conftest import kafka_jars
@@ -265,9 +265,9 @@ def test_what_compaction_has_taken_is_no_loss(
     assert (report.errors, report.partitions[0].already_there) == ((), 60)
     read = FactModel.read
 
-    def read_without_epoch(model: FactModel[Any], *args: Any) -> Any:
+    def read_without_epoch(model: FactModel[Any], *args: Any) -> Any:  # noqa: ANN401
         found = read(model, *args)
-        if not isinstance(found, Claim) or found.verified is None:
+        if not isinstance(found, PartitionClaim) or found.verified is None:
             return found
         return replace(found, verified=replace(found.verified, leader_epoch=-1))
 

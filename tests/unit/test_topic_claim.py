@@ -9,12 +9,13 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.claim_stream import ClaimStream, topic_claims
+from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.notes import RestoreNotes
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("archive")
-CLAIM = JointClaim(
+CLAIM = TopicClaim(
     target_cluster_id="c",
     target_topic_id="one",
     start_offsets=(0, 5, 2**40),
@@ -22,8 +23,8 @@ CLAIM = JointClaim(
 )
 
 
-def stream_of(store: MemoryStore) -> JointClaimStream:
-    return JointClaimStream(Archive(store, LAYOUT), "mine", CLAIM.target_cluster_id, "orders")
+def stream_of(store: MemoryStore) -> ClaimStream[TopicClaim, TopicContents]:
+    return topic_claims(Archive(store, LAYOUT), "mine", CLAIM.target_cluster_id, "orders")
 
 
 def test_the_first_claim_holds_until_the_topic_is_another_one() -> None:
@@ -42,7 +43,9 @@ def test_what_is_noted_stays_beside_the_claim() -> None:
     store = MemoryStore()
     stream = stream_of(store)
     stream.put(CLAIM)
-    outcome = Outcome(sources={0: Share(3, 2**60), 3: Share(0, 0)}, targets=(Share(1, 5), Share(2, 6), Share(0, 0)))
+    outcome = TopicContents(
+        sources={0: Contents(3, 2**60), 3: Contents(0, 0)}, targets=(Contents(1, 5), Contents(2, 6), Contents(0, 0))
+    )
     for key in ("a", "b", "a"):
         stream.note_skipped("one", key)
     stream.note_skipped("another", "c")
@@ -53,7 +56,7 @@ def test_what_is_noted_stays_beside_the_claim() -> None:
     assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"), verified=outcome)
     stream.forget_verified(replace(CLAIM, verified=replace(outcome, targets=())))  # what another run has noted since
     assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"), verified=outcome)
-    known = replace(outcome, targets=(Share(1, 5, 9, leader_epoch=2),))
+    known = replace(outcome, targets=(Contents(1, 5, 9, leader_epoch=2),))
     stream.forget_verified(replace(CLAIM, skipped=("a", "b"), verified=outcome))
     assert stream.latest("one") == replace(CLAIM, skipped=("a", "b"))
     stream.note_verified("one", known)
@@ -64,8 +67,8 @@ def test_notes_tell_of_claims_on_these_very_topics() -> None:
     store = MemoryStore()
     stream_of(store).put(CLAIM)
     notes = RestoreNotes(Archive(store, LAYOUT), "mine", CLAIM.target_cluster_id)
-    assert notes.joint_claims({"orders": "one", "others": "one"}) == {"orders": CLAIM}
-    assert notes.joint_claims({"orders": "two"}) == {}
+    assert notes.topic_claims({"orders": "one", "others": "one"}) == {"orders": CLAIM}
+    assert notes.topic_claims({"orders": "two"}) == {}
     assert notes.claims({"orders": "one"}) == {"orders": {}}
 
 
