@@ -18,6 +18,8 @@
 - noted_plan: the plan of a topic's restore as control facts
 - noted_target: whether what a run of a restore has noted is of the topic that has the target's name now
 - notes: what a restore notes in the archive of each topic: its plan, its claims, that it is finished
+- partition_map: the offset map of a partition that was restored: which offset of the archive became which of the target
+- partition_restore: one partition's restore, as one Spark task runs it
 - plan: what a restore will do: a plan is a value, made without effects
 - plan_comparison: whether what a plan has noted of a partition is what the archive gives now
 - preview: what a restore would do, and why it could not
@@ -28,10 +30,13 @@
 - request: what a restore was asked for: which topics and records, into which, and under which id
 - sending: batches to a broker: how fast, how often again, and what an answer means
 - standing: whether what earlier runs have noted of a target still stands there
+- strangers: whether what a target holds is of this restore
 - target_configs: the configs of target topics: while they are filled, and in the end those that were archived
+- target_creation: targets are purged and created, by notes and topic ids
 - target_limits: what an existing topic would eat, change or refuse of the records that are to go behind its own
 - target_rights: whether this user may purge, fill and read back the targets of a restore
+- target_survey: what stands where targets are wanted, and what it means for this restore
 - targets: the target topics of a restore
-- task: one partition's restore, as one Spark task runs it
+- task: what the task of one partition's restore is given, and what it reports
 - unarchived: what of a live topic the archive does not have
 """

@@ -169,7 +169,7 @@ async def _deal_from(
         noted = vigil.silences
         there[target] += batch.records
 
-    # Closed here, as in archiver.restore.task.
+    # Closed here, as in archiver.restore.partition_restore.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
         ahead = loop.run_in_executor(pool, next, batches, None)
         try:

@@ -17,7 +17,8 @@ from archiver.kafka.log_reader import LogRange, LogStartError, count_records, re
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
 from archiver.restore.claims import Contents
-from archiver.restore.task import TaskReport, changed_since, deleted_since, failed
+from archiver.restore.strangers import changed_since, deleted_since
+from archiver.restore.task import TaskReport, failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

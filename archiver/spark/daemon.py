@@ -36,7 +36,7 @@ def _import_what_tasks_need() -> None:
             raise SystemExit(
                 f"archiver: executors have archiver {edition()}, the driver {driver}; pack the driver's environment again"
             )
-        importlib.import_module("archiver.restore.task")
+        importlib.import_module("archiver.restore.partition_restore")
         arm(config.failpoint())  # for each worker that is forked
     except (ImportError, OSError) as error:  # an OSError: numba's library does not load
         reason = str(error).strip().partition("\n")[0]

@@ -17,7 +17,8 @@ from archiver.restore.dealing import Dealt, DealTask, run_deal, stream_of
 from archiver.restore.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
 from archiver.restore.sending import patiently
 from archiver.restore.standing import still_stands
-from archiver.restore.task import RestoreTask, TaskReport, anew, failed, left_out
+from archiver.restore.strangers import advice_for
+from archiver.restore.task import RestoreTask, TaskReport, failed, left_out
 from archiver.spark.tasks import run_on_spark
 from archiver.store.shared import patient_store_of
 
@@ -61,7 +62,7 @@ class _Topic:
                 topic_id=task.target_topic_id,
                 partition=target,
                 start_offset=start_offset,
-                advice=anew(task),
+                advice=advice_for(task),
                 source_topic=task.source_topic,
                 writers={
                     number: Writer(
@@ -141,7 +142,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     # A run beside this one has put its claim before its first record: then they are no stranger's, and that claim holds.
     if any(start_offsets) and not task.appends and stream.latest(task.target_topic_id) is None:
         raise StrangerError(
-            f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {anew(task)}"
+            f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {advice_for(task)}"
         )
     ours = TopicClaim(
         target_cluster_id=task.target_cluster_id,

@@ -28,13 +28,14 @@ from archiver.process.progress import Pace
 from archiver.process.text import spell_count
 from archiver.process.workers import workers
 from archiver.restore.notes import RestoreNotes
+from archiver.restore.partition_restore import run_task
 from archiver.restore.plan import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
 from archiver.restore.report import Nothing, Outcome, TopicReport
 from archiver.restore.request import RestoreRequest, Retention
 from archiver.restore.target_configs import Finish
 from archiver.restore.target_limits import alter_command, wanted_records
 from archiver.restore.targets import Target, Targets
-from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.restore.task import RestoreTask, TaskReport
 from archiver.restore.unarchived import ArchivedLogs
 from archiver.spark.executors import Destination, try_executors
 from archiver.spark.proof import read_whole

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+import archiver.restore.target_creation
 import archiver.restore.targets
 from archiver.errors import TargetError
 from archiver.restore.purge import Reading
@@ -87,7 +88,7 @@ def test_one_that_was_killed_before_it_created_the_topic_knows_how_many(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.targets.Targets, "_create", die)
+        patch.setattr(archiver.restore.target_creation.TargetCreation, "_create", die)
         with pytest.raises(Killed):
             purged(site, pair, doubled)
         with pytest.raises(Killed):  # nor does the second one forget it

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 
 import archiver.restore.notes
 import archiver.restore.request
+import archiver.restore.target_creation
 import archiver.restore.targets
 import archiver.spark.waves
 from archiver.archive.control import append_fact
@@ -76,7 +77,7 @@ def when_the_first_is_gone(then: Callable[[], object], patch: pytest.MonkeyPatch
         if not done:
             done.append(await asyncio.to_thread(then))
 
-    patch.setattr(archiver.restore.targets, "delete_topics_by_id", delete_and_then)
+    patch.setattr(archiver.restore.target_creation, "delete_topics_by_id", delete_and_then)
 
 
 def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> None:

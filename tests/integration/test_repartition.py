@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 import archiver.spark.repartition
 from archiver.codec.selection import TopicSelection
 from archiver.errors import KafkaError, UsageError

@@ -15,8 +15,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.kafka.admin
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 import archiver.spark.repartition
 import archiver.spark.waves
 from archiver.archive.handle import Archive, open_archive
@@ -29,9 +29,10 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import Outcome, ProduceAnswer, ProducerIdentity, init_producer_id, produce
+from archiver.restore.partition_restore import run_task
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import Retention
-from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.restore.task import RestoreTask, TaskReport
 from archiver.store.s3 import open_store
 from tests.support.brokers import Broker, StartBroker
 from tests.support.bucket_archive import tell_falsely
@@ -528,7 +529,7 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
             await asyncio.sleep(1.5)
 
     monkeypatch.setattr(archiver.restore.sending.RateLimit, "wait_for", sleep)
-    monkeypatch.setattr(archiver.restore.task, "_SILENT_S", 1.0)
+    monkeypatch.setattr(archiver.restore.partition_restore, "_SILENT_S", 1.0)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
     assert restored.errors == ()
     assert waits > 3
@@ -556,7 +557,7 @@ def test_a_run_that_was_overtaken_takes_no_one_for_a_stranger(
         return identity
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (archiver.restore.task, archiver.spark.repartition):
+        for module in (archiver.restore.partition_restore, archiver.spark.repartition):
             patch.setattr(module, "init_producer_id", slowly)
         result = site.restore(broker_41.bootstrap, **asked)
     assert [one.errors for run in (result, *overtaken) for one in run.topics] == [(), ()]

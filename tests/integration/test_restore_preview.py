@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 import archiver.spark.choose
 from archiver.cli.main import main
 from archiver.codec.selection import EVERYTHING

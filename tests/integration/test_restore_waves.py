@@ -11,8 +11,9 @@ import archiver.restore.request
 import archiver.spark.waves
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError, TemporaryError
+from archiver.restore.partition_restore import run_task
 from archiver.restore.target_configs import TargetConfigs
-from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.restore.task import RestoreTask, TaskReport
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle

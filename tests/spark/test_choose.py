@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.targets
-import archiver.restore.task
+import archiver.restore.target_creation
 import archiver.spark.session
 from archiver.codec.selection import LAST_LONG, TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
@@ -158,7 +158,7 @@ def test_what_was_chosen_is_gone_on_with(
         site.back_up(broker_41.bootstrap, topic, records=60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.targets, "reach", die)
+        patch.setattr(archiver.restore.target_creation, "reach", die)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, topics=topic, **asked)
     key = next(row.key for row in reversed(written[3]) if row.key is not None and len(row.key) > 2)
