@@ -32,7 +32,7 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import list_newest
 from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource, settle_cluster, settle_topic
+from archiver.archive.topics import PartitionSource, record_cluster, record_topic
 from archiver.backup.opener import OPENERS
 from archiver.config.model import StorageConfig
 from archiver.process.children import start_child
@@ -111,9 +111,9 @@ def make_archive(minio: S3, shape: Shape) -> None:
 def segments_of(shape: Shape, spool: Path) -> Iterator[tuple[str, bytes, dict[str, str]]]:
     """One record each, and readable: a restore could read them. The control facts of all topics come first."""
     layout, control = Layout(), MemoryStore()
-    settle_cluster(Archive(control, layout), CLUSTER)
+    record_cluster(Archive(control, layout), CLUSTER)
     for topic in map(topic_name, range(shape.topics)):
-        settle_topic(
+        record_topic(
             Archive(control, layout),
             topic=topic,
             topic_id=f"id-{topic}",

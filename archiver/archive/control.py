@@ -95,7 +95,7 @@ def _bounded(content: bytes, stream: str, key: str) -> bytes:
     return content
 
 
-def settle_first(archive: Archive, stream: str, wanted: Fact) -> Fact:
+def append_first(archive: Archive, stream: str, wanted: Fact) -> Fact:
     """Write the first fact of a stream, if nobody did, and return the one that is."""
     return append_fact(archive, stream, lambda latest: wanted if latest is None else None) or wanted
 

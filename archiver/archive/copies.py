@@ -25,8 +25,6 @@ from archiver.store.port import ListedObject
 COPIES = "copies"
 _LISTINGS_AT_ONCE = 8
 
-Tell = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCopy:
@@ -57,7 +55,7 @@ def find_copy(
     name: str,
     life: int | None = None,
     *,
-    tell: Tell = lambda _: None,
+    report_problem: Callable[[str], None] = lambda _: None,
 ) -> ArchivedTopic:
     """Read what an instance has copied of a topic: of each partition the newest complete copy, of one life.
 
@@ -72,7 +70,7 @@ def find_copy(
             f"instance {instance} has no complete copy of life {life} of {name}; it has one of"
             f" {', '.join(map(str, sorted(streams)))}"
         )
-    fact = _shape(archive, name, life, tell)
+    fact = _shape(archive, name, life, report_problem)
     copies, damaged = _newest_copies(archive, instance, name, life, streams[life])
     for number in range(fact.partitions if fact else 0):
         if number not in streams[life]:
@@ -111,12 +109,12 @@ def _who_has(archive: Archive, name: str) -> str:
     return f"these instances have: {', '.join(having)}" if having else "no instance has, and this version writes none"
 
 
-def _shape(archive: Archive, name: str, life: int, tell: Tell) -> TopicFact | None:
+def _shape(archive: Archive, name: str, life: int, report_problem: Callable[[str], None]) -> TopicFact | None:
     """Return what the topic was in a life; a damaged control fact is told."""
     try:
         history = read_topic_history(archive, name)
     except NotWholeError as error:
-        tell(str(error))
+        report_problem(str(error))
         return None
     return shape_in(history, life)
 

@@ -15,10 +15,10 @@ from archiver.archive.control import (
     TOPICS,
     Fact,
     append_fact,
+    append_first,
     facts,
     latest_fact,
     read_fact,
-    settle_first,
 )
 from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text, with_members
 from archiver.archive.handle import Archive
@@ -166,9 +166,9 @@ class TopicFact:
 _TOPIC_FACT: Final = FactModel(TopicFact)
 
 
-def settle_cluster(archive: Archive, cluster_id: str) -> None:
+def record_cluster(archive: Archive, cluster_id: str) -> None:
     """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
-    held = settle_first(archive, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
+    held = append_first(archive, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
@@ -276,7 +276,7 @@ class UnprovenError(ArchiverError):
         self.known = known
 
 
-def settle_topic(
+def record_topic(
     archive: Archive,
     *,
     topic: str,
@@ -333,7 +333,7 @@ def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) ->
     return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
 
 
-def settle_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
+def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
     """Write down that a partition's log was cut back, and return the life in which it goes on, and where that begins.
 
     When another instance has already branched this partition off that parent, its branch holds. The newest life takes

@@ -19,9 +19,9 @@ from archiver.archive.topics import (
     TopicFact,
     UnprovenError,
     read_topic,
-    settle_branch,
-    settle_cluster,
-    settle_topic,
+    record_branch,
+    record_cluster,
+    record_topic,
 )
 from archiver.backup.cut_back import find_branch
 from archiver.backup.feed import NO_END, Feed
@@ -101,7 +101,7 @@ class Opener:
 
     async def take_possession(self) -> None:
         """Make the archive this cluster's, before anything else. Raises StrangerError when it is another's."""
-        await self._pool.call(settle_cluster, self._sink.archive, self._cluster_id)
+        await self._pool.call(record_cluster, self._sink.archive, self._cluster_id)
         await self._starts.note_present()
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
@@ -155,7 +155,7 @@ class Opener:
     def _settle_topic(
         self, topic: TopicDescription, configs: Mapping[str, str] | None, judged: Judged | None
     ) -> TopicFact:
-        return settle_topic(
+        return record_topic(
             self._sink.archive,
             topic=topic.name,
             topic_id=topic.topic_id,
@@ -313,7 +313,7 @@ class Opener:
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         sink = self._sink
-        life, settled = settle_branch(
+        life, settled = record_branch(
             sink.archive,
             topic=source.topic,
             partition=source.partition,

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import PlainValidator
 
-from archiver.archive.control import Fact, append_fact, latest_fact, settle_first
+from archiver.archive.control import Fact, append_fact, append_first, latest_fact
 from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text
 from archiver.archive.topics import PartitionSource, topics_known
 from archiver.backup.partition_writer import SegmentSink
@@ -185,7 +185,7 @@ class Starts:
         return latest_fact(self._sink.archive, stream)
 
     def _settle(self, stream: str, wanted: Fact) -> Fact:
-        return settle_first(self._sink.archive, stream, wanted)
+        return append_first(self._sink.archive, stream, wanted)
 
 
 def _stream(source: PartitionSource) -> str:

@@ -14,7 +14,7 @@ from archiver.kafka.codes import DENIED, Code
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.creation import if_created, never_created
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore.bargain import Agreed, Bargain, Configs
+from archiver.restore.accepted_configs import Agreed, Configs, ConfigSearch
 from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS
 from archiver.restore.request import RestoreRequest, Retention
 
@@ -82,7 +82,7 @@ class FillTermsOf:
             )
 
         known = await self._known_of_new(client, asked, taken)
-        agreed, refused = await Bargain(ask, known, self._sought, lambda _: self._defaults).settle(asked)
+        agreed, refused = await ConfigSearch(ask, known, self._sought, lambda _: self._defaults).find(asked)
         untold = {
             name: replace(asked[name], configs=one.configs)
             for name, one in agreed.items()
@@ -149,8 +149,8 @@ class FillTermsOf:
         async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
             return _final(await self._admin.alter_configs_of_topics(wanted, validate_only=True))
 
-        bargain = Bargain(ask, known, self._sought, lambda name: described[name].effective)
-        agreed, refused = await bargain.settle(names)
+        search = ConfigSearch(ask, known, self._sought, lambda name: described[name].effective)
+        agreed, refused = await search.find(names)
         terms = {
             name: _terms(one, await without_ignored_format(client, name, {**described[name].effective, **one.configs}))
             for name, one in agreed.items()

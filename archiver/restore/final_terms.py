@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.cluster import Refusal
-from archiver.restore.bargain import is_of_configs
+from archiver.restore.accepted_configs import is_of_configs
 from archiver.restore.target_configs import Changes
 
 _LEFT_OUT = "it is left out in the end"

@@ -39,9 +39,9 @@ from archiver.process.text import spell_count
 from archiver.restore.claim_check import check_claim
 from archiver.restore.claim_stream import ClaimStream, partition_claims
 from archiver.restore.claims import Contents, PartitionClaim
+from archiver.restore.lost_records import still_stands
 from archiver.restore.partition_map import keep_map, put_map
 from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, patiently, send
-from archiver.restore.standing import still_stands
 from archiver.restore.strangers import (
     advice_for,
     changed_since,

@@ -134,7 +134,7 @@ def plan_restore(
     )
 
 
-def tell_unreadable(archive: Iterable[ArchivedTopic], request: RestoreRequest) -> list[str]:
+def unreadable_notes(archive: Iterable[ArchivedTopic], request: RestoreRequest) -> list[str]:
     """Tell what of the wanted offsets comes back from no archive: Kafka had records there that no backup could read."""
     told = [
         f"{topic.topic}-{number}: offsets {first}-{after - 1} do not come back: the backup could not read them (unreadable)"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.process.text import spell_count
+from archiver.restore.archived_logs import ArchivedLog
 from archiver.restore.plan import TopicPlan
 from archiver.restore.request import RestoreRequest
-from archiver.restore.unarchived import ArchivedLog
 
 Offsets = Mapping[str, Mapping[int, PartitionOffsets]]  # topic -> partition
 

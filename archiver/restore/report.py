@@ -49,7 +49,7 @@ class TopicReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RestoreOutcome:
     """What became of a restore, also of one that came to an end before it was done."""
 
     topics: Sequence[TopicReport]

@@ -10,7 +10,7 @@ from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
 from archiver.process.failpoints import reach
 from archiver.restore.fill_terms import is_as_filled
-from archiver.restore.in_sync import KEY, unmet_in_the_end, wanted_in_the_end
+from archiver.restore.in_sync_replicas import KEY, unmet_in_the_end, wanted_in_the_end
 from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore.request import Retention
 from archiver.restore.target_limits import Count, expiring_records, oversized_partitions

@@ -16,13 +16,13 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_known
-from archiver.restore.belief import Belief
+from archiver.restore.archived_logs import ArchivedLog, ArchivedLogs
 from archiver.restore.claims import PartitionClaim, TopicClaim
 from archiver.restore.fill_terms import is_of_filling
-from archiver.restore.fitness import begun_problem, misfits, open_ends, unplanned_problem, unverified_problem
-from archiver.restore.held import held_bytes
+from archiver.restore.lost_records import cut_short, lost_problems
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import TopicPlan
+from archiver.restore.plan_check import PlanCheck
 from archiver.restore.purge import (
     Offsets,
     Purge,
@@ -34,10 +34,11 @@ from archiver.restore.purge import (
     unread_problems,
 )
 from archiver.restore.request import Existing, RestoreRequest
-from archiver.restore.standing import cut_short, lost_problems, stranger_problems
+from archiver.restore.stranger_topics import stranger_problems
 from archiver.restore.target_configs import Configs
 from archiver.restore.target_limits import NOTHING_HELD, limit_problems
-from archiver.restore.unarchived import ArchivedLog, ArchivedLogs
+from archiver.restore.target_shape import begun_problem, misfits, open_ends, unplanned_problem, unverified_problem
+from archiver.restore.topic_sizes import held_bytes
 
 Claims = Mapping[str, Mapping[int, PartitionClaim]]  # topic -> partition -> claim
 
@@ -111,7 +112,7 @@ class Surveyor:
     def __init__(
         self,
         notes: RestoreNotes,
-        belief: Belief,
+        plan_check: PlanCheck,
         request: RestoreRequest,
         archived: ArchivedLogs,
         *,
@@ -120,7 +121,7 @@ class Surveyor:
         clock_ms: Callable[[], int],
     ) -> None:
         self._notes = notes
-        self._belief = belief
+        self._plan_check = plan_check
         self._request = request
         self._archived = archived
         self._cluster = cluster
@@ -150,7 +151,7 @@ class Surveyor:
         for name in found:
             plan = plans[name]
             if name in noted:
-                plan = self._belief.plan(noted[name], plan).mended_by(plan)
+                plan = self._plan_check.check_plan(noted[name], plan).mended_by(plan)
             elif survey.is_claimed(name):
                 survey.problems.append(unplanned_problem(name, self._notes.restore_id))
             self._survey_topic(

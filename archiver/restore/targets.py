@@ -11,13 +11,13 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.failpoints import reach
-from archiver.restore.agreement import Agreement
-from archiver.restore.belief import Belief, Believed, PlanIn
+from archiver.restore.archived_logs import ArchivedLogs
+from archiver.restore.config_agreement import Agreement
 from archiver.restore.estimate import BatchLimits
-from archiver.restore.fitness import internal_problem
-from archiver.restore.in_sync import Copies, in_sync_problems
+from archiver.restore.in_sync_replicas import Copies, in_sync_problems
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import TopicPlan
+from archiver.restore.plan_check import CheckedPlans, PlanCheck, PlanIn
 from archiver.restore.purge import Purge, Reading, damage_problems, grown_problems
 from archiver.restore.purge_notes import purge_notes
 from archiver.restore.replicas import asked_problems, kept_problems
@@ -25,8 +25,8 @@ from archiver.restore.request import RestoreRequest, Retention
 from archiver.restore.target_configs import Finish, TargetConfigs
 from archiver.restore.target_creation import TargetCreation
 from archiver.restore.target_rights import rights_problems
+from archiver.restore.target_shape import internal_problem
 from archiver.restore.target_survey import Survey, Surveyor, ids_of, refuse
-from archiver.restore.unarchived import ArchivedLogs
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TargetReview:
     """Why targets cannot take what is planned for them, and why they perhaps cannot: that is known when records are chosen."""
 
     problems: tuple[str, ...] = ()
@@ -76,11 +76,11 @@ class Targets:
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
-        self._belief = Belief(notes.layout, notes.restore_id, request)
+        self._plan_check = PlanCheck(notes.layout, notes.restore_id, request)
         self._request = request
         self._surveyor = Surveyor(
             notes,
-            self._belief,
+            self._plan_check,
             request,
             archived,
             cluster=self._cluster,
@@ -104,15 +104,15 @@ class Targets:
         plans = self._notes.plans(ids_of(found), self._request.terms)
         for source, target in wave.items():
             if target in plans:
-                self._belief.check_command(plans[target], source)
+                self._plan_check.check_command(plans[target], source)
         unplanned = {source: target for source, target in wave.items() if target not in plans}
         return list(plans.values()), unplanned
 
-    def believed(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> Believed:
+    def check_noted(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
         """Hold what was noted against what the archive has now."""
-        return self._belief.plans(noted, plan_in)
+        return self._plan_check.check_plans(noted, plan_in)
 
-    async def judge(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "Verdict":
+    async def review(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "TargetReview":
         """Tell why the targets cannot take what is planned for them, a line each. Changes nothing."""
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
@@ -122,7 +122,7 @@ class Targets:
         await self._agreement.on_end(client, ours, found)
         purging = {} if survey.problems else {name: self._agreement.replicas(name) for name in survey.purged}
         brokers = await self._agreement.on_brokers(client)
-        return Verdict(
+        return TargetReview(
             problems=tuple(survey.problems),
             doubts=tuple(survey.doubts),
             losses=(*await purge_notes(client, survey.offsets, purging), *brokers.warnings(purging)),
@@ -134,17 +134,17 @@ class Targets:
     async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
         """Refuse what cannot go well, before anything is changed. Raises TargetError."""
         self._topics |= {topic.target: topic for topic in topics}
-        verdict = await self.judge(client, topics)
-        for note in verdict.notes:
+        review = await self.review(client, topics)
+        for note in review.notes:
             log.info("%s", note)
-        if verdict.losses != self._losses:  # targets are checked again when records were chosen
-            for loss in verdict.losses:
+        if review.losses != self._losses:  # targets are checked again when records were chosen
+            for loss in review.losses:
                 log.warning("%s", loss)
-        self._losses = verdict.losses
-        refuse(verdict.problems)
-        self.purge = verdict.purge
+        self._losses = review.losses
+        refuse(review.problems)
+        self.purge = review.purge
         if self._request.purges_unread:
-            self._provided_for |= verdict.purge.topic_ids
+            self._provided_for |= review.purge.topic_ids
 
     async def check_again(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
         """Refuse what has changed since it was checked: reading an archive may take hours. Raises TargetError."""
@@ -202,7 +202,7 @@ class Targets:
         )
         for name, plan in self._notes.note_plans(survey.plans.values(), ids_of(found), self._request.terms).items():
             # Of two runs at once, the first one's plan holds.
-            self._topics[name] = self._belief.plan(plan, self._topics[name])
+            self._topics[name] = self._plan_check.check_plan(plan, self._topics[name])
         standing = {name: self._agreement.configs(name) for name in names if survey.fills(name) and name not in created}
         await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
         limits, asked = self._agreement.limits(names, survey.configs), BatchLimits(self._request.batch_bytes)

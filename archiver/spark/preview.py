@@ -13,10 +13,10 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import told_as, told_of_asked
 from archiver.restore.estimate import effort_of
-from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, tell_unreadable, with_mended
+from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, unreadable_notes, with_mended
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
 from archiver.restore.request import RestoreRequest, check_restore_id
-from archiver.spark.optional import spark_beside
+from archiver.spark.background_start import spark_in_background
 
 if TYPE_CHECKING:
     from archiver.restore.purge import Purge
@@ -35,9 +35,9 @@ def preview_restore(
 
     `select_topics` chooses the names that the configuration at hand has a backup archive.
     """
+    from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
     from archiver.restore.notes import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
     from archiver.restore.targets import Targets  # noqa: PLC0415
-    from archiver.restore.unarchived import ArchivedLogs  # noqa: PLC0415
 
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
@@ -45,8 +45,8 @@ def preview_restore(
     archive = open_archive(storage)
     wave = request.targets(topic_names(archive))
     if request.where:
-        with spark_beside("restore --dry-run --where", notice) as start_spark:
-            from archiver.spark.choose import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
+        with spark_in_background("restore --dry-run --where", notice) as start_spark:
+            from archiver.spark.record_choice import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
 
             check_predicate(start_spark(), request.where)
 
@@ -61,20 +61,20 @@ def preview_restore(
             reads=request.wanted.of,
             tell_asked=told_of_asked(notice),
         )
-        unreadable.extend(tell_unreadable(archived, request))
+        unreadable.extend(unreadable_notes(archived, request))
         return plan_restore(archived, some, request)
 
-    async def look() -> "tuple[RestorePreview, Purge]":
+    async def review_targets() -> "tuple[RestorePreview, Purge]":
         async with KafkaClient(kafka) as client:
             cluster_id = await client.cluster_id()
             name = restore_id or request.default_id(storage.url, cluster_id)
             notes = RestoreNotes(archive, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(archive, cluster_id))
             noted, unplanned = await targets.planned(client, wave)
-            begun = targets.believed(noted, plan)
+            begun = targets.check_noted(noted, plan)
             topics = with_mended(begun.plans, [*plan(unplanned, request.life).topics, *begun.fresh])
             check_partitions(topics, request)
-            verdict = await targets.judge(client, topics)
+            review = await targets.review(client, topics)
             preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
@@ -82,7 +82,7 @@ def preview_restore(
                 existing=(await client.describe_topics(wave.values())).keys(),
                 policy=request.existing,
                 is_partial=request.is_partial,
-                refused=verdict.problems,
+                refused=review.problems,
                 damage=(),
                 notes=[
                     *request.notes(wave),
@@ -90,15 +90,15 @@ def preview_restore(
                     *([NOT_TRIED] if request.where else []),
                     *dict.fromkeys(unreadable),
                     *begun.notes,
-                    *verdict.losses,
-                    *verdict.notes,
+                    *review.losses,
+                    *review.notes,
                 ],
-                doubts=verdict.doubts,
-                effort=effort_of(topics, request, os.cpu_count() or 1, verdict.limits),
+                doubts=review.doubts,
+                effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
             )
-            return preview, verdict.purge
+            return preview, review.purge
 
-    preview, purge = asyncio.run(look())
+    preview, purge = asyncio.run(review_targets())
     if preview.refused or request.purges_unread or not purge.topic_ids:
         return preview
     return _read_before_purge(storage, request, preview, purge, notice)
@@ -115,12 +115,12 @@ def _read_before_purge(
     from archiver.restore.purge import damage_problems  # noqa: PLC0415 - of a restore alone
 
     topics = [topic for topic in preview.topics if topic.target in purge.topic_ids]
-    with spark_beside("restore --dry-run --purge-target", notice) as start_spark:
-        from archiver.spark.proof import read_whole  # noqa: PLC0415 - an extra that a backup does not need
+    with spark_in_background("restore --dry-run --purge-target", notice) as start_spark:
+        from archiver.spark.purge_proof import read_whole  # noqa: PLC0415 - an extra that a backup does not need
 
         spark = start_spark()
-        tell = told_as("reading whole what is to be in the place of what is purged", notice)
-        reading = read_whole(spark, storage, topics, purge, tell)
+        report_progress = told_as("reading whole what is to be in the place of what is purged", notice)
+        reading = read_whole(spark, storage, topics, purge, report_progress)
     problems = damage_problems(topics, reading, purge, skips_damage=request.skips_damage)
     if problems:
         return replace(preview, damage=problems)

@@ -13,10 +13,10 @@ from archiver.kafka.produce import ProducerIdentity, init_producer_id
 from archiver.process.text import spell_count
 from archiver.restore.claim_check import check_topic_claim
 from archiver.restore.claims import Contents, TopicClaim, TopicContents
-from archiver.restore.dealing import Dealt, DealTask, run_deal, stream_of
-from archiver.restore.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
+from archiver.restore.lost_records import still_stands
+from archiver.restore.repartition_source import SourceReport, SourceTask, run_source, stream_of
+from archiver.restore.repartition_target import SourceWriter, TargetCount, TargetTask, run_count, run_read_back
 from archiver.restore.sending import patiently
-from archiver.restore.standing import still_stands
 from archiver.restore.strangers import advice_for
 from archiver.restore.task import RestoreTask, TaskReport, failed, left_out
 from archiver.spark.tasks import run_on_spark
@@ -51,12 +51,12 @@ class _Topic:
     def name(self) -> str:
         return self.tasks[0].target_topic
 
-    def log_tasks(self, shares: Mapping[int, Sequence[Contents]]) -> list[LogTask]:
+    def log_tasks(self, shares: Mapping[int, Sequence[Contents]]) -> list[TargetTask]:
         """Return a task for each target partition; `shares` are what each source partition has dealt to them."""
         task, claim = self.tasks[0], self.claim
         noted = None if self.verified is None else self.verified.targets
         return [
-            LogTask(
+            TargetTask(
                 kafka=task.kafka,
                 topic=task.target_topic,
                 topic_id=task.target_topic_id,
@@ -65,7 +65,7 @@ class _Topic:
                 advice=advice_for(task),
                 source_topic=task.source_topic,
                 writers={
-                    number: Writer(
+                    number: SourceWriter(
                         producer_id=identity.producer_id, share=shares[number][target] if number in shares else None
                     )
                     for number, identity in claim.identities.items()
@@ -97,7 +97,7 @@ def repartition(
         and (topic.tasks[0].reads_again or not topic.claim.target_topic_id or not topic.stands)
     ]
     read_again = _read_back(spark, again, {topic.name: {} for topic in again})
-    unverified = [topic for topic in topics if not _tell_verified(topic, done, read_again.get(topic.name))]
+    unverified = [topic for topic in topics if not _report_verified(topic, done, read_again.get(topic.name))]
     counts = _count(spark, [topic for topic in unverified if not topic.is_ours], done)  # 2. what earlier runs have sent
     filled = [topic for topic in unverified if topic.is_ours or topic.name in counts]
     dealt = _deal(spark, filled, counts, is_first, most_at_once)  # 3. the rest
@@ -177,7 +177,7 @@ async def _stands(client: KafkaClient, topic: _Topic) -> bool:
     turn = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
     producer_ids = {one.producer_id for one in topic.claim.identities.values()}
 
-    async def ask(task: LogTask, share: Contents) -> bool:
+    async def ask(task: TargetTask, share: Contents) -> bool:
         where = task.up_to(task.start_offset + share.records)
         async with turn:
             return await still_stands(client, where, topic.log_starts[task.partition], producer_ids, share.leader_epoch)
@@ -200,7 +200,7 @@ def _failed_all(tasks: Iterable[RestoreTask], error: Exception) -> list[TaskRepo
     return [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]
 
 
-def _tell_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
+def _report_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
     """Report what a run has noted, now or earlier: the target may have moved on. `read_again`: what stands there still."""
     outcome = topic.verified
     if outcome is None:
@@ -243,7 +243,7 @@ def _tell_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[Task
 def _count(spark: SparkContext, topics: Sequence[_Topic], done: Repartitioned) -> dict[str, list[Mapping[int, int]]]:
     """Return by topic how many records each producer has in each target partition. Topics that cannot be counted are reported."""
     tasks = [task for topic in topics for task in topic.log_tasks({})]
-    by_topic: dict[str, list[Counted]] = {topic.name: [] for topic in topics}
+    by_topic: dict[str, list[TargetCount]] = {topic.name: [] for topic in topics}
     for counted in run_on_spark(spark, tasks, run_count, lambda _: 1):
         by_topic[counted.task.topic].append(counted)
     for topic in topics:
@@ -266,18 +266,18 @@ def _deal(
     counts: Mapping[str, Sequence[Mapping[int, int]]],
     is_first: Callable[[str], bool],
     most_at_once: int | None,
-) -> dict[str, dict[int, Dealt]]:
+) -> dict[str, dict[int, SourceReport]]:
     tasks = [
-        DealTask(source=task, identity=identity, already_there=_there(topic, counts.get(topic.name), identity))
+        SourceTask(source=task, identity=identity, already_there=_there(topic, counts.get(topic.name), identity))
         for topic in topics
         for task in topic.tasks
         for identity in [topic.claim.identities[task.partition]]
     ]
-    by_topic: dict[str, dict[int, Dealt]] = {topic.name: {} for topic in topics}
+    by_topic: dict[str, dict[int, SourceReport]] = {topic.name: {} for topic in topics}
     for dealt in run_on_spark(
         spark,
         tasks,
-        run_deal,
+        run_source,
         lambda task: len(task.source.parts),
         None,
         lambda task: is_first(task.source.source_topic),
@@ -297,7 +297,7 @@ def _there(topic: _Topic, counts: Sequence[Mapping[int, int]] | None, identity: 
 
 
 def _read_back(
-    spark: SparkContext, topics: Sequence[_Topic], dealt: Mapping[str, Mapping[int, Dealt]]
+    spark: SparkContext, topics: Sequence[_Topic], dealt: Mapping[str, Mapping[int, SourceReport]]
 ) -> dict[str, list[TaskReport]]:
     tasks = [
         task
@@ -312,7 +312,7 @@ def _read_back(
     return {name: sorted(some, key=lambda one: one.partition) for name, some in by_topic.items()}
 
 
-def _records_of(task: LogTask) -> int:
+def _records_of(task: TargetTask) -> int:
     return sum(writer.share.records for writer in task.writers.values() if writer.share is not None)
 
 
@@ -331,14 +331,16 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
     return found if found.stands else None
 
 
-def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[TaskReport], done: Repartitioned) -> None:
+def _conclude(
+    topic: _Topic, dealt: Mapping[int, SourceReport], read_back: Sequence[TaskReport], done: Repartitioned
+) -> None:
     """Note what is whole, and report all of it. What goes wrong here is told of this topic, and the others go on."""
     sources = [dealt[number].report for number in sorted(dealt)]
     try:
         if any(report.error for report in (*sources, *read_back)):
             # Another run of this restore may have finished meanwhile, and the target gone on living.
             others = asyncio.run(_finished_by_others(topic))
-            if others is not None and _tell_verified(others, done):
+            if others is not None and _report_verified(others, done):
                 return
         else:
             _note_verified(topic, sources, read_back)

@@ -26,11 +26,11 @@ from archiver.config.environment import is_submitted, prefer_loopback, start_spa
 from archiver.errors import ArchiverError
 from archiver.interrupt import ENDING
 from archiver.process.workers import workers
-from archiver.spark.classes import options_of_spark
-from archiver.spark.failure import telling_of_the_jvm
-from archiver.spark.seclusion import UMASK, leave_to, private_folder, settings_of
-from archiver.spark.submitted import start_submitted
-from archiver.spark.user import log_in, options_of_user
+from archiver.spark.class_cache import options_of_spark
+from archiver.spark.failure import jvm_errors_as_ours
+from archiver.spark.isolation import UMASK, leave_to, private_folder, settings_of
+from archiver.spark.jvm_user import log_in, options_of_user
+from archiver.spark.spark_submit import start_submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +123,7 @@ def open_context(
         if not is_submitted():
             pool.submit(lambda: _start_workers(starting.result(), is_wanted))
         try:
-            with _interruptible(), telling_of_the_jvm():
+            with _interruptible(), jvm_errors_as_ours():
                 yield starting.result
         finally:
             is_wanted.clear()

@@ -17,7 +17,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import told_as
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
-from archiver.spark.optional import spark_beside
+from archiver.spark.background_start import spark_in_background
 from archiver.upkeep.verify import Level, Listing, check_control, check_listing, put_since
 
 if TYPE_CHECKING:
@@ -68,22 +68,22 @@ def run_verify(
         # It starts beside the listing.
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
-            start_spark = stack.enter_context(spark_beside("verify", notice))
+            start_spark = stack.enter_context(spark_in_background("verify", notice))
         listing = check_listing(archive, wanted, told_as("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
             raise _nothing(storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
         if start_spark is not None and level is not Level.LISTING:
-            from archiver.spark.checks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+            from archiver.spark.verify_tasks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
             segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
             if since_ms is not None and not segments:
                 unread = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
             spark = start_spark()
-            tell = told_as(f"reading {spell_count(len(segments), 'object')}", notice)
-            checks = check_on_spark(spark, storage, segments, level, tell)
+            report_progress = told_as(f"reading {spell_count(len(segments), 'object')}", notice)
+            checks = check_on_spark(spark, storage, segments, level, report_progress)
         if start_spark is not None and kafka is not None:
-            from archiver.spark.checks import compare_on_spark  # noqa: PLC0415
+            from archiver.spark.verify_tasks import compare_on_spark  # noqa: PLC0415
             from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - as above
 
             notice("looking at the cluster")
@@ -96,8 +96,8 @@ def run_verify(
                 if listing.is_empty and not (plan.problems or plan.errors):
                     raise _nothing(storage, topics)
                 spark = start_spark()
-                tell = told_as(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
-                compared = compare_on_spark(spark, plan.tasks, tell)
+                report_progress = told_as(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
+                compared = compare_on_spark(spark, plan.tasks, report_progress)
                 comparisons = [*plan.errors, *compared]
     reports: list[Findings] = [*checks, *comparisons]
     found = sorted(problem for report in reports for problem in report.problems)

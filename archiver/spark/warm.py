@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from archiver.process.jvm_classes import options_to_write
-from archiver.spark.classes import place_for_classes
+from archiver.spark.class_cache import place_for_classes
 from archiver.spark.session import open_session
 
 

@@ -14,7 +14,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.parts import FactsOfParts, ObjectPart
 from archiver.archive.segment_facts import PartFacts
-from archiver.archive.topics import Branch, PartitionSource, settle_branch, settle_cluster, settle_topic
+from archiver.archive.topics import Branch, PartitionSource, record_branch, record_cluster, record_topic
 from archiver.backup.start_offsets import Starts
 from archiver.codec.selection import Selection
 from archiver.config.model import GroupPositions
@@ -47,7 +47,7 @@ def _write_topic(archive: Archive) -> None:
     """Cut back, created again, and cut back in two partitions."""
 
     def settle(topic_id: str) -> None:
-        settle_topic(
+        record_topic(
             archive,
             topic="t",
             topic_id=topic_id,
@@ -57,10 +57,10 @@ def _write_topic(archive: Archive) -> None:
         )
 
     settle("A")
-    settle_branch(archive, topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
+    record_branch(archive, topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
     settle("B")
-    settle_branch(archive, topic="t", partition=10, parent=2, branch=Branch(offset=5, leader_epoch=4))
-    settle_branch(archive, topic="t", partition=2, parent=2, branch=Branch(offset=0))
+    record_branch(archive, topic="t", partition=10, parent=2, branch=Branch(offset=5, leader_epoch=4))
+    record_branch(archive, topic="t", partition=2, parent=2, branch=Branch(offset=0))
 
 
 class _LateStart:
@@ -179,7 +179,7 @@ def _write_notes(archive: Archive) -> None:
 
 
 WRITERS: Sequence[Callable[[Archive], None]] = (
-    lambda archive: settle_cluster(archive, "c"),
+    lambda archive: record_cluster(archive, "c"),
     _write_topic,
     _write_starts,
     _write_positions,

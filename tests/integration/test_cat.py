@@ -17,7 +17,7 @@ from archiver.archive.plain_records import follow_records
 from archiver.archive.reader import read_parts
 from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
-from archiver.archive.topics import Branch, read_topic, settle_branch, settle_topic
+from archiver.archive.topics import Branch, read_topic, record_branch, record_topic
 from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
 from archiver.restore.plan import plan_restore
@@ -37,7 +37,7 @@ class Site:
 
     def __init__(self, spool: Path) -> None:
         self.store = MemoryStore()
-        settle_topic(
+        record_topic(
             Archive(self.store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=5, configs={"k": "v"}
         )
         for partition, base in ((3, 0), (3, 10), (3, 20), (4, 0)):
@@ -55,7 +55,7 @@ class Site:
 
     def cut_back(self, partition: int, parent: int, offset: int) -> int:
         branch = Branch(offset=offset, leader_epoch=4)
-        life, _ = settle_branch(
+        life, _ = record_branch(
             Archive(self.store, LAYOUT), topic="orders", partition=partition, parent=parent, branch=branch
         )
         return life
@@ -199,7 +199,7 @@ def test_ls_tells_gaps_and_empty_partitions(archive: Site, run: Run) -> None:
 
 
 def test_an_empty_topic_is_known_to_every_command(archive: Site, run: Run) -> None:
-    settle_topic(Archive(archive.store, LAYOUT), topic="idle", topic_id="I", cluster_id="c", partitions=2, configs={})
+    record_topic(Archive(archive.store, LAYOUT), topic="idle", topic_id="I", cluster_id="c", partitions=2, configs={})
     exit_code, lines, _ = run("ls")
     assert exit_code == 0
     assert [line.split()[0] for line in lines[1:]] == ["idle", "orders"]
@@ -315,7 +315,7 @@ def test_lives_that_are_not_joined_are_named(archive: Site, run: Run, tmp_path: 
     exit_code, lines, err = run("cat", "orders")
     assert (exit_code, told(lines), told(lines, 4)) == (0, [(1, 0), (1, 5)], [])
     assert "orders: this is its life 1; the archive also has life 0 (--life)" in err
-    settle_topic(Archive(archive.store, LAYOUT), topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={})
+    record_topic(Archive(archive.store, LAYOUT), topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={})
     archive.append(tmp_path, PARTITION, 0, life=2)
     _, lines, err = run("cat", "orders")
     assert (told(lines), told(lines, 4)) == ([(2, 0), (2, 5)], [])
@@ -418,7 +418,7 @@ def test_objects_beside_the_records_are_known_by_their_address_alone(
 def archive_of_times(spool: Path) -> MemoryStore:
     """Offsets 0 to 9 of one partition, one a second from 1,000 on, but for number 4, which has no time, and 6, which is late."""
     store = MemoryStore()
-    settle_topic(Archive(store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=4, configs={})
+    record_topic(Archive(store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=4, configs={})
     for base in (0, 5):
         segment = OpenSegment(replace(SOURCE, partition=PARTITION), base, NO_LIMIT, Spool(spool))
         times = {4: -1, 6: 99_000}
@@ -483,7 +483,7 @@ def test_cat_follows_what_comes_and_a_topic_that_is_created_again(archive: Site,
         if turn == 1:
             archive.append(tmp_path, PARTITION, 30)
         elif turn == 3:
-            settle_topic(
+            record_topic(
                 Archive(archive.store, LAYOUT), topic="orders", topic_id="B", cluster_id="c", partitions=5, configs={}
             )
             archive.append(tmp_path, PARTITION, 0, life=1)

@@ -13,7 +13,7 @@ import archiver.restore.targets
 from archiver.errors import TargetError
 from archiver.restore.purge import Reading
 from archiver.restore.request import Existing
-from archiver.spark.proof import read_whole
+from archiver.spark.purge_proof import read_whole
 from tests.support.cluster import BrokerCluster, broker_cluster
 from tests.support.deaths import Killed
 from tests.support.foreign_reader import keys_in
@@ -124,7 +124,7 @@ def test_a_topic_whose_replicas_cannot_be_had_is_not_purged(
             return reading
 
         if is_late:
-            monkeypatch.setattr("archiver.spark.waves.read_whole", read_and_lose_one)
+            monkeypatch.setattr("archiver.spark.restore_job.read_whole", read_and_lose_one)
         else:
             lose_one()
         with pytest.raises(TargetError) as caught:

@@ -18,9 +18,9 @@ import archiver.kafka.admin
 import archiver.restore.partition_restore
 import archiver.restore.sending
 import archiver.spark.repartition
-import archiver.spark.waves
+import archiver.spark.restore_job
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.topics import settle_topic
+from archiver.archive.topics import record_topic
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import StorageConfig
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
@@ -125,7 +125,7 @@ def test_configs_while_it_fills_and_afterwards(
         during.update(configs_of(broker, f"{topic}.back"))
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", look_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", look_and_run)
     (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     assert (during["cleanup.policy"], during["message.timestamp.type"]) == ("delete", "CreateTime")
     assert (during["retention.ms"], during["retention.bytes"]) == ("-1", "-1")
@@ -333,7 +333,7 @@ def settle_configs(broker: Broker, topic: str, site: ArchiveSite, configs: Mappi
     """Have the archive remember these configs of a topic."""
     store, layout = open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
     found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic]
-    settle_topic(
+    record_topic(
         Archive(store, layout),
         topic=topic,
         topic_id=found.topic_id,
@@ -419,7 +419,7 @@ def test_a_record_written_before_the_fill_is_a_strangers(
         produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", intrude_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", intrude_and_run)
     partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
     assert [one.exit_code for one in partitions] == [0, 3]
     assert "someone else wrote" in partitions[1].error
@@ -737,7 +737,7 @@ def test_an_object_that_goes_during_the_restore_is_named(
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.exit_code, key in wrong.error) == (3, True)
@@ -762,7 +762,7 @@ def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
     monkeypatch.setattr(archiver.restore.sending, "produce", refuse)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
     (wrong,) = restored.errors

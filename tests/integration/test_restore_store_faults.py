@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.dealing
 import archiver.restore.partition_restore
+import archiver.restore.repartition_source
 from archiver.config.model import StorageConfig
 from archiver.restore.claim_stream import TOPIC_CLAIM
 from archiver.restore.request import Existing
@@ -84,7 +84,7 @@ def test_a_store_that_stays_away_is_what_the_restore_tells_of(
     def hasty(storage: StorageConfig) -> ObjectStore:
         return PatientStore(store_of(storage), patience_s=0.6)
 
-    for module in (archiver.restore.partition_restore, archiver.restore.dealing):
+    for module in (archiver.restore.partition_restore, archiver.restore.repartition_source):
         monkeypatch.setattr(module, "patient_store_of", hasty)
     proxy.fail_gets({objects[120]: 10**6})
     report: Any = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)

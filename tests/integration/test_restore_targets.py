@@ -17,7 +17,7 @@ import archiver.restore.request
 import archiver.restore.sending
 import archiver.restore.target_creation
 import archiver.restore.targets
-import archiver.spark.waves
+import archiver.spark.restore_job
 from archiver.codec.selection import TopicSelection
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
@@ -110,7 +110,7 @@ def test_replicas_and_configs_are_there_before_the_first_record(
             with_client(broker.bootstrap, ask)
             return run_here(spark, tasks, run_task)
 
-        monkeypatch.setattr(archiver.spark.waves, "run_on_spark", look_and_run)
+        monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", look_and_run)
         create_topic(broker.bootstrap, f"{topic}.empty", 4, {"cleanup.policy": "compact", "segment.ms": "1000"})
         (problem,) = refused(site, broker, topic, replication_factor=3)
         assert problem.startswith("--replication-factor 3: only 2 brokers")

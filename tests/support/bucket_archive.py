@@ -11,7 +11,7 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
-from archiver.archive.topics import Branch, PartitionSource, settle_branch, settle_topic
+from archiver.archive.topics import Branch, PartitionSource, record_branch, record_topic
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind, ObjectStore
@@ -35,7 +35,7 @@ class BucketArchive:
 
     def settle(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
         """Write the control fact of a topic; another id begins a life."""
-        settle_topic(
+        record_topic(
             self.handle,
             topic=topic,
             topic_id=topic_id,
@@ -47,7 +47,7 @@ class BucketArchive:
     def cut_back(self, topic: str, partition: int, offset: int) -> int:
         """Begin a child life of life 0."""
         branch = Branch(offset=offset, leader_epoch=1)
-        life, _ = settle_branch(self.handle, topic=topic, partition=partition, parent=0, branch=branch)
+        life, _ = record_branch(self.handle, topic=topic, partition=partition, parent=0, branch=branch)
         return life
 
     def put(

@@ -49,9 +49,9 @@ from archiver.archive.topics import (
     read_topic,
     read_topic_history,
     read_topics_known,
-    settle_branch,
-    settle_cluster,
-    settle_topic,
+    record_branch,
+    record_cluster,
+    record_topic,
 )
 from archiver.backup.start_offsets import Starts
 from archiver.codec.avro import decode_header, encode_block, encode_header
@@ -295,7 +295,7 @@ def _read_topics(store: MemoryStore) -> None:
 
 
 def _settle_topic(store: MemoryStore) -> None:
-    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
 
 
 def _write_claims(store: MemoryStore) -> None:
@@ -341,17 +341,17 @@ _TOPIC_DOORS: Sequence[Door] = (
     _read_topics,
     lambda store: read_topic(Archive(store, LAYOUT), "t"),
     lambda store: read_topic_history(Archive(store, LAYOUT), "t"),
-    lambda store: settle_topic(
+    lambda store: record_topic(
         Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=9, configs=None
     ),
-    lambda store: settle_branch(Archive(store, LAYOUT), topic="t", partition=1, parent=0, branch=Branch(offset=9)),
+    lambda store: record_branch(Archive(store, LAYOUT), topic="t", partition=1, parent=0, branch=Branch(offset=9)),
 )
 _CLAIM_DOORS: Sequence[Door] = (_read_claims, _write_claims)
 _JOINT_DOORS: Sequence[Door] = (_read_claims, _write_joint_claims)
 _DOORS: Mapping[str, Sequence[Door]] = {
     "cluster": (
         lambda store: read_cluster(Archive(store, LAYOUT)),
-        lambda store: settle_cluster(Archive(store, LAYOUT), "c"),
+        lambda store: record_cluster(Archive(store, LAYOUT), "c"),
     ),
     "topics/t": _TOPIC_DOORS,
     "present": (_begin,),
@@ -369,9 +369,9 @@ _DOORS: Mapping[str, Sequence[Door]] = {
 def _facts() -> MemoryStore:
     """All streams, by the words of their writers."""
     store = MemoryStore()
-    settle_cluster(Archive(store, LAYOUT), "c")
+    record_cluster(Archive(store, LAYOUT), "c")
     _settle_topic(store)
-    settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
+    record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
     topics = {"t": {"topic_id": "A", "ends": {"0": None, "1": [5, 1]}}}
     append_fact(Archive(store, LAYOUT), "present", lambda _: {"format": 1, "at_ms": 2**40, "topics": topics})
     _begin(store)

@@ -15,7 +15,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.index_file import NOTHING_SEEN, encode_member, join_members
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.topics import settle_cluster, settle_topic
+from archiver.archive.topics import record_cluster, record_topic
 from archiver.process.columns import Numbers, Texts, narrow
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 from tests.support.memory_store import MemoryStore
@@ -59,9 +59,9 @@ class GeneratedStore(MemoryStore):
         self.shape = shape
         self._folder = folder
         self._names = set(shape.names)
-        settle_cluster(Archive(self, LAYOUT), CLUSTER)
+        record_cluster(Archive(self, LAYOUT), CLUSTER)
         for topic in shape.names:
-            settle_topic(
+            record_topic(
                 Archive(self, LAYOUT),
                 topic=topic,
                 topic_id=f"id-{topic}",

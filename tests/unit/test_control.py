@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from archiver.archive.control import (
     Fact,
     append_fact,
+    append_first,
     decode_fact,
     encode_fact,
     facts,
     latest_fact,
     most_fact_bytes,
     read_fact,
-    settle_first,
 )
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
@@ -33,9 +33,9 @@ from archiver.archive.topics import (
     UnprovenError,
     read_topic,
     read_topic_history,
-    settle_branch,
-    settle_cluster,
-    settle_topic,
+    record_branch,
+    record_cluster,
+    record_topic,
 )
 from archiver.errors import (
     ArchiverError,
@@ -183,7 +183,7 @@ def test_a_newer_fact_is_refused_by_name() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Life, ...]:
-    """Lives as settle_topic and settle_branch begin them: recreated now and then, some partitions cut back in between."""
+    """Lives as record_topic and record_branch begin them: recreated now and then, some partitions cut back in between."""
     lives = [Life(life=0, topic_id=draw(st.sampled_from(["", "T0"])))]
     for number in range(1, draw(st.integers(1, 6))):
         if draw(st.integers(0, 3)) == 0:
@@ -276,7 +276,7 @@ def settle(
     judged: Judged | None = None,
     **configs: str,
 ) -> TopicFact:
-    return settle_topic(
+    return record_topic(
         Archive(store, LAYOUT),
         topic="t",
         topic_id=topic_id,
@@ -356,12 +356,12 @@ def test_another_cluster_is_refused() -> None:
 
 def test_a_prefix_belongs_to_one_cluster() -> None:
     store = MemoryStore()
-    settle_cluster(Archive(store, LAYOUT), "c")
-    settle_cluster(Archive(store, LAYOUT), "c")
+    record_cluster(Archive(store, LAYOUT), "c")
+    record_cluster(Archive(store, LAYOUT), "c")
     with pytest.raises(
         StrangerError, match=r"control/cluster/000000.json: this archive belongs to cluster c, and this is d"
     ):
-        settle_cluster(Archive(store, LAYOUT), "d")
+        record_cluster(Archive(store, LAYOUT), "d")
     assert len(store.objects) == 1
 
 
@@ -421,7 +421,7 @@ def test_a_topic_id_that_is_missing_is_no_other_one() -> None:
 def cut(store: MemoryStore, partition: int, parent: int, offset: int, epoch: int = 3) -> int:
     """Branch off, and return the life; the branch that was asked for is the one that holds."""
     asked = Branch(offset=offset, leader_epoch=epoch)
-    life, held = settle_branch(Archive(store, LAYOUT), topic="t", partition=partition, parent=parent, branch=asked)
+    life, held = record_branch(Archive(store, LAYOUT), topic="t", partition=partition, parent=parent, branch=asked)
     assert held == asked
     return life
 
@@ -496,7 +496,7 @@ def test_who_comes_second_gets_the_branch_that_holds() -> None:
     def write(number: int) -> tuple[int, Branch]:
         start.wait()
         mine = Branch(offset=90 + number, leader_epoch=number)
-        return settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=mine)
+        return record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=mine)
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(write, range(4)))
@@ -508,7 +508,7 @@ def test_who_comes_second_gets_the_branch_that_holds() -> None:
 
 
 def write_late(store: MemoryStore) -> tuple[int, Branch]:
-    return settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=5))
+    return record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=5))
 
 
 def test_a_branch_survives_a_lost_answer() -> None:
@@ -570,7 +570,7 @@ CUT_BACK: Fact = {"life": 1, "topic_id": "A", "parent": 0, "branches": {"0": BRA
 )
 def test_a_fact_that_would_cost_or_break_its_readers_is_damage(change: Fact, message: str) -> None:
     store = MemoryStore()
-    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
     append_fact(Archive(store, LAYOUT), STREAM, lambda latest: {**(latest or {}), **change})
     with pytest.raises(CorruptSegmentError, match=message):
         read_topic(Archive(store, LAYOUT), "t")
@@ -596,7 +596,7 @@ def test_json_that_nobody_could_write_again_is_damage(said: bytes) -> None:
 def test_a_fact_that_is_too_large_is_not_asked_for() -> None:
     """By its row of a listing; and where that lies, no byte of it is read."""
     store = Weighed()
-    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
     for listed in (1 << 40, 0):
         store.listed, store.real, store.asked = listed, 1 << 40, 0
         with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/000000.json: has 1,099,511,627,776 bytes"):
@@ -642,15 +642,15 @@ def test_the_largest_facts_are_within_their_bounds() -> None:
     }
     assert 100 * len(encode_fact(ends)) < most_fact_bytes("present")
     with pytest.raises(ArchiverError, match=r"p/control/cluster/000000.json: would have .* bytes, and readers take"):
-        settle_first(Archive(MemoryStore(), LAYOUT), "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
+        append_first(Archive(MemoryStore(), LAYOUT), "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
 
 
 def test_a_stream_whose_last_number_is_taken_is_told() -> None:
     store = MemoryStore()
-    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
     store.objects[LAYOUT.fact_key(STREAM, 999_999)] = store.objects[LAYOUT.fact_key(STREAM, 0)]
     with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/999999.json: is the last number"):
-        settle_topic(Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=2, configs={})
+        record_topic(Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=2, configs={})
 
 
 def test_a_topic_of_thousands_of_lives_is_read_at_once() -> None:

@@ -16,7 +16,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, read_index
 from archiver.archive.index_file import IndexEntry, split_file
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.topics import settle_topic
+from archiver.archive.topics import record_topic
 from archiver.backup.indexer import EVERY_S, Indexer
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
 from archiver.store.port import Body, ObjectKind
@@ -126,7 +126,7 @@ def test_what_may_work_later_is_tried_again() -> None:
 def test_control_facts_of_topics_without_a_record_are_remembered_once() -> None:
     world = World()
     for topic in ("empty", "t"):
-        settle_topic(
+        record_topic(
             Archive(world.store, LAYOUT), topic=topic, topic_id=topic, cluster_id="c", partitions=1, configs={}
         )
     for told in ({"empty": 0, "t": 0}, {"t": 0}):

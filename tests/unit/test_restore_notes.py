@@ -12,7 +12,7 @@ from archiver.kafka.produce import ProducerIdentity
 from archiver.restore.claim_stream import ClaimStream, partition_claims
 from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.notes import RestoreNotes
-from archiver.spark.waves import remember_notes
+from archiver.spark.restore_job import remember_notes
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 

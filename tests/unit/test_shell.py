@@ -21,7 +21,7 @@ from archiver.restore.plan import TopicPlan
 from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.request import Retention
 from archiver.restore.target_limits import limit_problems
-from archiver.spark.waves import _Restore, strange_retention
+from archiver.spark.restore_job import _Restore, strange_retention
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.unit.test_target_limits import LENIENT, facts_of, plan_of

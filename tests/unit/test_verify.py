@@ -28,7 +28,7 @@ from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_nam
 from archiver.archive.listing import list_beside
 from archiver.archive.probe import probe_key, probe_store
 from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
-from archiver.archive.topics import Branch, settle_branch, settle_cluster, settle_topic
+from archiver.archive.topics import Branch, record_branch, record_cluster, record_topic
 from archiver.backup.indexer import Indexer
 from archiver.cli.inspect import inspection_lines
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
@@ -62,8 +62,8 @@ def store(tmp_path: Path) -> MemoryStore:
         assert etag
         entries.append(IndexEntry(key, len(content), etag, facts))
     append_to_index(Archive(made, LAYOUT), entries)
-    settle_cluster(Archive(made, LAYOUT), "c")
-    settle_topic(
+    record_cluster(Archive(made, LAYOUT), "c")
+    record_topic(
         Archive(made, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
     )
     return made
@@ -118,7 +118,7 @@ def swap_fact(store: MemoryStore, key: str, other: str) -> None:
 
 
 def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
-    settle_topic(
+    record_topic(
         Archive(store, LAYOUT),
         topic="other",
         topic_id="BBBBBBBBBBBBBBBBBBBBBQ",
@@ -131,7 +131,7 @@ def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
     (problem,) = check_listing(Archive(store, LAYOUT)).problems
     assert problem.startswith(f"{key}: is a control fact of topic other, not of orders")
     with pytest.raises(CorruptSegmentError, match="is a control fact of topic other, not of orders"):
-        settle_topic(
+        record_topic(
             Archive(store, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
         )  # a backup begins no new life of it
 
@@ -149,8 +149,8 @@ def test_facts_that_are_not_of_the_objects_are_found(
     store: MemoryStore, topic_id: str, cluster_id: str, owner: str, messages: list[str]
 ) -> None:
     store.delete([LAYOUT.fact_key("topics/orders", 0), LAYOUT.fact_key("cluster", 0)])
-    settle_cluster(Archive(store, LAYOUT), owner)
-    settle_topic(
+    record_cluster(Archive(store, LAYOUT), owner)
+    record_topic(
         Archive(store, LAYOUT), topic="orders", topic_id=topic_id, cluster_id=cluster_id, partitions=4, configs={}
     )
     problems = check_listing(Archive(store, LAYOUT)).problems
@@ -261,7 +261,7 @@ def test_a_newest_fact_that_is_gone_is_remembered(store: MemoryStore) -> None:
     """Also when the index is merged; and an older one that is lost with it is told, too."""
     for life in (0, 1):
         branch = Branch(offset=72 + life, leader_epoch=3)
-        settle_branch(Archive(store, LAYOUT), topic="orders", partition=life, parent=0, branch=branch)
+        record_branch(Archive(store, LAYOUT), topic="orders", partition=life, parent=0, branch=branch)
     entry = IndexEntry(KEY, 1, "not there", written_facts(store))
     fresh = FreshEntries()
     fresh.note(entry)
@@ -554,13 +554,13 @@ def test_every_changed_fact_of_the_metadata_is_found(tmp_path: Path) -> None:
 
 def test_every_flipped_bit_beside_the_records_is_found(store: MemoryStore) -> None:
     topic_id, configs = SOURCE.topic_id, {"ä": "ö"}
-    settle_topic(
+    record_topic(
         Archive(store, LAYOUT), topic="orders", topic_id=topic_id, cluster_id="c", partitions=12, configs=configs
     )
     branches = {10: 5, 2: 7}
     for partition, offset in branches.items():
         branch = Branch(offset=offset, leader_epoch=4)
-        settle_branch(Archive(store, LAYOUT), topic="orders", partition=partition, parent=0, branch=branch)
+        record_branch(Archive(store, LAYOUT), topic="orders", partition=partition, parent=0, branch=branch)
     probe_store(Archive(store, LAYOUT))
     assert check_control(Archive(store, LAYOUT)) == []
     keys = [item.key for item in store.list(LAYOUT.control_root)]

@@ -97,14 +97,16 @@ def plan_scan(
     )
 
 
-def _find(archive: Archive, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]) -> ArchivedTopic:
+def _find(
+    archive: Archive, options: ScanOptions, reads: Wanted, report_problem: Callable[[str], None]
+) -> ArchivedTopic:
     if options.instance is None:
         use = options.storage.index
-        return find_topic(archive, options.topic, options.life, use=use, reads=reads, tell=tell)
-    return find_copy(archive, options.instance, options.topic, options.life, tell=tell)
+        return find_topic(archive, options.topic, options.life, use=use, reads=reads, tell=report_problem)
+    return find_copy(archive, options.instance, options.topic, options.life, report_problem=report_problem)
 
 
-def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
+def report_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
     """Raise for what is missing, or log it, as it was asked for."""
     if plan.missing and on_damage is OnDamage.FAIL:
         raise NotWholeError("; ".join(plan.missing) + HOW_TO_GO_ON)

@@ -22,7 +22,7 @@ from archiver.restore.task import TaskReport, failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class SourceWriter:
     """Who wrote for a source partition, and what; None where that is not known, because it could not be dealt out whole."""
 
     producer_id: int
@@ -30,7 +30,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogTask:
+class TargetTask:
     """A target partition, from where the restore begins."""
 
     kafka: KafkaSettings
@@ -40,7 +40,7 @@ class LogTask:
     start_offset: int
     advice: str  # what to do about a target that someone else wrote to
     source_topic: str
-    writers: Mapping[int, Writer]  # by source partition
+    writers: Mapping[int, SourceWriter]  # by source partition
     noted: Contents | None = (
         None  # what an earlier run has read back there; whatever is behind it is not ours to look at
     )
@@ -60,23 +60,23 @@ class LogTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class TargetCount:
     """How many records each producer has in a target partition."""
 
-    task: LogTask
+    task: TargetTask
     records: Mapping[int, int]
     failure: TaskReport | None = None
 
 
-def run_count(task: LogTask) -> Counted:
+def run_count(task: TargetTask) -> TargetCount:
     """Count by the headers of batches: right also when the brokers have forgotten the producers."""
     try:
-        return Counted(task=task, records=asyncio.run(_count(task)))
+        return TargetCount(task=task, records=asyncio.run(_count(task)))
     except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
-        return Counted(task=task, records={}, failure=failed(task.topic, task.partition, error, task.where))
+        return TargetCount(task=task, records={}, failure=failed(task.topic, task.partition, error, task.where))
 
 
-def run_read_back(task: LogTask) -> TaskReport:
+def run_read_back(task: TargetTask) -> TaskReport:
     """Compare a target partition with what was dealt to it. Errors come back as a report."""
     try:
         return asyncio.run(_read_back(task))
@@ -84,7 +84,7 @@ def run_read_back(task: LogTask) -> TaskReport:
         return failed(task.topic, task.partition, error, task.where)
 
 
-async def _count(task: LogTask) -> dict[int, int]:
+async def _count(task: TargetTask) -> dict[int, int]:
     async with KafkaClient(task.kafka) as client:
         end_offset = await _end(client, task)
         counts = await count_records(client, task.up_to(end_offset))
@@ -97,7 +97,7 @@ async def _count(task: LogTask) -> dict[int, int]:
     return counts
 
 
-async def _end(client: KafkaClient, task: LogTask) -> int:
+async def _end(client: KafkaClient, task: TargetTask) -> int:
     offsets = (await client.offsets([(task.topic, task.partition)]))[task.topic, task.partition]
     if offsets.high_watermark < task.start_offset:
         raise StrangerError(
@@ -106,7 +106,7 @@ async def _end(client: KafkaClient, task: LogTask) -> int:
     return offsets.high_watermark
 
 
-async def _read_back(task: LogTask) -> TaskReport:
+async def _read_back(task: TargetTask) -> TaskReport:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     whole = Tally()
@@ -142,7 +142,7 @@ async def _read_back(task: LogTask) -> TaskReport:
     )
 
 
-def _each(frame: Frame, writers: Longs, task: LogTask) -> list[tuple[int, int, int]]:
+def _each(frame: Frame, writers: Longs, task: TargetTask) -> list[tuple[int, int, int]]:
     """Tell whose rows of a frame are, from where to where. Raises StrangerError for somebody else's."""
     ours = {writer.producer_id for writer in task.writers.values()}
     stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
@@ -155,12 +155,12 @@ def _each(frame: Frame, writers: Longs, task: LogTask) -> list[tuple[int, int, i
     return runs
 
 
-def _stranger(offset: int, producer_id: int, task: LogTask) -> str:
+def _stranger(offset: int, producer_id: int, task: TargetTask) -> str:
     who = "a producer without an id" if producer_id < 0 else f"producer {producer_id}"
     return f"someone else wrote to the target: the record at offset {offset} is of {who}; {task.advice}"
 
 
-def _compare(found: Mapping[int, Tally], task: LogTask) -> None:
+def _compare(found: Mapping[int, Tally], task: TargetTask) -> None:
     errors = [
         error
         for number, writer in task.writers.items()
@@ -172,7 +172,7 @@ def _compare(found: Mapping[int, Tally], task: LogTask) -> None:
         raise max(errors, key=lambda error: isinstance(error, NotWholeError))  # what a rerun does not mend goes first
 
 
-def _difference(found: Tally, share: Contents, number: int, task: LogTask) -> ArchiverError | None:
+def _difference(found: Tally, share: Contents, number: int, task: TargetTask) -> ArchiverError | None:
     if (found.records, found.digest) == (share.records, share.digest):
         return None
     source = f"{task.source_topic}-{number}"

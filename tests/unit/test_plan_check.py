@@ -16,8 +16,8 @@ from archiver.archive.segment_facts import PartFacts
 from archiver.archive.segments import Segment
 from archiver.errors import NotWholeError
 from archiver.process.columns import Chain, Numbers, Texts
-from archiver.restore.belief import Belief
 from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan, plan_restore
+from archiver.restore.plan_check import PlanCheck
 from archiver.restore.request import RestoreRequest
 from tests.support.segments import facts_of
 
@@ -44,7 +44,7 @@ def plain(life: int, first: int, stop: int) -> list[Segment]:
 
 
 def believed(noted: TopicPlan, present: TopicPlan, request: RestoreRequest = REQUEST) -> TopicPlan:
-    return Belief(LAYOUT, "mine", request).plan(noted, present)
+    return PlanCheck(LAYOUT, "mine", request).check_plan(noted, present)
 
 
 def with_rows(plan: TopicPlan, rows: Sequence[tuple[ObjectPart, PartFacts]]) -> TopicPlan:
@@ -70,12 +70,12 @@ WHOLE = plan_of(plain(0, 0, HALF), plain(1, HALF, OBJECTS))
 @pytest.mark.parametrize("are_rows", [False, True])
 def test_what_became_of_an_archive_since_is_no_lie(are_rows: bool) -> None:
     noted = with_rows(WHOLE, rows_of(WHOLE)) if are_rows else WHOLE
-    belief = Belief(LAYOUT, "mine", REQUEST)
+    check = PlanCheck(LAYOUT, "mine", REQUEST)
     assert believed(noted, WHOLE) == noted
     # It went on; some objects are gone; some were merged, and the plain ones are not read any more.
     longer = plan_of(plain(0, 0, HALF), plain(1, HALF, OBJECTS + 5))
     assert believed(noted, longer) == noted
-    (told,) = belief.plans([noted], lambda _wave, _life: RestorePlan(topics=(longer,))).notes
+    (told,) = check.check_plans([noted], lambda _wave, _life: RestorePlan(topics=(longer,))).notes
     records = sum(1 + 10 * at % 7 for at in range(OBJECTS, OBJECTS + 5))
     assert f"has 5 objects with {records} records behind that" in told
     gone = plan_of([*plain(0, 0, 3), *plain(0, 6, HALF)], plain(1, HALF, OBJECTS))

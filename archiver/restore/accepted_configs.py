@@ -22,15 +22,15 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
-class Bargain:
+class ConfigSearch:
     """`sought`: configs, each with a value that is too large. Where the wanted one is refused, the largest that is taken will do."""
 
     ask: Ask
     wanted: Configs
     sought: Mapping[str, int]
-    held: Callable[[str], Configs]  # what a topic has that is given nothing
+    defaults: Callable[[str], Configs]  # what a topic has that is given nothing
 
-    async def settle(self, names: Collection[str]) -> tuple[dict[str, Agreed], dict[str, Refusal]]:
+    async def find(self, names: Collection[str]) -> tuple[dict[str, Agreed], dict[str, Refusal]]:
         """Return what topics are given, and which are refused whatever they are given.
 
         One question is enough where a cluster takes all. Else one topic of each kind of refusal is asked about config by
@@ -60,7 +60,7 @@ class Bargain:
                 else:
                     some[config] = value
         for config, too_large in self.sought.items():
-            among = {name: int(self.held(name).get(config, 0)) for name, some in refused.items() if config in some}
+            among = {name: int(self.defaults(name).get(config, 0)) for name, some in refused.items() if config in some}
             bounds = {name: (held, too_large) for name, held in among.items() if held >= 0}  # below: there is no limit
             for name, largest in (await self._largest(config, bounds)).items():
                 taken[name][config] = str(largest)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from archiver.errors import KafkaError
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import Code, broker_error
-from archiver.restore.bargain import Agreed, Bargain
+from archiver.restore.accepted_configs import Agreed, ConfigSearch
 
 Configs = Mapping[str, str]
 WANTED = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "2147483647", "segment.ms": "9"}
@@ -29,7 +29,7 @@ class Cluster:
 
     def settle(self, names: list[str], *sought: str) -> tuple[dict[str, Agreed], dict[str, Refusal]]:
         too_large = {name: 2**63 - 1 if "retention" in name else 2**31 - 1 for name in sought}
-        return asyncio.run(Bargain(self.ask, WANTED, too_large, lambda _: DEFAULTS).settle(names))
+        return asyncio.run(ConfigSearch(self.ask, WANTED, too_large, lambda _: DEFAULTS).find(names))
 
 
 def no_large_batches(_: str, configs: Configs) -> str:

@@ -13,7 +13,7 @@ from pyspark.java_gateway import launch_gateway
 from archiver.config.environment import EDITION_VARIABLE, is_submitted, python_of_workers
 from archiver.process.edition import edition
 from archiver.spark.failure import failure_of
-from archiver.spark.seclusion import AUTHENTICATED
+from archiver.spark.isolation import AUTHENTICATED
 
 log = logging.getLogger(__name__)
 

@@ -27,20 +27,20 @@ from archiver.process.defects import as_ours
 from archiver.process.progress import Pace
 from archiver.process.text import spell_count
 from archiver.process.workers import workers
+from archiver.restore.archived_logs import ArchivedLogs
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.partition_restore import run_task
 from archiver.restore.plan import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
-from archiver.restore.report import Nothing, Outcome, TopicReport
+from archiver.restore.report import Nothing, RestoreOutcome, TopicReport
 from archiver.restore.request import RestoreRequest, Retention
 from archiver.restore.target_configs import Finish
 from archiver.restore.target_limits import alter_command, wanted_records
 from archiver.restore.targets import Target, Targets
 from archiver.restore.task import RestoreTask, TaskReport
-from archiver.restore.unarchived import ArchivedLogs
 from archiver.spark.executors import Destination, try_executors
-from archiver.spark.proof import read_whole
+from archiver.spark.purge_proof import read_whole
 from archiver.spark.repartition import repartition
-from archiver.spark.submitted import is_local
+from archiver.spark.spark_submit import is_local
 from archiver.spark.tasks import run_on_spark
 from archiver.store.patient import PatientStore
 
@@ -74,7 +74,7 @@ def run_restore(
     plan: Plan,
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
-) -> Outcome:
+) -> RestoreOutcome:
     """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
 
     Each wave is planned when the one before it is being filled. What ends the restore before anything was filled is raised;
@@ -110,7 +110,7 @@ class _Restore:
 
     def run(
         self, waves_asked: Sequence[Wave], partitions: Mapping[str, int], start_spark: Callable[[], SparkContext]
-    ) -> Outcome:
+    ) -> RestoreOutcome:
         # 1. refuse what cannot go well, before anything is changed for it
         check = partial(self._targets.check_names, partitions=partitions)
         later = [self._ask(partial(check, wave=wave)) for wave in waves_asked[1:]]
@@ -138,7 +138,7 @@ class _Restore:
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
         begun = {topic.target for topic in topics}
-        return Outcome(
+        return RestoreOutcome(
             topics=topics,
             filling_s=filling_s,
             failure=self._failure,
@@ -170,7 +170,7 @@ class _Restore:
     def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
         noted, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
-        begun = self._targets.believed(noted, self._plan)
+        begun = self._targets.check_noted(noted, self._plan)
         for told in begun.notes:
             log.warning("%s", told)
         topics = with_mended(begun.plans, self._new_plans(unplanned, begun.fresh, start_spark))
@@ -202,9 +202,9 @@ class _Restore:
         spark = start_spark()
         self._try_executors(spark, topics)
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
-        from archiver.spark.choose import choose  # noqa: PLC0415 - Spark SQL, which takes seconds
+        from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - Spark SQL, which takes seconds
 
-        return choose(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
+        return choose_records(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
@@ -240,7 +240,7 @@ class _Restore:
         while len(left) > most:
             left = wait(left, _TOLD_EVERY_S, FIRST_COMPLETED).not_done
             if len(left) > most:
-                self._tell()
+                self._report_progress()
 
     def _stop_after_failure(self, running: Iterable[Future[list[TaskReport]]]) -> None:
         """Raise when something was not filled: what keeps it from that would keep the next topics, and those are still there."""
@@ -285,7 +285,7 @@ class _Restore:
         self._read_back += done.targets
         return done.sources
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         """Tell how far it is: what the target's logs hold, whoever wrote it, is the truth."""
         topics = [target.plan for target in self._filling]
         numbers = {topic.target: range(topic.target_partitions) for topic in topics}
@@ -422,7 +422,7 @@ def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[Ta
     return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
 
 
-def _anew(topic: TopicPlan) -> str:
+def _advice_for(topic: TopicPlan) -> str:
     """Tell what to type for what the same command leaves out. Into the same target, what is there already would come twice."""
     way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} again"
     return (
@@ -432,7 +432,7 @@ def _anew(topic: TopicPlan) -> str:
 
 
 def _refused(topic: TopicPlan) -> list[TaskReport]:
-    advice = "" if topic.may_be_mended else f"; {_anew(topic)}"
+    advice = "" if topic.may_be_mended else f"; {_advice_for(topic)}"
     return [
         TaskReport(
             target_topic=topic.target,

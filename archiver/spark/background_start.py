@@ -8,7 +8,9 @@ from archiver.errors import UsageError
 
 
 @contextmanager
-def spark_beside(command: str, notice: Callable[[str], None], *, with_sql: bool = False) -> Iterator[Callable[[], Any]]:
+def spark_in_background(
+    command: str, notice: Callable[[str], None], *, with_sql: bool = False
+) -> Iterator[Callable[[], Any]]:
     """Start Spark beside what the block does first. What it gets waits for that, and says so the first time."""
     try:
         from archiver.spark.session import open_context, open_session  # noqa: PLC0415

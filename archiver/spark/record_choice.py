@@ -79,7 +79,7 @@ class _Lane(NamedTuple):
     partition: PartitionPlan
 
 
-def choose(
+def choose_records(
     spark: SparkContext,
     topics: Sequence[TopicPlan],
     request: RestoreRequest,

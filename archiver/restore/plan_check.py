@@ -20,11 +20,11 @@ from archiver.restore.request import Existing, RestoreRequest
 PlanIn = Callable[[Mapping[str, str], int], RestorePlan]  # targets by source, and the life that is read
 
 
-class _Disbelief(Exception):  # noqa: N818 - becomes an error that names the fact
+class _ForeignPlanError(Exception):
     """What a plan cannot have been, as this restore plans it."""
 
 
-class Believed(NamedTuple):
+class CheckedPlans(NamedTuple):
     """What holds of noted plans."""
 
     plans: Sequence[TopicPlan]
@@ -33,14 +33,14 @@ class Believed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class PlanCheck:
     """Of one restore."""
 
     layout: Layout
     restore_id: str
     request: RestoreRequest
 
-    def plan(self, noted: TopicPlan, present: TopicPlan) -> TopicPlan:
+    def check_plan(self, noted: TopicPlan, present: TopicPlan) -> TopicPlan:
         """Return of a noted plan what holds; `present` is what this run plans for the target, in the same life.
 
         Configs are those that the archive has now. Raises UsageError, or NotWholeError.
@@ -53,13 +53,13 @@ class Belief:
                 _same(noted.life, self.request.life, "life")
             _same(noted.repartition, present.repartition, "number of partitions to be dealt out to")
             if [one.partition for one in noted.partitions] != list(range(len(noted.partitions))):
-                raise _Disbelief("has its partitions not in order")  # noqa: TRY301
+                raise _ForeignPlanError("has its partitions not in order")  # noqa: TRY301
             if len(noted.partitions) > len(present.partitions):
-                raise _Disbelief(f"has {len(noted.partitions)} partitions of {len(present.partitions)}")  # noqa: TRY301
+                raise _ForeignPlanError(f"has {len(noted.partitions)} partitions of {len(present.partitions)}")  # noqa: TRY301
             pairs = zip(noted.partitions, present.partitions, strict=False)
             partitions = tuple(self._partition(noted, one, other) for one, other in pairs)
-        except _Disbelief as error:
-            raise self.disbelieved(noted.target, str(error)) from error
+        except _ForeignPlanError as error:
+            raise self.refusal(noted.target, str(error)) from error
         return replace(
             noted,
             partitions=partitions,
@@ -67,7 +67,7 @@ class Belief:
             archived_retention=present.archived_retention,
         )
 
-    def plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> Believed:
+    def check_plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
         """Hold what was noted against what the archive has now."""
         begun = list(noted)
         present: dict[str, TopicPlan] = {}
@@ -76,9 +76,9 @@ class Belief:
             present |= {one.target: one for one in self._planned(plan_in, wave, life).topics}
         gone = [one for one in begun if one.target not in present]
         if gone:
-            raise self.disbelieved(gone[0].target, f"is of topic {gone[0].source}, which the archive does not have")
-        believed = [self.plan(one, present[one.target]) for one in begun]
-        return Believed(
+            raise self.refusal(gone[0].target, f"is of topic {gone[0].source}, which the archive does not have")
+        believed = [self.check_plan(one, present[one.target]) for one in begun]
+        return CheckedPlans(
             believed,
             [present[one.target] for one in believed if one.may_be_mended],
             [told for one in believed for told in self._later(one, present[one.target])],
@@ -94,7 +94,7 @@ class Belief:
                 f"{begun} --into-existing, behind records that were there; repeat that, or take another --id and another target"
             )
 
-    def disbelieved(self, target: str, what: str) -> NotWholeError:
+    def refusal(self, target: str, what: str) -> NotWholeError:
         """Make the error for a plan that is not this restore's."""
         return NotWholeError(
             f"{self.layout.control_prefix(f'{RESTORES}/{self.restore_id}/{target}/plan')} (the newest): {what}; this restore has"
@@ -105,7 +105,7 @@ class Belief:
         try:
             return plan_in(wave, life)
         except UsageError as error:
-            raise self.disbelieved(next(iter(wave.values())), f"is of life {life}: {error}") from error
+            raise self.refusal(next(iter(wave.values())), f"is of life {life}: {error}") from error
 
     # --- one partition
 
@@ -113,11 +113,11 @@ class Belief:
         where = f"{topic.source}-{noted.partition}"
         _same(noted.selection, present.selection, f"selection of {where}")
         if noted.missing and not self.request.skips_damage:
-            raise _Disbelief(f"leaves out of {where} what is missing, without --skip-damaged")
+            raise _ForeignPlanError(f"leaves out of {where} what is missing, without --skip-damaged")
         if noted.problem:  # nothing is read of it; where it is planned again, the present plan is taken
             return noted
         if noted.parts and are_chosen(noted.parts) is not self.request.is_chosen:
-            raise _Disbelief(f"has records of {where} chosen otherwise than was asked for")
+            raise _ForeignPlanError(f"has records of {where} chosen otherwise than was asked for")
         try:
             may_lack = bool(noted.missing)
             source = self._source(topic, noted)
@@ -131,7 +131,7 @@ class Belief:
         except (TypeError, ValueError, OverflowError) as error:
             problem = f"cannot be: {error}"
         if problem:
-            raise _Disbelief(f"of {where} it {problem}")
+            raise _ForeignPlanError(f"of {where} it {problem}")
         return replace(noted, stored_bytes=max(0, min(noted.stored_bytes, present.stored_bytes)))
 
     def _source(self, topic: TopicPlan, partition: PartitionPlan) -> Source:
@@ -163,4 +163,4 @@ class Belief:
 
 def _same(noted: object, present: object, what: str) -> None:
     if noted != present:
-        raise _Disbelief(f"has {noted!s:.200} as its {what}, not {present!s:.200}")
+        raise _ForeignPlanError(f"has {noted!s:.200} as its {what}, not {present!s:.200}")

@@ -9,7 +9,7 @@ from archiver.codec.tally import Tally
 from archiver.config.model import StorageConfig
 from archiver.kafka.produce import ProducerIdentity
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore.dealing import DealTask, _encode
+from archiver.restore.repartition_source import SourceTask, _encode
 from archiver.restore.request import BATCH_BYTES, SENT_BATCH_BYTES
 from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask
@@ -19,7 +19,7 @@ from tests.support.records import Rec
 PARTITIONS = 50
 
 
-def task_of(partitions: int) -> DealTask:
+def task_of(partitions: int) -> SourceTask:
     source = RestoreTask(
         restore_id="r",
         storage=StorageConfig(url="s3://bucket"),
@@ -42,7 +42,7 @@ def task_of(partitions: int) -> DealTask:
         rate_bytes=0,
     )
     identity = ProducerIdentity(producer_id=1, epoch=0)
-    return DealTask(source=source, identity=identity, already_there=(0,) * partitions)
+    return SourceTask(source=source, identity=identity, already_there=(0,) * partitions)
 
 
 def test_a_record_that_fills_a_batch_does_not_wait_for_the_next_one() -> None:

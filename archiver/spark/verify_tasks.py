@@ -18,15 +18,15 @@ def check_on_spark(
     storage: StorageConfig,
     segments: Sequence[Segment],
     level: Level,
-    tell: Callable[[int, int], None] | None = None,
+    report_progress: Callable[[int, int], None] | None = None,
 ) -> list[Findings]:
-    """Read all the objects, each once; `tell` is told how many shares of them are read, and of how many."""
+    """Read all the objects, each once; `report_progress` is told how many shares of them are read, and of how many."""
     tasks = list(check_tasks(storage, segments, level))
-    return run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), tell)
+    return run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), report_progress)
 
 
 def compare_on_spark(
-    spark: SparkContext, tasks: Sequence[CompareTask], tell: Callable[[int, int], None] | None = None
+    spark: SparkContext, tasks: Sequence[CompareTask], report_progress: Callable[[int, int], None] | None = None
 ) -> list[Findings]:
-    """Compare all partitions, the largest first; `tell` as in check_on_spark."""
-    return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start, tell)
+    """Compare all partitions, the largest first; `report_progress` as in check_on_spark."""
+    return run_on_spark(spark, tasks, run_compare, lambda task: task.log.end - task.log.start, report_progress)

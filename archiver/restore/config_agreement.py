@@ -9,17 +9,17 @@ from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_known
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
-from archiver.restore.bargain import Configs
+from archiver.restore.accepted_configs import Configs
 from archiver.restore.broker_terms import BrokerTerms, broker_terms
 from archiver.restore.estimate import BatchLimits
 from archiver.restore.fill_terms import FillTerms, FillTermsOf, lacking
 from archiver.restore.final_terms import FinalTerms
-from archiver.restore.fitness import unlike_problem
-from archiver.restore.in_sync import Copies, unmet_in_the_end
+from archiver.restore.in_sync_replicas import Copies, unmet_in_the_end
 from archiver.restore.plan import RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore.request import Existing, RestoreRequest, Retention
 from archiver.restore.target_configs import final_changes, without_unmet
 from archiver.restore.target_limits import batch_limits, fill_problems, is_small, limit_problems
+from archiver.restore.target_shape import unlike_problem
 
 Plans = Mapping[str, TopicPlan]
 

@@ -37,7 +37,7 @@ _QUESTIONS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DealTask:
+class SourceTask:
     """All that a task needs. `source.partition` is that of the archive."""
 
     source: RestoreTask
@@ -50,31 +50,31 @@ class DealTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dealt:
+class SourceReport:
     """What a task did, and what it dealt to each target partition; nothing when it failed."""
 
     report: TaskReport
     shares: tuple[Contents, ...] = ()
 
 
-def run_deal(task: DealTask) -> Dealt:
+def run_source(task: SourceTask) -> SourceReport:
     """Deal out one source partition. Errors come back as a report, so that the other partitions go on."""
     source = task.source
     try:
         return asyncio.run(_deal(task))
     except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
         where = f"{source.source_topic}-{source.partition} into {source.target_topic}"
-        return Dealt(report=failed(source.target_topic, source.partition, error, where))
+        return SourceReport(report=failed(source.target_topic, source.partition, error, where))
 
 
-async def _deal(task: DealTask) -> Dealt:
+async def _deal(task: SourceTask) -> SourceReport:
     source = task.source
     store = patient_store_of(source.storage)
     there = list(task.already_there)
     async with KafkaClient(source.kafka) as client:
         for attempt in range(ATTEMPTS):
             if attempt:  # to ask for all targets takes as long as to send little to each: at first a refusal tells
-                await _look(client, task, there)
+                await _ask_targets(client, task, there)
             skipped = _skipped(store, source)
             try:
                 return await _deal_from(there, skipped, client, store, task)
@@ -99,20 +99,20 @@ def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
 # --- what is there already
 
 
-async def _look(client: KafkaClient, task: DealTask, there: list[int]) -> None:
+async def _ask_targets(client: KafkaClient, task: SourceTask, there: list[int]) -> None:
     """Raise the counts to what the brokers remember of our producer id, in each target partition.
 
     Where they remember nothing, the counts hold: what was sent since and then forgotten is not repeated (_refuse_forgotten).
     """
     turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
-    async def look(target: int) -> None:
+    async def ask_target(target: int) -> None:
         async with turn:
             last = await client.last_sequence(task.source.target_topic, target, task.identity.producer_id)
         if last is not None:
             there[target] = _count_after(there[target], last)
 
-    await asyncio.gather(*map(look, range(len(there))))
+    await asyncio.gather(*map(ask_target, range(len(there))))
 
 
 def _count_after(at_least: int, last_sequence: int) -> int:
@@ -125,7 +125,7 @@ class _ForgottenError(Exception):
     """Nobody but the log tells any more what of ours is in it, and only a new run counts that."""
 
 
-async def _refuse_forgotten(client: KafkaClient, task: DealTask, target: int) -> None:
+async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) -> None:
     """Let nothing be repeated that brokers would not know again: they forget who sent old records (archiver.restore.sending.send)."""
     name = task.source.target_topic
     if await client.last_sequence(name, target, task.identity.producer_id) is None:
@@ -139,8 +139,8 @@ async def _refuse_forgotten(client: KafkaClient, task: DealTask, target: int) ->
 
 
 async def _deal_from(
-    there: list[int], skipped: Sequence[str], client: KafkaClient, store: ObjectStore, task: DealTask
-) -> Dealt:
+    there: list[int], skipped: Sequence[str], client: KafkaClient, store: ObjectStore, task: SourceTask
+) -> SourceReport:
     """Read the source from the beginning, and send what is not there; `there` counts on as brokers take it."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
@@ -196,7 +196,7 @@ async def _deal_from(
         seconds=loop.time() - started_s,
         missing=tuple(missing),
     )
-    return Dealt(report=report, shares=tuple(Contents(one.records, one.digest) for one in shares))
+    return SourceReport(report=report, shares=tuple(Contents(one.records, one.digest) for one in shares))
 
 
 def _frames(
@@ -211,7 +211,7 @@ def _frames(
 
 
 def _encode(
-    frames: Iterable[Frame], task: DealTask, already_there: Sequence[int], shares: Sequence[Tally]
+    frames: Iterable[Frame], task: SourceTask, already_there: Sequence[int], shares: Sequence[Tally]
 ) -> Generator[tuple[int, EncodedBatch], None, None]:
     """Make batches of what is not there; the sequence number of a record is its index among those of its target partition."""
     encoders = [
@@ -250,14 +250,14 @@ class _Sends:
     async def wait_for(self, target: int) -> None:
         """Wait until another one may go there. Raises what an earlier one met."""
         while target in self._open or len(self._open) >= self._most:
-            await self._settle()
+            await self._await_one()
 
     def begin(self, target: int, delivery: Coroutine[None, None, None]) -> None:
         self._open[target] = asyncio.create_task(delivery)
 
     async def finish(self) -> None:
         while self._open:
-            await self._settle()
+            await self._await_one()
 
     async def abandon(self) -> None:
         """What is on its way may arrive or not: whoever goes on asks the target."""
@@ -265,7 +265,7 @@ class _Sends:
             one.cancel()
         await asyncio.gather(*self._open.values(), return_exceptions=True)
 
-    async def _settle(self) -> None:
+    async def _await_one(self) -> None:
         await asyncio.wait(self._open.values(), return_when=asyncio.FIRST_COMPLETED)
         for target in [target for target, one in self._open.items() if one.done()]:
             self._open[target].result()

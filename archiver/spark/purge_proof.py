@@ -11,9 +11,9 @@ from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
 from archiver.codec.selection import EVERYTHING, Selection
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
+from archiver.restore.archived_logs import ArchivedLog
 from archiver.restore.plan import TopicPlan
 from archiver.restore.purge import Damage, Purge, Reading
-from archiver.restore.unarchived import ArchivedLog
 from archiver.spark.tasks import run_on_spark
 from archiver.store.shared import patient_store_of
 from archiver.upkeep.verify import Level, check_content
@@ -51,14 +51,14 @@ def read_whole(
     storage: StorageConfig,
     topics: Sequence[TopicPlan],
     purge: Purge,
-    tell: Callable[[int, int], None] | None = None,
+    report_progress: Callable[[int, int], None] | None = None,
 ) -> Reading:
     """Read all that is planned of these topics, and all that the archive has of those that it is to be in the place of.
 
     Each object once. Raises ArchiverError when some could not be looked at.
     """
     tasks = [task for topic in topics for task in _tasks(storage, topic, purge.archived.get(topic.target))]
-    proofs = run_on_spark(spark, tasks, run_proof, lambda task: len(task.parts), tell)
+    proofs = run_on_spark(spark, tasks, run_proof, lambda task: len(task.parts), report_progress)
     for proof in sorted(proofs, key=lambda one: one.is_temporary):
         if proof.error:
             kind = TemporaryError if proof.is_temporary else FalseFactsError if proof.is_false else ArchiverError
