@@ -61,8 +61,8 @@ def facts(archive: Archive, stream: str) -> list[Fact]:
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
     """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
 
-    When another writer was faster, `decide` is asked again with what that one wrote; it may answer None: nothing to add.
-    It also meets its own fact there, when the answer to the put was lost: it must know what it wrote.
+    When another writer was faster, `decide` is asked again with what that writer wrote; it may answer None: nothing to add.
+    When the answer to a put was lost, `decide` meets its own fact: it must know what it wrote.
     """
     for _ in range(_ATTEMPTS):
         newest = _newest(archive, stream)
@@ -89,7 +89,7 @@ def _key_behind(layout: Layout, stream: str, newest: "_Listed | None") -> str:
 
 
 def _bounded(content: bytes, stream: str, key: str) -> bytes:
-    """Nobody would read one that is larger."""
+    """Refuse a fact that nobody would read, because it is too large."""
     if len(content) > most_fact_bytes(stream):
         raise ArchiverError(f"{key}: would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}")
     return content
@@ -113,7 +113,7 @@ def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:
 
 
 def read_fact(archive: Archive, stream: str, number: int) -> Fact:
-    """Read one that was listed. Raises NotWholeError."""
+    """Read a fact that was listed. Raises NotWholeError."""
     return _read(archive, stream, _Listed(number))
 
 
@@ -174,7 +174,7 @@ def decode_fact(content: bytes, key: str) -> Fact:
 
 
 def has_digest(content: bytes) -> bool:
-    """Tell of a fact that can be read whether it is held against a digest of its own."""
+    """Return whether a fact that can be read has a digest of its own to be checked by."""
     return _DIGEST in as_object(parse_json(content))
 
 

@@ -59,7 +59,7 @@ def find_copy(
 ) -> ArchivedTopic:
     """Read what an instance has copied of a topic: of each partition the newest complete copy, of one life.
 
-    That is the given one, or the newest that it has a complete copy of. A partition without one counts as damaged.
+    Without a given life, the newest that the instance has a complete copy of. A partition without a copy counts as damaged.
     """
     streams = _streams_of(archive, instance, name)
     if not streams:
@@ -110,7 +110,7 @@ def _who_has(archive: Archive, name: str) -> str:
 
 
 def _shape(archive: Archive, name: str, life: int, report_problem: Callable[[str], None]) -> TopicFact | None:
-    """Return what the topic was in a life; a damaged control fact is told."""
+    """Return what the topic was in a life; a damaged control fact is reported."""
     try:
         history = read_topic_history(archive, name)
     except NotWholeError as error:
@@ -122,7 +122,7 @@ def _shape(archive: Archive, name: str, life: int, report_problem: Callable[[str
 def _newest_copies(
     archive: Archive, instance: str, topic: str, life: int, numbers: Mapping[int, int]
 ) -> tuple[list[CompleteCopy], defaultdict[int, list[str]]]:
-    """Read the fact that holds of each partition, and tell why one cannot be."""
+    """Read the newest fact of each partition; also return why some cannot be read."""
 
     def read(numbered: tuple[int, int]) -> CompleteCopy | str:
         partition, number = numbered
@@ -146,7 +146,7 @@ def _newest_copies(
 
 
 def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
-    """Take a fact for what it says of the place where it was found."""
+    """Read the fact of a copy. Raises CorruptSegmentError when it is of another place than where it was found."""
     told = (said.get("instance"), said.get("topic"), said.get("life"), said.get("partition"))
     if told != (place.instance, place.topic, place.life, place.partition):
         raise CorruptSegmentError(

@@ -38,7 +38,7 @@ _Config = Annotated[str, Strict(), Field(max_length=1 << 20)]  # throttled repli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """Where a partition's log was cut back: what lies below is the parent life's. The epoch of the record before it, or -1."""
+    """Where a log was cut back: lower offsets belong to the parent life. `leader_epoch` is that of the last record below, or -1."""
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
@@ -54,7 +54,7 @@ _WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One history of a topic. One with a parent holds only the partitions whose logs were cut back: those in `branches`."""
+    """One history of a topic. A life with a parent holds only the partitions whose logs were cut back: those in `branches`."""
 
     life: Number
     topic_id: Text
@@ -115,16 +115,16 @@ class TopicFact:
         return self.lives[-1]
 
     def root(self, life: int) -> int:
-        """Return the life without a parent that a life goes back to: the lives of one root are of one topic.
+        """Return the life without a parent that a life goes back to: all lives of one root are of one topic.
 
-        Topic ids do not tell that: all topics of brokers without ids have the same one, none.
+        Topic ids do not tell that: brokers without topic ids give all topics the empty id.
         """
         return self._roots[life]
 
     def life_of_partition(self, topic_id: str, partition: int) -> Life:
         """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known.
 
-        Without a topic id it is the topic that was settled last.
+        Without a topic id it is the topic that was recorded last.
         """
         named = [life.life for life in self.lives if topic_id in {"", life.topic_id}]
         found = self._holder(self.root(named[-1]), partition, len(self.lives)) if named else None
@@ -133,7 +133,7 @@ class TopicFact:
         return found
 
     def lineage(self, life: int, partition: int) -> list[Stretch]:
-        """Tell which life holds which offsets of a partition, as seen when `life` was the newest; root first."""
+        """Return which life holds which offsets of a partition, as seen when `life` was the newest; the root first."""
         stretches: list[Stretch] = []
         until: int | None = None
         holder = self._holder(self.root(life), partition, life + 1)
@@ -230,7 +230,7 @@ def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
 def read_topics_known(
     archive: Archive, numbers: Mapping[str, int | None]
 ) -> dict[str, TopicFact | NotWholeError | None]:
-    """Read one fact of each topic, several at a time; one that cannot be read stands there as its error."""
+    """Read one fact of each topic, several at a time; in the place of a fact that cannot be read stands the error."""
 
     def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
         topic, number = known
@@ -262,7 +262,7 @@ def _topic_fact(fact: Fact, topic: str, where: str) -> TopicFact:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether the topic that a cluster has now is the one of a root, as its records tell where ids do not."""
+    """Whether the topic that a cluster has now is the topic of a root. Its records tell that where topic ids do not."""
 
     root: int
     is_same: bool

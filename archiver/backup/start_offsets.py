@@ -98,7 +98,7 @@ class Starts:
         self._present = _Present(at_ms=0, topics={})
 
     async def note_present(self) -> None:
-        """Write down what is there, if nobody did. Before any topic is settled."""
+        """Write down what is there, if nobody did. Comes before any topic is recorded."""
         if self._start == EARLIEST:
             return
         known = await self._pool.call(self._latest, _PRESENT)
@@ -150,7 +150,7 @@ class Starts:
         return _first_of(held, stream)
 
     async def cut_back(self, source: PartitionSource) -> bool:
-        """Begin earlier when the log was cut back to below its start: what is there now is new. Tell whether it was."""
+        """Begin earlier when the log was cut back to below its start: what is there now is new. Returns whether it was."""
         first = await self.first(source)
         if first.offset == 0:
             return False

@@ -15,7 +15,7 @@ _OF_CONFIGS = frozenset({Code.POLICY_VIOLATION, Code.INVALID_CONFIG})
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What a topic is given of what is wanted for it."""
+    """The configs that a topic is given, of those that are wanted for it."""
 
     configs: Configs
     refused: Mapping[str, Refusal] = field(default_factory=dict)  # what is left out, or gets another value, and why
@@ -23,7 +23,11 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSearch:
-    """`sought`: configs, each with a value that is too large. Where the wanted one is refused, the largest that is taken will do."""
+    """Asks a cluster which configs topics can have.
+
+    `sought` are configs with a value that is too large: where the wanted value of one is refused, the largest accepted value is
+    searched for between what the topic has by itself and that.
+    """
 
     ask: Ask
     wanted: Configs
@@ -49,7 +53,7 @@ class ConfigSearch:
         return agreed | others, final | no_offers | without
 
     async def _offers(self, names: Iterable[str]) -> tuple[dict[str, Agreed], dict[str, Refusal]]:
-        """Find what each of some topics takes."""
+        """Ask for each topic config by config, then for the accepted ones together."""
         taken: dict[str, dict[str, str]] = {name: {} for name in sorted(names)}
         refused: dict[str, dict[str, Refusal]] = {name: {} for name in taken}
         for config, value in self.wanted.items():
@@ -68,7 +72,7 @@ class ConfigSearch:
         return {name: Agreed(taken[name], refused[name]) for name in taken if name not in final}, dict(final)
 
     async def _largest(self, config: str, within: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Halve the ranges until the largest value between their ends is known that is taken; of several topics at once."""
+        """Halve ranges of values until the largest accepted value of each is known, for several topics at once."""
         bounds = dict(within)
         found: dict[str, int] = {}
         while tried := {name: (low + high) // 2 for name, (low, high) in bounds.items() if high - low > 1}:
@@ -84,5 +88,5 @@ class ConfigSearch:
 
 
 def is_of_configs(error: Refusal) -> bool:
-    """Tell whether a topic was refused for its configs."""
+    """Return whether a topic was refused for its configs."""
     return isinstance(error, KafkaError) and error.code in _OF_CONFIGS

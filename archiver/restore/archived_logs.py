@@ -1,4 +1,4 @@
-"""What of a live topic the archive does not have: records that are gone for good when the topic is deleted."""
+"""The archived logs of topics that a cluster has now: what of a live topic is in no object would be gone for good with the topic."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -23,16 +23,17 @@ _MOST_READ = 64  # ranges of a partition that are looked into: of a log that lac
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """What the archive has of a topic that some cluster has now, partition by partition: of its life, and those it goes on from."""
+    """What the archive has of a topic that some cluster has now, by partition: of its life, and of the lives that it continues."""
 
     topic: str
     topic_id: str
     partitions: Mapping[int, PartitionInventory]
 
     async def count_unarchived(self, client: KafkaClient, offsets: Mapping[int, PartitionOffsets]) -> int:
-        """Count the offsets of the topic that are in no object, partitions that the archive does not know among them.
+        """Count the offsets of the topic that are in no object, also those of partitions that the archive does not know.
 
-        Not each of them need be a record. Ranges without any, such as an aborted transaction at the end, do not count.
+        Not each of these offsets need be a record. Ranges without a record, such as an aborted transaction at the end, do not
+        count.
         """
         turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
@@ -54,7 +55,7 @@ class ArchivedLog:
         return sum(after - first for first, after in ranges)
 
     async def _may_hold(self, client: KafkaClient, number: int, where: tuple[int, int], last_stable: int) -> bool:
-        """Tell whether a range has a record; what an open transaction may come to, or what is in a broken batch, nobody knows."""
+        """Return whether a range may have a record: nobody knows how an open transaction ends, or what a broken batch has."""
         first, after = where
         if after > last_stable:
             return True
@@ -65,7 +66,7 @@ class ArchivedLog:
             return True
 
     async def _agreed_end(self, client: KafkaClient, number: int, archived: PartitionInventory, log_start: int) -> int:
-        """Return up to where archive and log can be of the same records: behind a cut, the log has got others since."""
+        """Return up to which offset archive and log can have the same records: where the log was cut, it has got others since."""
         if not archived.readable:
             return 0
         last = archived.readable[-1]
@@ -77,7 +78,7 @@ class ArchivedLog:
 
 
 def _uncovered(archived: PartitionInventory, start: int, agreed: int, end: int) -> Iterator[tuple[int, int]]:
-    """Return the ranges that no object has, of which those behind `agreed` are of other records."""
+    """Return the ranges that no object has. From `agreed` on the log has other records than the archive, so that range counts whole."""
     position = max(start, agreed)
     for block in reversed(blocks_of(archived.readable)):
         first = min(max(start, int(block.from_offset[0])), position)
@@ -89,14 +90,14 @@ def _uncovered(archived: PartitionInventory, start: int, agreed: int, end: int) 
 
 @dataclass(frozen=True, slots=True)
 class Kinship:
-    """How topics of a cluster are related to those of the same names in the archive; of the others, nothing is there."""
+    """Which topics of a cluster are themselves in the archive, and of which that is not known. Of all others it has nothing."""
 
     themselves: Mapping[str, ArchivedLog] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()  # which may be what was archived, or not
 
 
 class ArchivedLogs:
-    """Of topics that a cluster has: which of them are in the archive, by their topic ids. Each is looked up once."""
+    """Finds the topics of a cluster that are in the archive, by their topic ids. Each topic is looked up once."""
 
     def __init__(self, archive: Archive, cluster_id: str) -> None:
         self._store = archive.store
@@ -106,7 +107,7 @@ class ArchivedLogs:
         self._unknown: set[tuple[str, str]] = set()
 
     def kinship(self, topics: Mapping[str, str]) -> Kinship:
-        """Tell it of topics that are given as {topic: topic id}."""
+        """Return the kinship of topics, given as {topic: topic id}."""
         new = {which for which in topics.items() if which not in self._found}
         facts = {topic: read_topic(Archive(self._store, self._layout), topic) for topic, _ in new}
         lives = {which: _life_of(facts[which[0]], which[1]) for which in new}
@@ -128,13 +129,13 @@ class ArchivedLogs:
         )
 
     def _may_be_nameless(self, fact: TopicFact | None, topic_id: str) -> bool:
-        """Tell whether a topic may be one that was archived when its cluster gave topics no ids."""
+        """Return whether a topic may be one that was archived when its cluster gave topics no ids."""
         if fact is None or fact.current.topic_id or any(life.topic_id == topic_id for life in fact.lives if topic_id):
             return False
         return fact.cluster_id in {"", self._cluster_id}
 
     def _has(self, inventory: Inventory, topic: str) -> bool:
-        """Tell whether there are objects of a topic that nothing but its name tells about, and of another cluster none."""
+        """Return whether objects without a control fact may be of a topic: none of them names another cluster."""
         lives = inventory.lives().get(topic, set())
         if any(inventory.damage_of(topic, life) for life in lives):
             return True

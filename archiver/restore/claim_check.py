@@ -11,7 +11,7 @@ from archiver.restore.target_limits import Count
 
 
 class Planned(Protocol):
-    """What of a task a claim must fit."""
+    """The members of a task that a claim must fit."""
 
     @property
     def restore_id(self) -> str: ...
@@ -77,7 +77,7 @@ def _skips(skipped: Collection[str], tasks: Sequence[Planned]) -> list[str]:
 
 
 def _counts(records: int, skipped: Collection[str], task: Planned) -> list[str]:
-    """What the facts of objects tell of how many records are wanted holds for what was read back."""
+    """As many records were read back as are wanted, by the facts of objects."""
     least = 0 if skipped else task.wanted.at_least
     if least <= records <= task.wanted.at_most:
         return []

@@ -25,7 +25,7 @@ Plans = Mapping[str, TopicPlan]
 
 
 class Agreement:
-    """Of one run; it changes nothing."""
+    """The configs that the cluster has agreed to, in one run of a restore. Asking changes nothing."""
 
     def __init__(
         self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str, clock_ms: Callable[[], int]
@@ -49,7 +49,7 @@ class Agreement:
         return name in self._terms
 
     def to_create(self, plan: TopicPlan) -> ToCreate:
-        """Return as what a target is created."""
+        """Return how a target is created: its partitions, replicas and configs."""
         terms = self._terms.get(plan.target)
         return ToCreate(
             plan.target_partitions,
@@ -58,23 +58,23 @@ class Agreement:
         )
 
     def replicas(self, name: str) -> int:
-        """Return how many a target would have if it were created; 0: that is not known."""
+        """Return how many replicas a target would have if it were created; 0: not known."""
         return self._terms[name].replicas if name in self._terms else 0
 
     def configs(self, name: str) -> Configs:
-        """Return what a target is given."""
+        """Return the configs that a target is filled with."""
         return self._terms[name].configs
 
     def is_perhaps_limited(self, name: str) -> bool:
-        """Tell whether the cluster has refused something for a target, or nobody has asked in this run."""
+        """Return whether the cluster has refused something for a target, or nobody has asked in this run."""
         return name not in self._terms or bool(self._terms[name].refused)
 
     def left_out(self, name: str) -> tuple[str, ...]:
-        """Tell what of the filling's configs the cluster refuses for a target, and what holds instead."""
+        """Return what of the filling's configs the cluster refuses for a target, and what holds instead."""
         return tuple(self._terms[name].told()) if name in self._terms else ()
 
     def notes(self, names: Iterable[str]) -> Iterator[str]:
-        """Tell the same, and what is refused in the end, once for all targets of which it is true."""
+        """Return what is refused while targets are filled, and in the end: each sentence once, with how many targets it is true of."""
         targets: dict[str, list[str]] = {}
         for name in sorted(names):
             for told in (*self.left_out(name), *self._refused_in_the_end.get(name, ())):
@@ -90,7 +90,7 @@ class Agreement:
         return {name: batch_limits(limited[name], self._batch_bytes, most) for name in names if name in limited}
 
     async def on_end(self, client: KafkaClient, plans: Plans, found: Mapping[str, TopicDescription]) -> None:
-        """Ask for the configs that targets are to have in the end; some of them were found, and some of those go first."""
+        """Ask for the configs that targets are to have in the end. `found` are those that exist; some of these are purged first."""
         agreed = {name: self._terms[name] for name in plans if name in self._terms}
         changes = {name: final_changes(plans[name], one.holding, self._retention) for name, one in agreed.items()}
         replicas = {name: one.replicas for name, one in agreed.items() if one.replicas} | {
@@ -104,12 +104,12 @@ class Agreement:
         self._refused_in_the_end |= told
 
     async def on_brokers(self, client: KafkaClient) -> BrokerTerms:
-        """Ask what brokers allow, whatever the configs of a topic are; once."""
+        """Ask once what brokers allow, whatever the configs of a topic are."""
         self._brokers = self._brokers or await broker_terms(client)
         return self._brokers
 
     def copies(self, names: Iterable[str], standing: Mapping[str, TopicDescription]) -> dict[str, Copies]:
-        """Return what targets have, those that stand, or would have, as far as that is known."""
+        """Return the configs and replicas that targets have, or would have, as far as that is known."""
         found: dict[str, Copies] = {}
         for name in names:
             terms = self._terms.get(name)
@@ -120,7 +120,7 @@ class Agreement:
         return found
 
     async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
-        """Tell whether topics of these names would be filled as is wanted, and why some cannot be created."""
+        """Return whether topics of these names would be filled as is wanted, and why some cannot be created."""
         factor = self._replication_factor or BROKER_DEFAULT
         wanted = {name: ToCreate(count, factor) for name, count in counts.items()}
         terms, refused = await self._asked.of_new(client, wanted)
@@ -146,7 +146,7 @@ class Agreement:
         return told
 
     def _way_past(self, error: Refusal) -> str:
-        """Tell what to do about a policy that no configs of a filling satisfy."""
+        """Return what to do about a policy that no configs of a filling satisfy."""
         if getattr(error, "code", 0) != Code.POLICY_VIOLATION:
             return ""
         if self._purges:
@@ -166,9 +166,9 @@ class Agreement:
         return [str(error) for _, error in sorted(refused.items())]
 
     async def on_begun(self, client: KafkaClient, plans: Plans) -> list[str]:
-        """Tell of topics with records that are to be filled, and that have not what a restore gives a topic before its first.
+        """Return problems of topics that have records, and not the configs that a restore gives a topic before its first record.
 
-        Facts that say that this restore has begun them are not its own then, and the topics are somebody else's.
+        Such a topic is somebody else's, and the facts that say that this restore has begun it are not its own.
         """
         configs, refused = await topic_configs_known(client, plans.keys() & self._terms.keys())
         for error in refused.values():
@@ -180,14 +180,14 @@ class Agreement:
         ]
 
     def _is_ended(self, plan: TopicPlan, own: Configs) -> bool:
-        """Tell whether a topic has just the configs of the end: who set them may have been killed before that was noted."""
+        """Return whether a topic has just the configs of the end: the run that set them may have been killed before it noted that."""
         changes = final_changes(plan, self._terms[plan.target].holding, self._retention)
         kept = () if self._retention is Retention.ARCHIVED else RETENTION_KEYS
         wanted = {name: value for name, value in changes.items() if value is not None} | dict.fromkeys(kept, UNLIMITED)
         return dict(own) == wanted
 
     def harms(self, plans: Plans, standing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
-        """Tell what targets would not leave as it was, with the configs that were agreed on."""
+        """Return what targets would change or lose, with the configs that were agreed on."""
         now_ms = self._clock_ms()
         for name, plan in plans.items():
             terms = self._terms.get(name)

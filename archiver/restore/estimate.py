@@ -19,7 +19,7 @@ class BatchLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What a plan takes, roughly."""
+    """What a plan takes, roughly: requests, bytes, time."""
 
     gets: int  # of objects
     puts: int  # of small ones: claims, maps, notes
@@ -42,7 +42,7 @@ _LEAST_BATCH_BYTES = 16 * 1024  # each; below this the broker's work per batch s
 
 
 def dealt_batch_bytes(batch_bytes: int, partitions: int) -> int:
-    """Return how large a batch may be where so many are open at once."""
+    """Return how large a batch may be where so many batches are open at once."""
     return min(batch_bytes, max(_LEAST_BATCH_BYTES, _OPEN_BATCHES_BYTES // partitions))
 
 
@@ -96,7 +96,7 @@ def _puts(topic: TopicPlan) -> int:
 
 
 def _batches(topic: TopicPlan, limits: BatchLimits) -> int:
-    """Estimate how many are sent: the last one to each partition is not full, and each has one record at least."""
+    """Estimate how many batches are sent: the last batch to each partition is not full, and each has one record at least."""
     targets = topic.repartition or 1  # that a partition is dealt out to
     most_bytes = dealt_batch_bytes(limits.records, targets) if topic.repartition else limits.records
     return sum(

@@ -28,7 +28,7 @@ _LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
 
 @dataclass(frozen=True, slots=True)
 class FillTerms:
-    """With what one topic is filled."""
+    """The configs with which one topic is filled, and what the cluster refuses of those that are wanted."""
 
     configs: Configs  # that it is given
     holding: Configs  # all that it then has
@@ -46,7 +46,7 @@ class FillTerms:
         return {name: getattr(error, "said", "") or str(error) for name, error in self.refused.items()}
 
     def told(self) -> Iterator[str]:
-        """Tell what is not as it is wanted."""
+        """Return what is not as it is wanted."""
         for name, said in self.reasons.items():
             yield f"the cluster refuses {name}={FILL_CONFIGS[name]} ({said}); it is filled with {name}={self.holding[name]}"
 
@@ -67,9 +67,9 @@ class FillTermsOf:
     async def of_new(
         self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str] = ()
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
-        """Return the terms of topics that are to be created, and why others cannot be. Their configs are what they are given.
+        """Return the terms of topics that are to be created, and why others cannot be created.
 
-        The names of `taken` are to be free by then: until they are, others stand in for them that begin like them.
+        Topics of the names in `taken` still exist, and are purged before: until then, names that begin like them are asked for.
         """
         asked_as = {name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(topics)}
         asked = {asked_as[name]: topic for name, topic in topics.items()}
@@ -106,9 +106,9 @@ class FillTermsOf:
     async def _known_of_new(
         self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str]
     ) -> Configs:
-        """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of.
+        """Return which of the wanted configs the cluster knows: asked of any one new topic that this user may ask about.
 
-        One with as many replicas as the cluster gives is asked about first: that number is known then, too.
+        A topic with the cluster's own number of replicas is asked about first: then that number is known, too.
         """
         of_default = [name for name, topic in topics.items() if topic.replication_factor < 0]
         if topics and (not self._defaults or (of_default and not self._replicas)):
@@ -123,12 +123,12 @@ class FillTermsOf:
         return _known(next((one.effective for one in described.values()), {}))
 
     async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
-        """Return of which topics this user may not set the archived configs in the end: also of one that is not there that is told."""
+        """Return of which topics this user may not set the archived configs in the end: brokers tell that of absent topics, too."""
         refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
         return {name: error for name, error in refused.items() if _is_denied(error)}
 
     async def _never_again(self, names: Collection[str]) -> dict[str, Refusal]:
-        """Return which of the taken names this user may not create: the right that the stand-in needs may be another one."""
+        """Return which of the taken names this user may not create: the right for the name that stood in may be another right."""
         return {
             name: KafkaError(
                 f"it could not be created again; grant this user Create on topic {name}, or on the cluster",
@@ -158,7 +158,7 @@ class FillTermsOf:
         return terms, refused
 
     def _stand_in(self, name: str, number: int) -> str:
-        """Return a name that begins with all of this one, as a prefixed right may ask for, unless that is as long as names may be."""
+        """Return a free name that begins with all of this name, so that prefixed rights hold for both; shorter, if names get too long."""
         end, room = f"{self._mark}-{number}", _LARGEST_NAME - len(name)
         if len(end) > room:
             digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
@@ -167,22 +167,22 @@ class FillTermsOf:
 
 
 def is_of_filling(own: Configs) -> bool:
-    """Tell whether a topic has none of its own, or such as only a restore gives it."""
+    """Return whether a topic has no configs of its own, or such as only a restore gives it."""
     return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
 
 
 def lacking(wanted: Configs, own: Configs) -> dict[str, str]:
-    """Tell what a topic was not given of what only a filling gives it."""
+    """Return the configs that only a filling gives a topic, and that this topic has not."""
     return {name: value for name, value in wanted.items() if name not in _LIMITED and own.get(name) != value}
 
 
 def is_as_filled(own: Configs) -> bool:
-    """Tell whether a topic has what is taken back in the end: no other hand sets all of that."""
+    """Return whether a topic has all configs that are taken back in the end: nobody but a restore sets all of these."""
     return not lacking({name: FILL_CONFIGS[name] for name in _TAKEN_BACK}, own)
 
 
 def _known(among: Configs) -> Configs:
-    """Leave out what a cluster does not have; where it does not tell, it refuses that."""
+    """Leave out configs that a cluster does not know; a cluster that does not tell its configs refuses those that it does not know."""
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 

@@ -17,7 +17,7 @@ _ASKS_FOR_NO_MORE = 10  # the version of Produce that came with Kafka 3.7: no mo
 
 
 class Copies(NamedTuple):
-    """What a target has, or would have if it were created."""
+    """The configs and replicas that a target has, or would have if it were created."""
 
     configs: Mapping[str, str]
     replicas: Replicas
@@ -31,7 +31,7 @@ class Copies(NamedTuple):
 async def unmet_in_the_end(
     client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]], replicas: Mapping[str, int]
 ) -> dict[str, str]:
-    """Tell which topics would take no record with acks=all with what they are to have in the end, and so many replicas."""
+    """Return which topics would take no record with acks=all, with the configs that they are to have in the end and so many replicas."""
     unmet = {name: wanted_in_the_end(changes[name]) for name, count in replicas.items()}
     unmet = {name: wanted for name, wanted in unmet.items() if wanted > replicas[name]}
     if not unmet or await _wants_no_more_than_there_are(client):
@@ -44,7 +44,7 @@ async def unmet_in_the_end(
 
 
 def wanted_in_the_end(changes: Mapping[str, str | None]) -> int:
-    """Return how many replicas are to be in sync with these changes; 1, which every topic has, where they tell nothing."""
+    """Return how many replicas are to be in sync with these changes; 1, Kafka's default, where they do not set it."""
     value = changes.get(KEY) or ""
     return int(value) if value.isdecimal() else 1
 
@@ -52,7 +52,7 @@ def wanted_in_the_end(changes: Mapping[str, str | None]) -> int:
 async def in_sync_problems(
     client: KafkaClient, plans: Mapping[str, TopicPlan], found: Mapping[str, Copies], cluster: Sequence[str]
 ) -> list[str]:
-    """Tell which targets would take no record. `cluster` is what its own tools need to reach it."""
+    """Return why some targets would take no record. `cluster` are the options with which Kafka's own tools reach it."""
     short = {
         name: copies
         for name, copies in sorted(found.items())

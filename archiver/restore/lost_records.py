@@ -12,7 +12,7 @@ from archiver.restore.claims import PartitionClaim, TopicClaim
 def cut_short(
     claims: Mapping[int, PartitionClaim], joint: TopicClaim | None, ends: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """Return the partitions that end before they ended when they were read back: where they do, and where they did."""
+    """Return the partitions that end earlier than when they were read back: {partition: (end now, end then)}."""
     verified = {number: one.verified_end for number, one in claims.items()} if joint is None else joint.verified_ends
     return {number: (ends.get(number, 0), end) for number, end in verified.items() if ends.get(number, 0) < end}
 
@@ -20,9 +20,9 @@ def cut_short(
 async def still_stands(
     client: KafkaClient, verified: LogRange, log_start: int, producer_ids: Collection[int], leader_epoch: int
 ) -> bool:
-    """Tell whether a range is what was read back, by its last record: a log is cut at its end, and can have grown again.
+    """Return whether a range is what was read back, by its last record: a log is cut at its end, and can have grown again.
 
-    `leader_epoch` is the record's, -1 when nobody noted it. False: it cannot be told without reading all of it.
+    `leader_epoch` is that of the last record, -1 when nobody noted it. False: only reading the whole range would tell.
     """
     if verified.end <= max(verified.start, log_start):  # there is nothing, or nothing any more
         return True
@@ -36,7 +36,7 @@ async def still_stands(
 
 
 def lost_problems(short: Mapping[str, Mapping[int, tuple[int, int]]], finished: Collection[str]) -> list[str]:
-    """Leave a topic alone that lives again, and of which the brokers have lost something: it is not for us to fill up."""
+    """Return why topics are left alone that are in use again, and of which brokers have lost records: only their owner may fill them."""
     return [
         f"target topic {name} was restored and finished, with partition {number} up to offset {end}, and ends at {now}"
         " now: the brokers have lost records since; restore under another name with --rename and another --id, or delete"

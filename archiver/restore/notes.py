@@ -31,7 +31,7 @@ Terms = Mapping[str, object]
 class RestoreNotes:
     """What all runs of a restore have noted of its targets, read together: one listing, and each fact once.
 
-    Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not told.
+    Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not returned.
     """
 
     def __init__(self, archive: Archive, restore_id: str, cluster_id: str) -> None:
@@ -67,7 +67,7 @@ class RestoreNotes:
         }
 
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
-        """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
+        """Return which of these very topics another restore has begun to fill, and has not finished: {topic: id of that restore}."""
         begun: dict[str, str] = {}
         ids = self._store.list_directories(self.layout.control_prefix(RESTORES)) if targets else ()
         for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
@@ -81,7 +81,7 @@ class RestoreNotes:
         return {topic for _, topic, _, fact in self._latest(targets, PLAN.__eq__) if self._is_of(fact, targets[topic])}
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
-        """Return what was planned for these very topics, by target: a run that goes on does what the first one would have.
+        """Return what was planned for these very topics, by target: a later run does what the first run was to do.
 
         `terms` are what is asked for now. Raises UsageError when that was something else.
         """
@@ -98,9 +98,9 @@ class RestoreNotes:
         return plans
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
-        """Write down what is planned for topics. Returns what holds: of two runs at once, the first one's.
+        """Write down what is planned for topics. Returns the plans that hold: of two runs at once, those of the first.
 
-        What is written later changes only what the plan before it refused.
+        A later plan changes only partitions that the plan before it refused.
         """
 
         def note(plan: TopicPlan) -> TopicPlan:
@@ -126,7 +126,7 @@ class RestoreNotes:
             return {plan.target: plan for plan in pool.map(note, plans)}
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
-        """Return of those topics that this restore has begun to make which topic id they had before; empty: none."""
+        """Return the topic ids that topics had before this restore began to make them: {topic: id}; empty: there was no topic."""
         return {
             topic: str(fact.get("target_topic_id", ""))
             for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
@@ -134,7 +134,7 @@ class RestoreNotes:
         }
 
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
-        """Return of topics that this restore has begun to make again how many replicas they had, where that was noted."""
+        """Return how many replicas topics had that this restore has begun to make again, where that was noted."""
         return {
             topic: _replicas(fact, stream)
             for stream, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
@@ -176,7 +176,7 @@ class RestoreNotes:
     def _latest(
         self, topics: Collection[str], is_wanted: Callable[[str], bool]
     ) -> Iterator[tuple[str, str, str, Fact]]:
-        """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
+        """Return (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other fact is read."""
         newest = newest_numbers(Archive(self._store, self.layout), self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {

@@ -95,10 +95,10 @@ async def _restore(task: RestoreTask) -> TaskReport:
 async def _report_again(
     client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
 ) -> TaskReport | None:
-    """Tell of a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
+    """Report a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
 
-    Without being asked, it is not read as long as the last record of it stands: it may have moved on since. Without a topic
-    id it is: it may be another topic.
+    As long as its last record stands, the partition is not read again unless that is asked for: its owner may have written
+    to it since. Without a topic id it is read: it may be of another topic.
     """
     restored = claim.verified
     if restored is None:
@@ -163,7 +163,7 @@ async def _fill_and_verify(
 
 
 async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -> PartitionClaim:
-    """Take the partition's claim, or put one if nobody has; whoever is second uses the first one's."""
+    """Take the partition's claim, or put one if nobody has; the second of two runs at once uses the claim of the first."""
     claim = stream.latest(task.target_topic_id)
     if claim is None:
         identity = await patiently(lambda: init_producer_id(client))
@@ -278,7 +278,10 @@ def _encode(
     last_there: Tally,
     task: RestoreTask,
 ) -> Generator[EncodedBatch, None, None]:
-    """Make batches of all records from `first_index` on, and give `last_there` the one before; the sequence number of a record is its index."""
+    """Make batches of all records from `first_index` on, and add the record before it to `last_there`.
+
+    The sequence number of a record is its index.
+    """
     encoder = BatchEncoder(
         codec=BatchCodec.LZ4,
         batch_bytes=task.batch_bytes,
@@ -324,7 +327,7 @@ async def _send(
 async def _standing(
     client: KafkaClient, task: RestoreTask, batch: EncodedBatch, identity: ProducerIdentity, offset: int
 ) -> int | None:
-    """Return the offset of a batch of which no answer came, if it is the last in the log. Raises Behind when more is there."""
+    """Return the offset of a batch to which no answer came, if it is the last in the log. Raises Behind when more is there."""
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     if offsets.high_watermark <= offset:
         return None

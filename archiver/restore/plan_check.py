@@ -21,11 +21,11 @@ PlanIn = Callable[[Mapping[str, str], int], RestorePlan]  # targets by source, a
 
 
 class _ForeignPlanError(Exception):
-    """What a plan cannot have been, as this restore plans it."""
+    """A plan that this restore cannot have noted."""
 
 
 class CheckedPlans(NamedTuple):
-    """What holds of noted plans."""
+    """The noted plans that hold, and what goes with them."""
 
     plans: Sequence[TopicPlan]
     fresh: Sequence[TopicPlan]  # present plans of those of which partitions were refused, and may have been mended
@@ -34,14 +34,14 @@ class CheckedPlans(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlanCheck:
-    """Of one restore."""
+    """Checks the noted plans of one restore."""
 
     layout: Layout
     restore_id: str
     request: RestoreRequest
 
     def check_plan(self, noted: TopicPlan, present: TopicPlan) -> TopicPlan:
-        """Return of a noted plan what holds; `present` is what this run plans for the target, in the same life.
+        """Return what holds of a noted plan. `present` is what this run plans for the target, in the same life.
 
         Configs are those that the archive has now. Raises UsageError, or NotWholeError.
         """
@@ -68,7 +68,7 @@ class PlanCheck:
         )
 
     def check_plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
-        """Hold what was noted against what the archive has now."""
+        """Compare noted plans with what the archive has now."""
         begun = list(noted)
         present: dict[str, TopicPlan] = {}
         for life in sorted({one.life for one in begun}):
@@ -145,7 +145,7 @@ class PlanCheck:
         )
 
     def _later(self, noted: TopicPlan, present: TopicPlan) -> Iterator[str]:
-        """Tell what a restore that goes on leaves out, because it came behind what was planned."""
+        """Return what a restore that goes on leaves out: objects that came after it was planned."""
         if self.request.is_chosen:  # objects without a chosen record are in no plan
             return
         pairs = zip(noted.partitions, present.partitions, strict=False)

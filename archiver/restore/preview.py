@@ -59,7 +59,7 @@ def with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]
 def copies_archived_again(
     select_topics: Callable[[Iterable[str]], Sequence[str]], targets: Mapping[str, str]
 ) -> Sequence[str]:
-    """Tell of copies under other names that would go into the archive a second time."""
+    """Return which copies under other names a backup would archive a second time."""
     copies = select_topics([target for source, target in targets.items() if source != target])
     if not copies:
         return ()

@@ -51,7 +51,7 @@ class SourceTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """What a task did, and what it dealt to each target partition; nothing when it failed."""
+    """What a task did, and what it dealt to each target partition; no shares when it failed."""
 
     report: TaskReport
     shares: tuple[Contents, ...] = ()
@@ -102,7 +102,7 @@ def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
 async def _ask_targets(client: KafkaClient, task: SourceTask, there: list[int]) -> None:
     """Raise the counts to what the brokers remember of our producer id, in each target partition.
 
-    Where they remember nothing, the counts hold: what was sent since and then forgotten is not repeated (_refuse_forgotten).
+    Where brokers remember nothing, the counts stay: a batch that was sent and then forgotten is not repeated (_refuse_forgotten).
     """
     turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
@@ -122,11 +122,11 @@ def _count_after(at_least: int, last_sequence: int) -> int:
 
 
 class _ForgottenError(Exception):
-    """Nobody but the log tells any more what of ours is in it, and only a new run counts that."""
+    """The brokers have forgotten our producer: only a new run, which counts the log, knows what of ours is there."""
 
 
 async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) -> None:
-    """Let nothing be repeated that brokers would not know again: they forget who sent old records (archiver.restore.sending.send)."""
+    """Refuse to repeat a batch that brokers would take for a new one: they forget who sent old records (archiver.restore.sending.send)."""
     name = task.source.target_topic
     if await client.last_sequence(name, target, task.identity.producer_id) is None:
         raise _ForgottenError(
@@ -141,7 +141,7 @@ async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) 
 async def _deal_from(
     there: list[int], skipped: Sequence[str], client: KafkaClient, store: ObjectStore, task: SourceTask
 ) -> SourceReport:
-    """Read the source from the beginning, and send what is not there; `there` counts on as brokers take it."""
+    """Read the source from the beginning, and send what is not there. `there` is raised as brokers accept records."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     source = task.source
@@ -248,7 +248,7 @@ class _Sends:
         self._open: dict[int, asyncio.Task[None]] = {}
 
     async def wait_for(self, target: int) -> None:
-        """Wait until another one may go there. Raises what an earlier one met."""
+        """Wait until another batch may go to a partition. Raises the error of an earlier batch."""
         while target in self._open or len(self._open) >= self._most:
             await self._await_one()
 
@@ -260,7 +260,7 @@ class _Sends:
             await self._await_one()
 
     async def abandon(self) -> None:
-        """What is on its way may arrive or not: whoever goes on asks the target."""
+        """Cancel the batches on their way. They may arrive or not: the next attempt asks the target."""
         for one in self._open.values():
             one.cancel()
         await asyncio.gather(*self._open.values(), return_exceptions=True)

@@ -23,7 +23,7 @@ from archiver.restore.task import TaskReport, failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceWriter:
-    """Who wrote for a source partition, and what; None where that is not known, because it could not be dealt out whole."""
+    """Who wrote for a source partition, and what; None where that is not known, because the source could not be dealt out whole."""
 
     producer_id: int
     share: Contents | None
@@ -143,7 +143,7 @@ async def _read_back(task: TargetTask) -> TaskReport:
 
 
 def _each(frame: Frame, writers: Longs, task: TargetTask) -> list[tuple[int, int, int]]:
-    """Tell whose rows of a frame are, from where to where. Raises StrangerError for somebody else's."""
+    """Return runs of a frame's rows as (producer, first row, row behind). Raises StrangerError for a stranger's rows."""
     ours = {writer.producer_id for writer in task.writers.values()}
     stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
     runs, start = list[tuple[int, int, int]](), 0

@@ -50,7 +50,7 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOutcome:
-    """What became of a restore, also of one that came to an end before it was done."""
+    """What became of a restore, also when it ended before all topics were done."""
 
     topics: Sequence[TopicReport]
     filling_s: float  # creating, filling and reading back
@@ -71,7 +71,7 @@ class RestoreResult:
 
     @classmethod
     def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":
-        """Return that of a restore that has ended before it could tell of any topic."""
+        """Return the result of a restore that ended before any topic was begun."""
         return cls(restore_id=restore_id, seconds=seconds, filling_seconds=0.0, topics=(), failure=failure)
 
     @property
@@ -80,7 +80,7 @@ class RestoreResult:
 
     @property
     def filled(self) -> int:
-        """How many of them were not on the target before this run."""
+        """How many of the records were not on the target before this run."""
         return sum(one.records - one.already_there for topic in self.topics for one in topic.partitions)
 
     @property

@@ -143,11 +143,11 @@ class RestoreRequest:
         return self.is_chosen or self.wanted != WHOLE
 
     def is_first(self, source: str) -> bool:
-        """Tell whether a topic goes before those that are only larger."""
+        """Return whether a topic goes before those that are only larger."""
         return self.first is not None and re.fullmatch(self.first, source) is not None
 
     def notes(self, sources: Iterable[str]) -> list[str]:
-        """Tell what the request says in vain, though nothing that comes back hangs on it: else it is refused."""
+        """Return which options have no effect. Options without effect that would change what comes back are refused instead."""
         if self.first is None or any(map(self.is_first, sources)):
             return []
         return [f"--first {self.first}: matches none of the topics that are restored; the largest go first"]
@@ -253,7 +253,7 @@ def parse_patterns(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def is_wanted(topic: str, topics_regex: str | None) -> bool:
-    """Tell whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
+    """Return whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
     if topic.startswith("__"):
         return topics_regex is not None and topic in topics_regex.split("|")
     try:

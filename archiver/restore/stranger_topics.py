@@ -23,9 +23,9 @@ async def stranger_problems(
     topic_claims: Mapping[str, TopicClaim],
     offsets: Mapping[str, Mapping[int, PartitionOffsets]],
 ) -> list[str]:
-    """Tell of which topics the first records that should be a restore's are somebody else's. What has expired tells nothing.
+    """Return which topics hold somebody else's records where this restore's first records should be. Expired records tell nothing.
 
-    Without topic ids, a topic of the name may be another one than an earlier run has begun to fill.
+    Without topic ids, a topic of that name may be another topic than the one that an earlier run began to fill.
     """
     problems: list[str] = []
     for topic in topics:

@@ -13,7 +13,7 @@ from archiver.restore.task import RestoreTask
 
 
 async def refuse_stranger_at_start(client: KafkaClient, claim: PartitionClaim, task: RestoreTask) -> None:
-    """See that the first batch behind the claim is ours: another one's would be taken for records that need not be sent again."""
+    """Refuse a target whose first batch behind the claim is not ours: its records would be taken for ours, and ours not be sent."""
     where = LogRange(
         topic=task.target_topic,
         topic_id=task.target_topic_id,
@@ -29,7 +29,7 @@ async def refuse_stranger_at_start(client: KafkaClient, claim: PartitionClaim, t
 
 
 def advice_for(task: RestoreTask) -> str:
-    """Tell what to do about a target that someone else wrote to."""
+    """Return what to do about a target that someone else wrote to."""
     if not task.appends:
         return "delete the topic and restore again"
     return (
@@ -41,9 +41,9 @@ def advice_for(task: RestoreTask) -> str:
 async def refuse_another_record(
     client: KafkaClient, claim: PartitionClaim, index: int, restored: Tally, task: RestoreTask
 ) -> None:
-    """See before anything is sent that the last record there is the one that stands there when we have written it.
+    """Refuse, before anything is sent, a target whose last record is not the one that this restore puts there.
 
-    What was noted may be forged; and who names the producers of a live topic's records as ours has not their records.
+    A claim may be forged, and name the producers of a live topic as ours: then the records still differ.
     """
     if not restored.records:
         return
@@ -65,9 +65,9 @@ async def refuse_another_record(
 
 
 async def refuse_strangers(already_there: int, client: KafkaClient, claim: PartitionClaim, task: RestoreTask) -> None:
-    """Tell a log that holds more than this restore wrote from one that another run of it fills right now.
+    """Refuse a log that holds more than this restore wrote, unless another run of the restore fills it right now.
 
-    The log end was read first, so the broker may remember more of ours than that, never less.
+    The log end was read first: so the broker may remember more of our records than the log had then, never less.
     """
     last = await client.last_sequence(task.target_topic, task.partition, claim.identity.producer_id)
     if last is not None and (already_there - last - 1) % SEQUENCES in range(1, SEQUENCES // 2):
@@ -98,7 +98,7 @@ def restored_range(claim: PartitionClaim, restored: Contents, task: RestoreTask)
 
 
 def changed_since(stands: str, records: int, digest: int) -> NotWholeError:
-    """Tell of what was restored, and read back then, that it is not the same any more."""
+    """Make the error for records that were restored and read back, and are not the same any more."""
     return NotWholeError(
         f"{stands}, and had {records} of {digest:016x} when they were restored: it was compacted since, or someone else"
         " wrote to it. For what was restored, restore under another name with --rename and another --id"
@@ -106,7 +106,7 @@ def changed_since(stands: str, records: int, digest: int) -> NotWholeError:
 
 
 async def deleted_since(client: KafkaClient, restored: LogRange, advice: str) -> NotWholeError:
-    """Tell how much of what was restored the brokers have deleted. `advice`: what to do when that was too soon."""
+    """Make the error for restored records that the brokers have deleted. `advice`: what to do when that was too soon."""
     which = restored.topic, restored.partition
     log_start = min((await client.offsets([which]))[which].log_start, restored.end)
     return NotWholeError(

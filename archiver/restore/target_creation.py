@@ -24,7 +24,7 @@ PAUSE_S = 0.1
 
 
 class TargetCreation:
-    """Makes the topics of one restore; what is deleted is named by the topic id that was noted before."""
+    """Makes the target topics of one restore. Topics are deleted by the topic ids that were noted before."""
 
     def __init__(
         self, admin: KafkaAdmin, notes: RestoreNotes, existing: Existing, to_create: Callable[[str], ToCreate]
@@ -48,7 +48,7 @@ class TargetCreation:
         return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
 
     async def add_partitions(self, short: Mapping[str, int]) -> None:
-        """Take a topic that brokers have made as they make any: while clients ask for it, they would do so again at once."""
+        """Give partitions to topics that brokers created by themselves: while clients ask for such a topic, deleting it would not help."""
         for name, count in short.items():
             log.warning(
                 "%s: came by itself when it had been deleted, for a client that asked for it (auto.create.topics.enable), and"
@@ -79,7 +79,7 @@ class TargetCreation:
         survey.refuse()
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
-        """Create targets, and tell which were; where another run of this restore does the same right now, theirs is as good."""
+        """Create targets, and return which this run created; those that another run of this restore creates right now are as good."""
         left = list(names)
         created: set[str] = set()
         refused: dict[str, Refusal] = {}

@@ -9,17 +9,17 @@ from archiver.restore.target_limits import alter_command
 
 
 def has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
-    """Tell whether it has as many partitions as are wanted."""
+    """Return whether a topic has as many partitions as are wanted."""
     return len(described.partitions) == topic.target_partitions
 
 
 def internal_problem(source: str, target: str) -> str:
-    """Tell why a topic of Kafka's own is not restored into."""
+    """Return why a topic of Kafka's own is not restored into."""
     return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
 
 
 def begun_problem(name: str, restore_id: str) -> str:
-    """Tell why a topic is not filled that another restore has filled in part: its records would be there twice."""
+    """Return why a topic is not filled that another restore has filled in part: its records would be there twice."""
     return (
         f"target topic {name} was begun by restore {restore_id}, which is not done: go on with that (the same command that"
         f" began it, or --id {restore_id}), or delete the topic, and restore again"
@@ -27,7 +27,7 @@ def begun_problem(name: str, restore_id: str) -> str:
 
 
 def unplanned_problem(name: str, restore_id: str) -> str:
-    """Tell why a topic is not taken for one that this restore fills: a plan is noted before anybody claims to write for it."""
+    """Return why a topic is not taken for one that this restore fills: a plan is noted before anybody claims to write for it."""
     return (
         f"target topic {name} is claimed for restore {restore_id}, and no plan was noted for it: something else has written"
         f" below control/restores/{restore_id}/{name}/, or deleted there; see who did, and take another --id and an empty target"
@@ -35,7 +35,7 @@ def unplanned_problem(name: str, restore_id: str) -> str:
 
 
 def unverified_problem(name: str, restore_id: str) -> str:
-    """Tell why a topic is left alone: what was finished is its owner's, and was verified before."""
+    """Return why a topic is left alone: what was finished is its owner's, and was verified before."""
     return (
         f"target topic {name} was noted as finished by restore {restore_id}, and not all of it as verified, which comes first:"
         f" something else has written below control/restores/{restore_id}/{name}/; see who did, and delete what is not this"
@@ -44,7 +44,7 @@ def unverified_problem(name: str, restore_id: str) -> str:
 
 
 def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str], cluster: Sequence[str]) -> str:
-    """Tell why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
+    """Return why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
     return (
         f"target topic {topic.target} has records, and not the configs that a restore gives a topic before its first one. So"
         f" restore {restore_id} has not filled it, whatever was noted below control/restores/{restore_id}/{topic.target}/, or"
@@ -56,7 +56,7 @@ def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str]
 def misfits(
     topic: TopicPlan, described: TopicDescription, ends: Mapping[int, int], *, is_claimed: bool, is_verified: bool
 ) -> Iterator[str]:
-    """Tell why a topic that is there cannot be filled, whatever its configs are."""
+    """Return why a topic that is there cannot be filled, whatever its configs are."""
     name = topic.target
     used = [number for number, end in ends.items() if end]
     if described.is_internal:
@@ -78,7 +78,7 @@ def misfits(
 
 
 def open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
-    """A record behind an open transaction cannot be read back, and its marker would stand among ours."""
+    """Return which partitions end with an open transaction: records behind it cannot be read back, and its marker would stand among ours."""
     for number, one in offsets.items():
         if one.last_stable < one.high_watermark:
             yield (

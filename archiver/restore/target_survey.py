@@ -67,19 +67,19 @@ class Survey:
         return Purge(self.purged, offsets, self.archived, self.replicas)
 
     def ends(self, name: str) -> dict[int, int]:
-        """Tell where the partitions of a topic end."""
+        """Return where the partitions of a topic end."""
         return {number: one.high_watermark for number, one in self.offsets[name].items()}
 
     def is_claimed(self, name: str) -> bool:
-        """Tell whether this restore may have written records to a topic."""
+        """Return whether this restore may have written records to a topic."""
         return bool(self.claims[name]) or name in self.topic_claims
 
     def is_verified(self, name: str) -> bool:
-        """Tell whether earlier runs have filled all partitions, and read them back, and none has lost of it since."""
+        """Return whether earlier runs have filled and read back all partitions, and none has lost records since."""
         return self.was_verified(name) and not self.cut_short(name)
 
     def was_verified(self, name: str) -> bool:
-        """Tell whether earlier runs have noted that of all partitions."""
+        """Return whether earlier runs have noted all partitions as verified."""
         if name in self.topic_claims:
             return self.topic_claims[name].verified is not None
         found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
@@ -89,7 +89,7 @@ class Survey:
         return cut_short(self.claims[name], self.topic_claims.get(name), self.ends(name))
 
     def fills(self, name: str) -> bool:
-        """Tell whether a topic that is there is to be filled as if it had been created for this."""
+        """Return whether a topic that is there is to be filled as if it had been created for this."""
         return name in self.plans and not self.plans[name].appends and not self.is_verified(name)
 
     def note(self, plan: TopicPlan, request: RestoreRequest, problems: Iterable[str]) -> None:
@@ -135,7 +135,7 @@ class Surveyor:
         plans: Mapping[str, TopicPlan],
         created: AbstractSet[str] = frozenset(),
     ) -> Survey:
-        """Tell what each topic that is there means for this restore: to be filled, behind its own records or not, or to be purged.
+        """Find out what each existing topic means for this restore: to be filled, behind its own records or not, or to be purged.
 
         `created`: by this run, so that no other restore can have begun them.
         """
@@ -175,7 +175,7 @@ class Surveyor:
         return survey
 
     def _survey_topic(self, survey: Survey, plan: TopicPlan, *, is_begun: bool, is_successor: bool) -> None:
-        """Tell what becomes of one topic. A successor came after one that this restore has deleted, or when there was none."""
+        """Decide what becomes of one topic. A successor came after a topic that this restore has deleted, or when there was none."""
         name, described = plan.target, survey.found[plan.target]
         is_made = is_successor and not any(survey.ends(name).values())  # by it, or a broker for a client that asked
         if is_begun or (is_made and len(described.partitions) <= plan.target_partitions):
@@ -198,7 +198,7 @@ class Surveyor:
             survey.unfit.add(name)
 
     async def _survey_appended(self, client: KafkaClient, survey: Survey) -> None:
-        """Tell what configs of topics that keep them would do to what comes behind their records."""
+        """Find out what topics that keep their configs would do to records that come behind their own."""
         appended = [name for name, plan in survey.plans.items() if plan.appends and not survey.is_verified(name)]
         survey.problems += [problem for name in appended for problem in open_ends(name, survey.offsets[name])]
         configs, refused = await topic_configs_known(client, appended)
@@ -217,9 +217,9 @@ class Surveyor:
             survey.note(plan, self._request, problems)
 
     async def _made(self, client: KafkaClient, ids: Mapping[str, str]) -> set[str]:
-        """Tell which topics came after this restore had noted that it would make them: by it, or by brokers for a client that asked.
+        """Return which topics came after this restore had noted that it would make them: by the restore, or by brokers for some client.
 
-        One that has configs of somebody else's is somebody else's.
+        A topic with configs of its own that no filling sets is somebody else's.
         """
         if self._request.existing is Existing.EMPTY:
             return set()
@@ -233,25 +233,25 @@ class Surveyor:
         return {name for name, some in own.items() if (some is None or is_of_filling(some)) and (purges or some)}
 
     def _begun_problems(self, survey: Survey, ours: AbstractSet[str]) -> list[str]:
-        """Tell of topics that are not ours and that another restore fills, or will go on to."""
+        """Return problems of topics that another restore has begun to fill."""
         unbegun = survey.plans.keys() - ours - {name for name in survey.plans if survey.is_claimed(name)}
         ids = {name: topic_id for name in unbegun if (topic_id := survey.found[name].topic_id)}
         return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
 
     def _unverified_problems(self, survey: Survey) -> list[str]:
-        """Tell of topics that were noted as finished, and of which not all was noted as verified: that comes first, and stays."""
+        """Return problems of topics that were noted as finished, but not as verified, which is noted first and never taken back then."""
         claimed = {name: survey.found[name].topic_id for name in survey.plans if survey.is_claimed(name)}
         doubtful = {name: of for name, of in claimed.items() if of and not survey.was_verified(name)}
         finished = self._notes.finished(doubtful) if doubtful else ()
         return [unverified_problem(name, self._notes.restore_id) for name in sorted(finished)]
 
     def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
-        """Tell why a topic is not purged, though others are: nobody can have meant it."""
+        """Return why a topic is not purged, though others are: nobody can have meant it."""
         is_late = self._existing is not None and name not in self._existing
         return [late_problem(name, is_successor=is_successor)] if is_late or is_successor else []
 
     def unread(self, survey: Survey, provided_for: Mapping[str, str]) -> list[str]:
-        """Tell of topics that took the place of others after the targets had been checked."""
+        """Return problems of topics that took the place of others after the targets had been checked."""
         wanted = {name: one for name, one in survey.purged.items() if self._existing is None or name in self._existing}
         return unread_problems(wanted, provided_for)
 

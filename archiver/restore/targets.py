@@ -36,7 +36,7 @@ _PURGED_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic that is there and ready to be filled, and with what."""
+    """A topic that exists and is ready to be filled, and its plan."""
 
     plan: TopicPlan
     topic_id: str
@@ -46,7 +46,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetReview:
-    """Why targets cannot take what is planned for them, and why they perhaps cannot: that is known when records are chosen."""
+    """Why targets cannot take what is planned for them; as doubts, why they perhaps cannot, which is known when records are chosen."""
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Targets:
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
         """Return what earlier runs have noted as planned for those targets that are still the same, and what is to be planned now.
 
-        Of what was noted nothing holds yet (`believed`).
+        Noted plans are not checked yet (`check_noted`).
         """
         found = await client.describe_topics(wave.values())
         plans = self._notes.plans(ids_of(found), self._request.terms)
@@ -109,11 +109,11 @@ class Targets:
         return list(plans.values()), unplanned
 
     def check_noted(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
-        """Hold what was noted against what the archive has now."""
+        """Compare noted plans with what the archive has now."""
         return self._plan_check.check_plans(noted, plan_in)
 
     async def review(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "TargetReview":
-        """Tell why the targets cannot take what is planned for them, a line each. Changes nothing."""
+        """Find out why targets cannot take what is planned for them, a line each. Changes nothing."""
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         survey = await self._surveyor.survey(client, found, plans)
@@ -156,7 +156,7 @@ class Targets:
         survey.refuse()
 
     def portions(self, topics: Sequence[TopicPlan]) -> Iterator[list[TopicPlan]]:
-        """Put few of those together that are purged: what stops a restore finds no more of them gone."""
+        """Cut topics into portions, with few that are purged in each: a restore that stops has deleted no more than those."""
         purged = self.purged_among(topics)
         if len(purged) <= _PURGED_AT_ONCE:
             yield list(topics)
@@ -182,10 +182,10 @@ class Targets:
         self._provided_for |= {topic.target: self.purge.topic_ids[topic.target] for topic in topics}
 
     async def check_names(self, client: KafkaClient, wave: Mapping[str, str], partitions: Mapping[str, int]) -> bool:
-        """Refuse what could not be created, whatever is planned for it: that must not wait for its wave. Raises TargetError.
+        """Refuse topics that could not be created, whatever is planned for them, before their wave comes. Raises TargetError.
 
-        `partitions`: of each target, as far as is known. Tells whether all is filled as it is wanted; else what a topic would
-        lose is known when it is planned.
+        `partitions`: of each target, as far as is known. Returns whether all can be filled as is wanted; if not, what a topic
+        would lose is known only when it is planned.
         """
         problems = [internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
         counts = {name: partitions.get(name, BROKER_DEFAULT) for name in wave.values()}
@@ -194,7 +194,7 @@ class Targets:
         return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
-        """Create some of the topics, or take them up again, ready to be filled."""
+        """Create some of the topics, or go on with them, so that they are ready to be filled."""
         found, survey, created = await self._stand(client, names)
         # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
         self._unfinished.update(
@@ -209,15 +209,15 @@ class Targets:
         return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), survey) for name in names]
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
-        """Tell which topics have their own configs: this run or an earlier one has set them."""
+        """Return which topics have their own configs: this run or an earlier one has set them."""
         return self._notes.finished(topic_ids) - self._unfinished
 
     def left_out(self, name: str) -> tuple[str, ...]:
-        """Tell what of the filling's configs the cluster refuses for a topic, and what holds instead."""
+        """Return what of the filling's configs the cluster refuses for a topic, and what holds instead."""
         return self._agreement.left_out(name)
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
-        """Set the archived configs of topics, once: what was changed after that is the user's, and so is a topic that was there before."""
+        """Set the archived configs of topics, once: later changes are the user's. Topics that are appended to keep their configs."""
         noted = [name for name in self.finished(topic_ids) if not self._topics[name].appends]
         self._unfinished |= await self._configs.as_filled(client, noted)
         finished = self.finished(topic_ids)
@@ -262,7 +262,7 @@ class Targets:
     async def _creation_problems(
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], survey: Survey
     ) -> list[str]:
-        """A topic that was purged must not turn out to be one that cannot be created, nor may another one beside it."""
+        """Return why topics cannot be created: that must be known before any topic is purged."""
         own = [
             internal_problem(plan.source, name)
             for name, plan in plans.items()

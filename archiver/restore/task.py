@@ -81,5 +81,5 @@ def read_wanted(store: ObjectStore, task: RestoreTask, skipped: Collection[str],
 
 
 def left_out(task: RestoreTask, skipped: Collection[str]) -> list[str]:
-    """Tell what an attempt before this one has left out, and this one therefore must leave out, too."""
+    """Return what an earlier attempt has left out, and this attempt therefore leaves out, too."""
     return [f"{part}: was damaged, and was skipped" for part in task.parts if part.object_key in skipped]

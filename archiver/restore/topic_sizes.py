@@ -1,4 +1,4 @@
-"""How many bytes a topic has already that is appended to, where it may only have so many."""
+"""How many bytes a topic has already that is appended to, and that has a limit of bytes."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ async def held_bytes(
     configs: Mapping[str, Mapping[str, str]],
     offsets: Mapping[str, Mapping[int, PartitionOffsets]],
 ) -> dict[str, LogSizes]:
-    """Ask only for those topics of `configs` that have records, and a limit."""
+    """Return the sizes of topics; only those of `configs` that have records and a limit are asked for."""
     limited = {
         name: found[name]
         for name, effective in configs.items()

@@ -3,12 +3,12 @@
 `register(spark)` makes the data source `kafka-archive` known (docs/spark.md).
 
 - background_start: Spark as an extra, started beside what a command does first
-- class_cache: which file of classes Spark's JVM is started with
+- class_cache: the file of loaded classes that Spark's JVM is started with
 - daemon: Spark's Python daemon, with what a restore's tasks need imported already
 - executors: whether the executors of a cluster reach what their tasks need
 - failure: what it means when a job of Spark's fails
 - isolation: what keeps other users of this machine out of a Spark that runs on it
-- jvm_user: the user that a JVM of Spark runs as, also one that the machine has no name for, as in a container that is given a number alone
+- jvm_user: the user that Spark's JVM runs as: one without a name on this machine, too
 - packing: the packed environment: what tasks of ours need, as one file for `spark-submit --archives`
 - preview: `restore --dry-run`: a restore is planned, and its targets are checked
 - purge_proof: what a restore will read, read whole before anything is deleted for it, as a Spark job

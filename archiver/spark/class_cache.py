@@ -1,4 +1,4 @@
-"""Which file of classes Spark's JVM is started with: its start is mostly the loading of those (archiver.process.jvm_classes)."""
+"""The file of loaded classes that Spark's JVM is started with: loading classes is most of its start (archiver.process.jvm_classes)."""
 
 import hashlib
 from pathlib import Path
@@ -18,13 +18,13 @@ def place_for_classes() -> CachePlace | None:
 
 
 def _places() -> list[CachePlace]:
-    """It is of use to the PySpark of this place and version alone."""
+    """Return where the file may lie. Its name tells which PySpark, by place and version, can use it."""
     spark = Path(pyspark.__file__).resolve().parent
     digest = hashlib.sha256(str(spark).encode()).hexdigest()[:8]
     return cache_places(_HERE, f"spark-{pyspark.__version__}-{digest}.jsa")
 
 
 def options_of_spark() -> list[str]:
-    """Return what Spark's JVM is started with to map that file, if it is there, and nobody else may have changed it."""
+    """Return options with which Spark's JVM maps that file, if it is there, and nobody else may have changed it."""
     found = (options_to_read(place.path, place.trusted) for place in _places())
     return next(filter(None, found), [])

@@ -28,7 +28,7 @@ _ADVICE = "docs/clusters.md tells how executors get a packed environment"
 
 
 def failure_of(error: Py4JJavaError) -> ArchiverError:
-    """Return what to tell of it."""
+    """Return the error of ours that names what is wrong with the executors."""
     text = str(error.java_exception)
     if told := _TOLD_BY_US.search(text):
         return UsageError(f"on the executors: {told[1]}")
@@ -65,7 +65,7 @@ def raised_in(error: PySparkException | Py4JError, *, less: str = "") -> Archive
 
 
 def _told_by_python(error: PySparkException | Py4JError) -> Iterator[str]:
-    """Tell what comes from Python by Spark's own word: all other texts may quote records and SQL, with anything in them."""
+    """Return texts that come from Python by Spark's own word: all others may quote records and SQL, with anything in them."""
     is_planned = isinstance(error, AnalysisException) and error.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
     if is_planned or isinstance(error, PythonException):
         yield str(error)

@@ -1,4 +1,4 @@
-"""What keeps other users of this machine out of a Spark that runs on it: what listens knows who may ask, and files are ours alone."""
+"""What keeps other users of this machine out of a Spark that runs on it: connections need a secret, and files are ours alone."""
 
 import os
 import tempfile
@@ -20,7 +20,7 @@ _SOCKET: Final = "/.00000000-0000-0000-0000-000000000000.sock"  # as Spark names
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Make a folder for all temporary files of a JVM. It goes when the block fails; else it is the JVM's (see leave_to)."""
+    """Make a folder for all temporary files of a JVM. It is deleted when the block fails; else the JVM deletes it (see leave_to)."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         _sweep_beside(folder)
@@ -31,7 +31,7 @@ def private_folder() -> Iterator[Path]:
 
 
 def _sweep_beside(folder: Path) -> None:
-    """Delete what a process left that a signal ended while its JVM started: empty folders, which no JVM had yet."""
+    """Delete folders of processes that a signal ended while their JVM started: these are empty, for no JVM had them yet."""
     oldest_s = folder.stat().st_mtime - _STALE_S
     for left in folder.parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is somebody else's, or a JVM's, which is not empty
@@ -47,7 +47,7 @@ def leave_to(jvm: Any, folder: Path) -> None:  # noqa: ANN401 - py4j's
 def settings_of(folder: Path) -> dict[str, str]:
     """Return what makes a new Spark talk to its Python workers by sockets in this folder, where their names fit.
 
-    Else they are of TCP, and ask for a secret: but Spark's daemon of workers forks one for each who connects, and then asks.
+    Else the sockets are TCP with a secret: but Spark's daemon forks a worker for each connection before it asks for that.
     """
     if len(os.fsencode(folder)) + len(_SOCKET) > _LONGEST_SOCKET_PATH:
         return AUTHENTICATED

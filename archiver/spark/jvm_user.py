@@ -1,4 +1,4 @@
-"""The user that a JVM of Spark runs as, also one that the machine has no name for, as in a container that is given a number alone.
+"""The user that Spark's JVM runs as: one without a name on this machine too, such as in a container that is given only a number.
 
 Java gives such a user the home `?`, which Ivy refuses, and no name, without which Hadoop lets nobody in.
 """

@@ -53,9 +53,9 @@ def read_whole(
     purge: Purge,
     report_progress: Callable[[int, int], None] | None = None,
 ) -> Reading:
-    """Read all that is planned of these topics, and all that the archive has of those that it is to be in the place of.
+    """Read all objects that are planned for these topics, and all that the archive has of the topics that they replace.
 
-    Each object once. Raises ArchiverError when some could not be looked at.
+    Each object is read once. Raises ArchiverError when some could not be read.
     """
     tasks = [task for topic in topics for task in _tasks(storage, topic, purge.archived.get(topic.target))]
     proofs = run_on_spark(spark, tasks, run_proof, lambda task: len(task.parts), report_progress)
@@ -99,7 +99,7 @@ def _shares(
 
 
 def _others(parts: Sequence[ObjectPart], planned: Sequence[ObjectPart]) -> Sequence[ObjectPart]:
-    """Leave out the objects that are read anyway; as a rule those are all."""
+    """Leave out the objects that are read as part of the plan; as a rule those are all."""
     if len(parts) == len(planned) and all(
         one.object_key == other.object_key for one, other in zip(parts, planned, strict=True)
     ):

@@ -62,7 +62,7 @@ _Damage = dict[int, str]  # by the number of an object: why it cannot be looked 
 
 
 class _Joined(AccumulatorParam[_Damage]):
-    """What workers tell beside their rows."""
+    """Joins the damage that workers report beside their rows."""
 
     def zero(self, value: _Damage) -> _Damage:  # noqa: ARG002 - PySpark's
         return {}
@@ -72,7 +72,7 @@ class _Joined(AccumulatorParam[_Damage]):
 
 
 class _Lane(NamedTuple):
-    """One partition that is looked through: the number of its first object in this job, and of which plan it is."""
+    """One partition whose records are chosen: the number of its first object in this job, and its plan."""
 
     first: int
     topic: TopicPlan
@@ -89,8 +89,8 @@ def choose_records(
 ) -> list[TopicPlan]:
     """Narrow plans to the chosen records.
 
-    Who cannot look through an object does not know what it holds, nor, for the last of each key, what another one's
-    records are worth: its partition is refused, or it is left out as a whole.
+    What an object holds that cannot be read, nobody knows; nor, for the last of each key, whether records of other objects
+    are the last. So its partition is refused, or the object is left out as a whole.
     """
     session = open_sql(spark)
     columns = _columns(session, request)
@@ -265,7 +265,7 @@ def _writer(
 
 
 def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
-    """Tell offsets, sizes and times of the chosen records of each object, a row of an array each."""
+    """Return offsets, sizes and times of the chosen records of each object, a row of an array each."""
     current = -1
     pieces: list[Longs] = []
     for batch in batches:
@@ -357,7 +357,7 @@ def _some_of(parts: Sequence[ObjectPart], places: Numbers, stem: str, digests: T
 
 
 def _facts(of_objects: FactsOfParts, written: Mapping[str, Numbers]) -> FactsOfParts:
-    """Tell what the chosen records of objects add up to; what they take of a broker's disk is their share of it."""
+    """Return the facts of the chosen records of objects. Of an object's bytes on a broker's disk they take their share."""
     whole = {name: of_objects.numbers(name).astype(float) for name in ("records", "bytes", "source_bytes")}
     payload = np.minimum(whole["bytes"], whole["source_bytes"])
     share = payload * written["bytes"] / np.maximum(1, whole["bytes"])

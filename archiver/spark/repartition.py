@@ -115,7 +115,7 @@ def _target(task: RestoreTask) -> str:
 
 
 async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, done: Repartitioned) -> list[_Topic]:
-    """Take the claims, or put those that nobody has; whoever is second uses the first one's."""
+    """Take the claims of topics, or put them where nobody has; the second of two runs at once uses the claim of the first."""
     found: list[_Topic] = []
     for tasks in topics:
         try:
@@ -156,7 +156,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
 
 
 async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Sequence[int]:
-    """Return where the target partitions begin now; nothing when one ends before it was read back up to, or none was."""
+    """Return where the target partitions begin now; nothing when one has lost records since it was read back, or none was."""
     ends = claim.verified_ends
     offsets = await client.offsets([(topic, number) for number in ends])
     found = [(offsets[topic, number], end) for number, end in ends.items()]
@@ -164,14 +164,14 @@ async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Seq
 
 
 async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: TopicClaim) -> _Topic:
-    """Return a topic that somebody has claimed, and what of it is known to be whole."""
+    """Return a topic that is claimed already, and what of it is known to be whole."""
     log_starts = await _log_starts(client, claim, tasks[0].target_topic)
     found = _Topic(tasks, claim, is_ours=False, log_starts=log_starts)
     return replace(found, stands=await _stands(client, found))
 
 
 async def _stands(client: KafkaClient, topic: _Topic) -> bool:
-    """Tell whether all target partitions are what was read back, as far as can be told without reading them."""
+    """Return whether all target partitions are what was read back, as far as is known without reading them."""
     if topic.verified is None:
         return False
     turn = asyncio.Semaphore(_PARTITIONS_AT_ONCE)

@@ -77,8 +77,8 @@ def run_restore(
 ) -> RestoreOutcome:
     """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
 
-    Each wave is planned when the one before it is being filled. What ends the restore before anything was filled is raised;
-    later it is told with what was, which is finished all the same. `partitions`: of each target, as far as is known before.
+    Each wave is planned while the wave before it is being filled. What ends the restore before anything was filled is raised;
+    later it stands in the outcome, and what was filled is finished all the same. `partitions`: of each target, as far as known.
     """
     return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, partitions, start_spark)
 
@@ -146,7 +146,7 @@ class _Restore:
         )
 
     def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
-        """Once, and before anything is changed: what stands on the driver's machine tells nothing of theirs."""
+        """Have executors try what they need, once, before anything is changed: what the driver reaches says nothing about them."""
         if self._has_tried or is_local(spark.master):
             return
         parts = (part for topic in topics for partition in topic.partitions for part in partition.parts)
@@ -209,7 +209,7 @@ class _Restore:
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
 
-        Of those that are purged few are gone, or not full again, at any time, and no more of them go when any was not filled.
+        Few of the purged topics are deleted, or not full again, at any time; none is deleted after another could not be filled.
         """
         running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
         with workers(_WAVES_AT_ONCE, "fill") as pool:
@@ -243,7 +243,7 @@ class _Restore:
                 self._report_progress()
 
     def _stop_after_failure(self, running: Iterable[Future[list[TaskReport]]]) -> None:
-        """Raise when something was not filled: what keeps it from that would keep the next topics, and those are still there."""
+        """Raise when something was not filled: the same cause would stop the next topics, which are not deleted yet."""
         done = [one for one in running if one.done()]
         if any(one.exception() is not None or any(report.error for report in one.result()) for one in done):
             raise TargetError(
@@ -252,7 +252,7 @@ class _Restore:
             )
 
     def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
-        """Return what became of a wave; where Spark did not come to tell, nobody knows of any of it whether it is whole."""
+        """Return what became of a wave. When its Spark job failed, nobody knows which of its partitions are whole."""
         error = filling.exception()
         if error is None:
             return filling.result()
@@ -264,9 +264,9 @@ class _Restore:
         ]
 
     def _senders(self, spark: SparkContext) -> tuple[int | None, int]:
-        """Tell how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
+        """Return how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
 
-        On this machine those are its cores. A cluster may get more at any time, and runs its waves beside each other.
+        On this machine both are its cores. A cluster may get more cores at any time, and runs two waves at once.
         """
         cores = spark.defaultParallelism
         if not self._job.request.rate_bytes or is_local(spark.master):
@@ -286,7 +286,7 @@ class _Restore:
         return done.sources
 
     def _report_progress(self) -> None:
-        """Tell how far it is: what the target's logs hold, whoever wrote it, is the truth."""
+        """Report how much is on the target, by the ends of its logs."""
         topics = [target.plan for target in self._filling]
         numbers = {topic.target: range(topic.target_partitions) for topic in topics}
         wanted = [(name, number) for name, some in numbers.items() for number in some]
@@ -334,7 +334,7 @@ class _Restore:
         ]
 
     def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
-        """Set the archived configs of what is whole, and tell of all that was filled, also when that is not to be had now."""
+        """Set the archived configs of topics that are whole, and report all topics, also when the configs cannot be set now."""
         topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
         topic_ids = {target.plan.target: target.topic_id for target in self._filling}
         by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
@@ -396,13 +396,13 @@ class _Restore:
 
 
 def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
-    """Tell what the archive has as a topic's retention and none can have: somebody else has written it."""
+    """Return archived retention that no topic can have: somebody else has written it."""
     archived = topic.archived_retention
     return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
 
 
 def remember_notes(archive: Archive, restore_id: str) -> None:
-    """Tell the index how much a restore has noted, if that goes well: the restore is whole without."""
+    """Note in the index how many facts a restore has, so that `verify` notices when some are deleted. The restore is whole without."""
     with suppress(ArchiverError):
         counts = count_beside(archive, f"{RESTORES}/{restore_id}/")
         share(archive, [()], SeenBeside(counts=counts), level=logging.INFO)
@@ -423,7 +423,7 @@ def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[Ta
 
 
 def _advice_for(topic: TopicPlan) -> str:
-    """Tell what to type for what the same command leaves out. Into the same target, what is there already would come twice."""
+    """Return what to type for a partition that the same command leaves out. Into the same target, its other records would come twice."""
     way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} again"
     return (
         "with --repartition the same command leaves that partition out from now on, so give it another --id then, and"

@@ -75,7 +75,7 @@ _stops: list[threading.Thread] = []
 
 @contextmanager
 def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
-    """Start Spark with SQL; as open_context."""
+    """Start Spark with SQL, as open_context does without."""
     with tempfile.TemporaryDirectory(prefix="archiver-query-", ignore_cleanup_errors=True) as folder:
         # Spark makes the folder of its tables at once, where it stands.
         settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
@@ -84,7 +84,7 @@ def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterat
 
 
 def open_sql(context: SparkContext) -> "SparkSession":
-    """Put SQL on a context, of one meaning wherever it runs."""
+    """Make a SQL session of a context, with settings that make a query mean the same wherever it runs."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - half a second that jobs without SQL do not need
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
@@ -103,8 +103,8 @@ def open_context(
 ) -> Iterator[Callable[[], SparkContext]]:
     """Start Spark beside what the block does first, and have it stop in the end: on all local cores, or by spark-submit's settings.
 
-    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Nobody waits for the stop of
-    one on this machine, but a next start: a JVM whose parent is gone stops by itself, and takes its files with it.
+    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Only a next start waits until
+    a Spark of this machine has stopped: a JVM whose parent is gone stops by itself, and deletes its files.
     """
     if not is_submitted():
         prefer_loopback()
@@ -225,7 +225,7 @@ def _start_workers(context: SparkContext, is_wanted: threading.Event) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let what ends a command (archiver.interrupt) be a KeyboardInterrupt, whatever Spark makes of it on its way."""
+    """Turn errors that Spark raises after a signal that ends a command (archiver.interrupt) into a KeyboardInterrupt."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -252,9 +252,9 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _without_noise(is_wanted: threading.Event) -> Iterator[int]:
-    """Give a stderr to a JVM that starts in here: it comes out at ours, less the lines that tell nobody anything.
+    """Give a stderr to a JVM that starts in here: its lines come out at ours, without those that are of no use.
 
-    Among them is all that it says while it stops: threads that were at work tell their stacks as they are interrupted.
+    All that it says while it stops is of no use: threads that were at work print their stacks as they are interrupted.
     """
     reading, writing = os.pipe()
     threading.Thread(target=_forward, args=(reading, is_wanted), name="spark-stderr", daemon=True).start()

@@ -51,7 +51,7 @@ def start_submitted(name: str, settings: dict[str, str]) -> SparkContext:
 def end_output() -> None:
     """Close both streams, and wait until spark-submit has passed on what came by them.
 
-    Its JVM reads them in a thread of its own, and ends when this process does: whoever reads slowly lost the end of a result.
+    The JVM of spark-submit reads them in a thread, and ends when this process does: else a slow reader loses the end of a result.
     """
     gateway = SparkContext._gateway  # noqa: SLF001 - it has no other name
     if gateway is None or not is_submitted():
@@ -66,7 +66,7 @@ def end_output() -> None:
 
 
 def is_local(master: str | None) -> bool:
-    """Tell whether tasks run beside the driver, without executors of their own."""
+    """Return whether tasks run beside the driver, without executors of their own."""
     return master is not None and (master == "local" or master.startswith("local["))
 
 

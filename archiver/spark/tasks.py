@@ -30,10 +30,11 @@ def run_on_spark(
     is_first: Callable[[Task], bool] = lambda _: False,
     most_at_once: int | None = None,
 ) -> list[Report]:
-    """Run the tasks, the largest first, so that no long one starts last; those that go first before. Reports come in no order.
+    """Run tasks, those of `is_first` before all others, and the largest first, so that no long one starts last. Reports come in no order.
 
-    `report_progress` is told now and then, and at the end, how many shares of the work are done, and of how many; only one job may run then.
-    `most_at_once`: so many run at once at most, also when a cluster has got more executors meanwhile.
+    `report_progress` gets now and then, and at the end, how many shares of the work are done, and of how many; only one job may
+    run then.
+    `most_at_once`: no more run at once, also when a cluster has got more executors meanwhile.
     """
     if not tasks:
         return []
@@ -64,9 +65,9 @@ def run_on_spark(
 def share_out(
     tasks: Sequence[Task], weigh: Callable[[Task], Any], is_first: Callable[[Task], bool], most: int
 ) -> list[list[Task]]:
-    """Make shares, in the order in which they begin: many small tasks share a Spark task, of which each has a price.
+    """Deal tasks out to shares, in the order in which they begin: many small tasks go into one Spark task, which takes time to start.
 
-    They are dealt out in turn, so that large ones do not share one; and none waits behind one that may come later.
+    They are dealt out in turn, so that large tasks do not share one, and none waits behind a task that may come later.
     """
     shares: list[list[Task]] = []
     for some in ([one for one in tasks if is_first(one)], [one for one in tasks if not is_first(one)]):

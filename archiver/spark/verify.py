@@ -52,7 +52,7 @@ def run_verify(
     against_kafka: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> VerifyResult:
-    """Look at the archive, as deep as the level says, and at the cluster; objects and logs are read by Spark."""
+    """Check the archive, as thoroughly as the level says, and compare it with the cluster; Spark reads objects and logs."""
     started_s = time.monotonic()
     if since_ms is not None:
         _check_since(since_ms, level)

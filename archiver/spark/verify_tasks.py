@@ -20,7 +20,7 @@ def check_on_spark(
     level: Level,
     report_progress: Callable[[int, int], None] | None = None,
 ) -> list[Findings]:
-    """Read all the objects, each once; `report_progress` is told how many shares of them are read, and of how many."""
+    """Read all the objects, each once; `report_progress` gets how many shares of them are read, and of how many."""
     tasks = list(check_tasks(storage, segments, level))
     return run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), report_progress)
 

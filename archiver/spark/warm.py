@@ -42,7 +42,7 @@ def _same(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def _end_jvm(context: SparkContext) -> None:
-    """It writes as it ends, which it does when nobody holds its stdin any more."""
+    """End the JVM, which then writes its file: it ends when nobody holds its stdin any more."""
     gateway: Any = context._gateway  # noqa: SLF001
     context.stop()
     gateway.shutdown()

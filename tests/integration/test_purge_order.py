@@ -26,6 +26,7 @@ from archiver.kafka.cluster import Refusal
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
+from archiver.restore.target_creation import TargetCreation
 from archiver.restore.targets import Targets
 from archiver.spark import purge_proof
 from tests.integration.test_policies import limited
@@ -370,7 +371,7 @@ def test_a_topic_that_somebody_has_created_keeps_its_configs(
 ) -> None:
     """A restore was killed when it had noted that it would create a topic; then a user did."""
     archived(broker_41, topic, site, records_of(10))
-    with dying_in(Targets, "_create", monkeypatch):
+    with dying_in(TargetCreation, "_create", monkeypatch):
         restored(site, broker_41, topic, existing=Existing.APPEND)
     own = {"cleanup.policy": "compact", "retention.ms": "60000", "max.message.bytes": "5000"}
     create_topic(broker_41.bootstrap, f"{topic}.back", 1, own)
