@@ -3,11 +3,11 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive, topic_names
-from archiver.archive.handle import open_archive
+from archiver.archive.handle import Archive, open_archive
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -35,73 +35,95 @@ def preview_restore(
 
     `select_topics` chooses the names that the configuration at hand has a backup archive.
     """
-    from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
-    from archiver.restore.notes import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
-    from archiver.restore.targets import Targets  # noqa: PLC0415
-
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
         check_restore_id(restore_id)
     archive = open_archive(storage)
-    wave = request.targets(topic_names(archive))
+    dry_run = _DryRun(
+        storage=storage,
+        archive=archive,
+        request=request,
+        wave=request.targets(topic_names(archive)),
+        select_topics=select_topics,
+        notice=notice,
+    )
     if request.where:
-        with spark_in_background("restore --dry-run --where", notice) as start_spark:
-            from archiver.spark.record_choice import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
+        _check_predicate(request.where, notice)
+    preview, purge = asyncio.run(dry_run.review_targets(kafka, restore_id))
+    if preview.refused or request.purges_unread or not purge.topic_ids:
+        return preview
+    return _read_before_purge(storage, request, preview, purge, notice)
 
-            check_predicate(start_spark(), request.where)
 
-    unreadable: list[str] = []
+def _check_predicate(where: str, notice: Callable[[str], None]) -> None:
+    with spark_in_background("restore --dry-run --where", notice) as start_spark:
+        from archiver.spark.record_choice import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
 
-    def plan(some: Mapping[str, str], life: int | None) -> RestorePlan:
-        archived = read_archive(
-            archive,
-            life=life,
-            wanted=some.__contains__,
-            use=storage.index,
-            reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
-        )
-        unreadable.extend(unreadable_notes(archived, request))
-        return plan_restore(archived, some, request)
+        check_predicate(start_spark(), where)
 
-    async def review_targets() -> "tuple[RestorePreview, Purge]":
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DryRun:
+    """Plans one restore, and asks its target cluster."""
+
+    storage: StorageConfig
+    archive: Archive
+    request: RestoreRequest
+    wave: Mapping[str, str]  # all targets, by source
+    select_topics: Callable[[Iterable[str]], Sequence[str]]
+    notice: Callable[[str], None]
+    unreadable: list[str] = field(default_factory=list)  # notes of what no backup could read
+
+    async def review_targets(self, kafka: KafkaSettings, restore_id: str | None) -> "tuple[RestorePreview, Purge]":
+        from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
+        from archiver.restore.notes import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
+        from archiver.restore.targets import Targets  # noqa: PLC0415
+
+        request = self.request
         async with KafkaClient(kafka) as client:
             cluster_id = await client.cluster_id()
-            name = restore_id or request.default_id(storage.url, cluster_id)
-            notes = RestoreNotes(archive, name, cluster_id)
-            targets = Targets(kafka, notes, request, ArchivedLogs(archive, cluster_id))
-            noted, unplanned = await targets.planned(client, wave)
-            begun = targets.check_noted(noted, plan)
-            topics = with_mended(begun.plans, [*plan(unplanned, request.life).topics, *begun.fresh])
+            name = restore_id or request.default_id(self.storage.url, cluster_id)
+            notes = RestoreNotes(self.archive, name, cluster_id)
+            targets = Targets(kafka, notes, request, ArchivedLogs(self.archive, cluster_id))
+            noted, unplanned = await targets.planned(client, self.wave)
+            begun = targets.check_noted(noted, self._plan)
+            topics = with_mended(begun.plans, [*self._plan(unplanned, request.life).topics, *begun.fresh])
             check_partitions(topics, request)
             review = await targets.review(client, topics)
             preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
                 begun={topic.target for topic in begun.plans},
-                existing=(await client.describe_topics(wave.values())).keys(),
+                existing=(await client.describe_topics(self.wave.values())).keys(),
                 policy=request.existing,
                 is_partial=request.is_partial,
                 refused=review.problems,
                 damage=(),
-                notes=[
-                    *request.notes(wave),
-                    *copies_archived_again(select_topics, wave),
-                    *([NOT_TRIED] if request.where else []),
-                    *dict.fromkeys(unreadable),
-                    *begun.notes,
-                    *review.losses,
-                    *review.notes,
-                ],
+                notes=[*self._notes(), *begun.notes, *review.losses, *review.notes],
                 doubts=review.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
             )
             return preview, review.purge
 
-    preview, purge = asyncio.run(review_targets())
-    if preview.refused or request.purges_unread or not purge.topic_ids:
-        return preview
-    return _read_before_purge(storage, request, preview, purge, notice)
+    def _plan(self, some: Mapping[str, str], life: int | None) -> RestorePlan:
+        archived = read_archive(
+            self.archive,
+            life=life,
+            wanted=some.__contains__,
+            use=self.storage.index,
+            reads=self.request.wanted.of,
+            tell_asked=told_of_asked(self.notice),
+        )
+        self.unreadable.extend(unreadable_notes(archived, self.request))
+        return plan_restore(archived, some, self.request)
+
+    def _notes(self) -> list[str]:
+        return [
+            *self.request.notes(self.wave),
+            *copies_archived_again(self.select_topics, self.wave),
+            *([NOT_TRIED] if self.request.where else []),
+            *dict.fromkeys(self.unreadable),
+        ]
 
 
 def _read_before_purge(
