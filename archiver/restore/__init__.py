@@ -39,5 +39,6 @@
 - target_survey: what stands where targets are wanted, and what it means for this restore
 - targets: the target topics of a restore
 - task: what the task of one partition's restore is given, and what it reports
+- topic_reports: what a restore reports of each topic: its partitions, its configs, and what is left to do by hand
 - topic_sizes: how many bytes a topic has already that is appended to, and that has a limit of bytes
 """

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -20,7 +20,7 @@ from archiver.archive.handle import Archive, open_archive
 from archiver.archive.index import share
 from archiver.archive.index_file import SeenBeside
 from archiver.config.model import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
+from archiver.errors import ArchiverError, TargetError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
@@ -30,13 +30,14 @@ from archiver.process.workers import workers
 from archiver.restore.archived_logs import ArchivedLogs
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.partition_restore import run_task
-from archiver.restore.plan import RETENTION_KEYS, RestorePlan, TopicPlan, with_mended
-from archiver.restore.report import Nothing, RestoreOutcome, TopicReport
-from archiver.restore.request import RestoreRequest, Retention
+from archiver.restore.plan import RestorePlan, TopicPlan, with_mended
+from archiver.restore.report import RestoreOutcome, TopicReport
+from archiver.restore.request import RestoreRequest
 from archiver.restore.target_configs import Finish
-from archiver.restore.target_limits import alter_command, wanted_records
+from archiver.restore.target_limits import wanted_records
 from archiver.restore.targets import Target, Targets
 from archiver.restore.task import RestoreTask, TaskReport
+from archiver.restore.topic_reports import filled_topics, report_topic
 from archiver.spark.executors import Destination, try_executors
 from archiver.spark.purge_proof import read_whole
 from archiver.spark.repartition import repartition
@@ -134,7 +135,7 @@ class _Restore:
         self._notice("finishing the target")
         topics = self._finish(reports)  # 3. only then the archived configs
         if any(report.seconds for report in reports):  # else earlier runs have done it all
-            remember_notes(self._archive, self._job.restore_id)  # 4. for `verify` to miss them
+            remember_notes(self._archive, self._job.restore_id)  # 4. so that `verify` notices if notes are deleted
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
         begun = {topic.target for topic in topics}
@@ -337,18 +338,8 @@ class _Restore:
         """Set the archived configs of topics that are whole, and report all topics, also when the configs cannot be set now."""
         topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
         topic_ids = {target.plan.target: target.topic_id for target in self._filling}
-        by_target: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
-        for report in reports:
-            by_target[report.target_topic].append(report)
-        for topic in topics:
-            mine = [*_with_known_gaps(topic, by_target[topic.target]), *_refused(topic)]
-            by_target[topic.target] = sorted(mine, key=lambda one: one.partition)
-        read_back: dict[str, list[TaskReport]] = {topic.target: [] for topic in topics}
-        for report in sorted(self._read_back, key=lambda one: one.partition):
-            read_back[report.target_topic].append(report)
-        whole = {
-            name for name, mine in by_target.items() if not any(report.error for report in (*mine, *read_back[name]))
-        }
+        filled = filled_topics(topics, reports, self._read_back)
+        whole = {name for name, one in filled.items() if one.is_whole}
         try:
             finishes = self._ask(
                 lambda client: self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
@@ -357,48 +348,16 @@ class _Restore:
         except ArchiverError as error:
             finishes, finished = dict.fromkeys(whole, Finish(is_done=False, refusal=error)), set()
         return [
-            TopicReport(
-                source=topic.source,
-                life=topic.life,
-                target=topic.target,
-                partitions=tuple(by_target[topic.target]),
-                retention_command=self._retention_command(topic) if topic.target in whole & finished else "",
-                strange_retention=strange_retention(topic),
+            report_topic(
+                filled[topic.target],
+                finishes.get(topic.target, Finish()),
+                self._job.request,
+                cluster=self._job.kafka.for_tools(),
                 is_finished=topic.target in finished,
-                refusal=finish.refusal,
-                left_out_configs=finish.left_out,
-                appends=topic.appends,
-                retention=finish.retention,
-                expiring=finish.expiring,
-                inherits_retention=finish.inherits_retention,
-                oversized=finish.oversized,
-                nothing=None if topic.has_objects else self._nothing,
                 left_out_filling=self._targets.left_out(topic.target),
-                repartition=topic.repartition,
-                target_partitions=tuple(read_back[topic.target]),
             )
             for topic in topics
-            for finish in [finishes.get(topic.target, Finish())]
         ]
-
-    @property
-    def _nothing(self) -> Nothing:
-        return Nothing.CHOSEN if self._job.request.is_partial else Nothing.ARCHIVED
-
-    def _retention_command(self, topic: TopicPlan) -> str:
-        if topic.appends or self._job.request.retention is Retention.ARCHIVED:
-            return ""
-        archived = topic.archived_retention
-        if strange_retention(topic):
-            return ""
-        taken_back = [name for name in RETENTION_KEYS if name not in archived]  # the cluster's own hold again
-        return alter_command(self._job.kafka.for_tools(), topic.target, archived, taken_back)
-
-
-def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
-    """Return archived retention that no topic can have: somebody else has written it."""
-    archived = topic.archived_retention
-    return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
 
 
 def remember_notes(archive: Archive, restore_id: str) -> None:
@@ -414,32 +373,3 @@ def _weight(task: RestoreTask) -> int:
 
 def _objects(topic: TopicPlan) -> int:
     return sum(len(partition.parts) for partition in topic.partitions)
-
-
-def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[TaskReport]:
-    """Add what the plan knew to be missing, and was to be skipped, to what tasks met."""
-    missing = {partition.partition: partition.missing for partition in topic.partitions}
-    return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
-
-
-def _advice_for(topic: TopicPlan) -> str:
-    """Return what to type for a partition that the same command leaves out. Into the same target, its other records would come twice."""
-    way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} again"
-    return (
-        "with --repartition the same command leaves that partition out from now on, so give it another --id then, and"
-        f" {way}"
-    )
-
-
-def _refused(topic: TopicPlan) -> list[TaskReport]:
-    advice = "" if topic.may_be_mended else f"; {_advice_for(topic)}"
-    return [
-        TaskReport(
-            target_topic=topic.target,
-            partition=partition.partition,
-            error=f"{partition.problem}{advice}",
-            exit_code=NotWholeError.exit_code,
-        )
-        for partition in topic.partitions
-        if partition.problem
-    ]
