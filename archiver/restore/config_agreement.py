@@ -14,7 +14,7 @@ from archiver.restore.broker_terms import BrokerTerms, broker_terms
 from archiver.restore.estimate import BatchLimits
 from archiver.restore.fill_terms import FillTerms, FillTermsOf, lacking
 from archiver.restore.final_terms import FinalTerms
-from archiver.restore.in_sync_replicas import Copies, unmet_in_the_end
+from archiver.restore.in_sync_replicas import TargetReplicas, unmet_in_the_end
 from archiver.restore.plan import RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore.request import Existing, RestoreRequest, Retention
 from archiver.restore.target_configs import final_changes, without_unmet
@@ -71,7 +71,7 @@ class Agreement:
 
     def left_out(self, name: str) -> tuple[str, ...]:
         """Return what of the filling's configs the cluster refuses for a target, and what holds instead."""
-        return tuple(self._terms[name].told()) if name in self._terms else ()
+        return tuple(self._terms[name].notes()) if name in self._terms else ()
 
     def notes(self, names: Iterable[str]) -> Iterator[str]:
         """Return what is refused while targets are filled, and in the end: each sentence once, with how many targets it is true of."""
@@ -99,7 +99,7 @@ class Agreement:
         unmet = await unmet_in_the_end(client, changes, replicas)
         changes |= {name: without_unmet(changes[name]) for name in unmet}
         absent = agreed.keys() - found.keys()
-        told = await self._final.told(changes, {name: self.to_create(plans[name]) for name in absent})
+        told = await self._final.find_refused(changes, {name: self.to_create(plans[name]) for name in absent})
         told |= {name: [*told.get(name, ()), one] for name, one in unmet.items()}
         self._refused_in_the_end |= told
 
@@ -108,15 +108,17 @@ class Agreement:
         self._brokers = self._brokers or await broker_terms(client)
         return self._brokers
 
-    def copies(self, names: Iterable[str], standing: Mapping[str, TopicDescription]) -> dict[str, Copies]:
+    def target_replicas(
+        self, names: Iterable[str], existing: Mapping[str, TopicDescription]
+    ) -> dict[str, TargetReplicas]:
         """Return the configs and replicas that targets have, or would have, as far as that is known."""
-        found: dict[str, Copies] = {}
+        found: dict[str, TargetReplicas] = {}
         for name in names:
             terms = self._terms.get(name)
-            if terms is not None and name in standing:
-                found[name] = Copies(terms.holding, standing[name].fewest)
+            if terms is not None and name in existing:
+                found[name] = TargetReplicas(terms.holding, existing[name].fewest)
             elif terms is not None and terms.replicas > 0:
-                found[name] = Copies(terms.holding, Replicas(terms.replicas, terms.replicas, 0), is_new=True)
+                found[name] = TargetReplicas(terms.holding, Replicas(terms.replicas, terms.replicas, 0), is_new=True)
         return found
 
     async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
@@ -159,9 +161,9 @@ class Agreement:
             " (with --into-existing its configs stay as they are)"
         )
 
-    async def on_standing(self, client: KafkaClient, names: frozenset[str]) -> list[str]:
+    async def on_existing(self, client: KafkaClient, names: frozenset[str]) -> list[str]:
         """Agree on topics that are there; returns why some cannot be changed."""
-        terms, refused = await self._asked.of_standing(client, names)
+        terms, refused = await self._asked.of_existing(client, names)
         self._terms |= terms
         return [str(error) for _, error in sorted(refused.items())]
 
@@ -186,14 +188,14 @@ class Agreement:
         wanted = {name: value for name, value in changes.items() if value is not None} | dict.fromkeys(kept, UNLIMITED)
         return dict(own) == wanted
 
-    def harms(self, plans: Plans, standing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
+    def harms(self, plans: Plans, existing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
         """Return what targets would change or lose, with the configs that were agreed on."""
         now_ms = self._clock_ms()
         for name, plan in plans.items():
             terms = self._terms.get(name)
             if terms is None or not terms.is_doubtful:
                 continue
-            if name in standing and not terms.refused:
+            if name in existing and not terms.refused:
                 problems = limit_problems(plan, terms.holding, now_ms, self._cluster)
             else:
                 problems = fill_problems(plan, terms.holding, terms.reasons, now_ms, has_largest=self._has_largest)

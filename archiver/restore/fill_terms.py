@@ -45,7 +45,7 @@ class FillTerms:
         """Why the cluster refuses what it refuses."""
         return {name: getattr(error, "said", "") or str(error) for name, error in self.refused.items()}
 
-    def told(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         """Return what is not as it is wanted."""
         for name, said in self.reasons.items():
             yield f"the cluster refuses {name}={FILL_CONFIGS[name]} ({said}); it is filled with {name}={self.holding[name]}"
@@ -137,7 +137,7 @@ class FillTermsOf:
             for name in await never_created(self._kafka, names)
         }
 
-    async def of_standing(
+    async def of_existing(
         self, client: KafkaClient, names: frozenset[str]
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
         """Return the terms of topics that are there, and why others cannot be changed."""

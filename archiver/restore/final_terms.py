@@ -18,7 +18,9 @@ class FinalTerms:
 
     admin: KafkaAdmin
 
-    async def told(self, wanted: Mapping[str, Changes], to_create: Mapping[str, ToCreate]) -> dict[str, list[str]]:
+    async def find_refused(
+        self, wanted: Mapping[str, Changes], to_create: Mapping[str, ToCreate]
+    ) -> dict[str, list[str]]:
         """Return by target which of the wanted configs will be refused. Targets that are to be created have the configs of the filling."""
         refused = await self._ask(wanted, to_create)
         names = sorted(name for name, error in refused.items() if is_of_configs(error))

@@ -16,7 +16,7 @@ KEY = "min.insync.replicas"
 _ASKS_FOR_NO_MORE = 10  # the version of Produce that came with Kafka 3.7: no more in sync are wanted than there are
 
 
-class Copies(NamedTuple):
+class TargetReplicas(NamedTuple):
     """The configs and replicas that a target has, or would have if it were created."""
 
     configs: Mapping[str, str]
@@ -50,7 +50,7 @@ def wanted_in_the_end(changes: Mapping[str, str | None]) -> int:
 
 
 async def in_sync_problems(
-    client: KafkaClient, plans: Mapping[str, TopicPlan], found: Mapping[str, Copies], cluster: Sequence[str]
+    client: KafkaClient, plans: Mapping[str, TopicPlan], found: Mapping[str, TargetReplicas], cluster: Sequence[str]
 ) -> list[str]:
     """Return why some targets would take no record. `cluster` are the options with which Kafka's own tools reach it."""
     short = {
@@ -73,7 +73,7 @@ async def _wants_no_more_than_there_are(client: KafkaClient) -> bool:
     return True
 
 
-def _problem(plan: TopicPlan, copies: Copies, cluster: Sequence[str], *, is_lenient: bool) -> str:
+def _problem(plan: TopicPlan, copies: TargetReplicas, cluster: Sequence[str], *, is_lenient: bool) -> str:
     in_sync, assigned, partition = copies.replicas
     told = f"{plan.target}: {KEY}={copies.wanted}"
     has = f"{spell_count(assigned, 'replica')}"

@@ -241,7 +241,7 @@ async def _send_from(
             try:
                 await pace.wait_for(len(batch.content))
                 was_silent = vigil.silences > noted
-                await _send(client, task, batch, claim.identity, claim.start_offset + index, looks_first=was_silent)
+                await _send(client, task, batch, claim.identity, claim.start_offset + index, asks_first=was_silent)
                 noted = vigil.silences
             except BaseException:
                 await asyncio.wait([ahead])
@@ -312,11 +312,11 @@ async def _send(
     identity: ProducerIdentity,
     expected_offset: int,
     *,
-    looks_first: bool,
+    asks_first: bool,
 ) -> None:
-    standing = partial(_standing, client, task, batch, identity, expected_offset)
+    find_sent = partial(_find_sent, client, task, batch, identity, expected_offset)
     what = f"records from offset {expected_offset} on"
-    offset = await send(client, task.target_topic, task.partition, batch, what, standing, looks_first=looks_first)
+    offset = await send(client, task.target_topic, task.partition, batch, what, find_sent, asks_first=asks_first)
     if offset != expected_offset:
         raise StrangerError(
             f"records landed at offset {offset} instead of {expected_offset}: someone else wrote to the target during the"
@@ -324,7 +324,7 @@ async def _send(
         )
 
 
-async def _standing(
+async def _find_sent(
     client: KafkaClient, task: RestoreTask, batch: EncodedBatch, identity: ProducerIdentity, offset: int
 ) -> int | None:
     """Return the offset of a batch to which no answer came, if it is the last in the log. Raises Behind when more is there."""

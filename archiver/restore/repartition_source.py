@@ -164,7 +164,7 @@ async def _deal_from(
         was_silent = vigil.silences > noted and there[target] > 0
         known = partial(_refuse_forgotten, client, task, target)
         await send(
-            client, source.target_topic, target, batch, f"records for partition {target}", known, looks_first=was_silent
+            client, source.target_topic, target, batch, f"records for partition {target}", known, asks_first=was_silent
         )
         noted = vigil.silences
         there[target] += batch.records

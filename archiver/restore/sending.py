@@ -61,21 +61,21 @@ async def send(
     partition: int,
     batch: EncodedBatch,
     what: str,
-    standing: Callable[[], Awaitable[int | None]],
+    find_sent: Callable[[], Awaitable[int | None]],
     *,
-    looks_first: bool,
+    asks_first: bool,
 ) -> int:
     """Send a batch until the broker answers. Returns the offset where the batch stands. Raises Behind. `what`: its name in messages.
 
     Repeating a batch is safe as long as the broker remembers its producer id and sequence number. How long that is goes by
     the timestamps of the records: when those are old, a broker that starts again has forgotten the producer, and one that
-    runs forgets it every ten minutes. So `standing` asks whether the batch is there before it is repeated; with
-    `looks_first`, before it is sent at all.
+    runs forgets it every ten minutes. So `find_sent` asks whether the batch is there before it is repeated; with
+    `asks_first`, before it is sent at all.
     """
     told, closed = "", 0
     for _ in range(ATTEMPTS):
         try:
-            offset = await standing() if looks_first else None
+            offset = await find_sent() if asks_first else None
             if offset is not None:
                 return offset
         except KafkaTemporaryError as error:
@@ -85,7 +85,7 @@ async def send(
         try:
             answer = await produce(client, topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
         except KafkaTemporaryError as error:
-            looks_first, told = True, str(error)
+            asks_first, told = True, str(error)
             closed += error.cause == CLOSED
             await asyncio.sleep(PAUSE_S)
             continue
@@ -98,7 +98,7 @@ async def send(
             case Outcome.FATAL:
                 raise KafkaError(f"the broker refuses {what}: {answer.message}")
             case Outcome.TEMPORARY:
-                looks_first, told = True, answer.message
+                asks_first, told = True, answer.message
                 await asyncio.sleep(PAUSE_S)
     if closed == ATTEMPTS:  # and what was asked between them was answered
         raise KafkaTemporaryError(

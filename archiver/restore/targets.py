@@ -14,7 +14,7 @@ from archiver.process.failpoints import reach
 from archiver.restore.archived_logs import ArchivedLogs
 from archiver.restore.config_agreement import Agreement
 from archiver.restore.estimate import BatchLimits
-from archiver.restore.in_sync_replicas import Copies, in_sync_problems
+from archiver.restore.in_sync_replicas import TargetReplicas, in_sync_problems
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import TopicPlan
 from archiver.restore.plan_check import CheckedPlans, PlanCheck, PlanIn
@@ -195,7 +195,7 @@ class Targets:
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or go on with them, so that they are ready to be filled."""
-        found, survey, created = await self._stand(client, names)
+        found, survey, created = await self._create_missing(client, names)
         # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
         self._unfinished.update(
             name for name in survey.plans if not found[name].topic_id and not survey.is_verified(name)
@@ -203,8 +203,8 @@ class Targets:
         for name, plan in self._notes.note_plans(survey.plans.values(), ids_of(found), self._request.terms).items():
             # Of two runs at once, the first one's plan holds.
             self._topics[name] = self._plan_check.check_plan(plan, self._topics[name])
-        standing = {name: self._agreement.configs(name) for name in names if survey.fills(name) and name not in created}
-        await self._configs.set_for_filling(client, {name: found[name] for name in standing}, standing)
+        existing = {name: self._agreement.configs(name) for name in names if survey.fills(name) and name not in created}
+        await self._configs.set_for_filling(client, {name: found[name] for name in existing}, existing)
         limits, asked = self._agreement.limits(names, survey.configs), BatchLimits(self._request.batch_bytes)
         return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), survey) for name in names]
 
@@ -238,22 +238,22 @@ class Targets:
     async def _agree(self, client: KafkaClient, survey: Survey, plans: Mapping[str, TopicPlan]) -> None:
         """Find out with which configs topics can be filled, and what is wrong with those."""
         new = {name: plan for name, plan in plans.items() if name not in survey.plans}
-        standing = frozenset(name for name in plans.keys() - survey.unfit if survey.fills(name))
+        existing = frozenset(name for name in plans.keys() - survey.unfit if survey.fills(name))
         survey.problems[:0] = await self._creation_problems(client, new, survey)
-        survey.problems += await self._agreement.on_standing(client, standing)
-        begun = {name: survey.plans[name] for name in standing if any(survey.ends(name).values())}
+        survey.problems += await self._agreement.on_existing(client, existing)
+        begun = {name: survey.plans[name] for name in existing if any(survey.ends(name).values())}
         survey.problems += await self._agreement.on_begun(client, begun)
         written = [name for name in plans.keys() - survey.unfit if name in new or not survey.is_verified(name)]
         survey.problems += await rights_problems(client, written, survey.purged)
-        for plan, problem in self._agreement.harms(new | {name: survey.plans[name] for name in standing}, standing):
+        for plan, problem in self._agreement.harms(new | {name: survey.plans[name] for name in existing}, existing):
             survey.note(plan, self._request, [problem])
         kept = {
-            name: Copies(survey.configs[name], survey.found[name].fewest)
+            name: TargetReplicas(survey.configs[name], survey.found[name].fewest)
             for name in survey.configs.keys() & plans.keys()
         }
-        copies = self._agreement.copies(new.keys() | standing, {name: survey.found[name] for name in standing})
+        copies = self._agreement.target_replicas(new.keys() | existing, {name: survey.found[name] for name in existing})
         survey.problems += await in_sync_problems(client, plans, copies | kept, self._cluster)
-        filled = [plans[name] for name in (*new, *standing, *kept)]
+        filled = [plans[name] for name in (*new, *existing, *kept)]
         brokers = await self._agreement.on_brokers(client)
         survey.problems += filter(None, (brokers.keeps(plan) for plan in filled if plan.target in survey.purged))
         for plan in filled:
@@ -277,7 +277,7 @@ class Targets:
 
     # --- what is made
 
-    async def _stand(
+    async def _create_missing(
         self, client: KafkaClient, names: Collection[str]
     ) -> tuple[dict[str, TopicDescription], Survey, set[str]]:
         """Purge what is to be purged, and create what is not there, until all targets stand. Returns also which were created.
