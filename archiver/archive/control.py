@@ -35,7 +35,7 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
 }
 _FEW_BYTES: Final = 1 << 20
 _MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 of one with many configs
-_READS_AT_ONCE = 16
+READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
     return None if newest is None else _read(archive, stream, newest)
 
 
-def facts(archive: Archive, stream: str) -> list[Fact]:
+def read_history(archive: Archive, stream: str) -> list[Fact]:
     """Return the history of a stream, oldest first."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
@@ -119,7 +119,7 @@ def read_fact(archive: Archive, stream: str, number: int) -> Fact:
 
 def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
-    with workers(_READS_AT_ONCE, "fact") as pool:
+    with workers(READS_AT_ONCE, "fact") as pool:
         found = pool.map(lambda one: read_fact(archive, *one), numbers.items())
         return dict(zip(numbers, found, strict=True))
 

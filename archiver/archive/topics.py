@@ -9,16 +9,16 @@ from typing import Annotated, Final, NamedTuple
 from pydantic import BeforeValidator, Field, PlainSerializer, Strict
 
 from archiver.archive.control import (
-    _READS_AT_ONCE,
     CLUSTER,
     FORMAT,
+    READS_AT_ONCE,
     TOPICS,
     Fact,
     append_fact,
     append_first,
-    facts,
     latest_fact,
     read_fact,
+    read_history,
 )
 from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text, with_members
 from archiver.archive.handle import Archive
@@ -196,7 +196,7 @@ def read_topic(archive: Archive, topic: str) -> TopicFact | None:
 
 def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
     """Return what was known of a topic, oldest first."""
-    numbered = enumerate(facts(archive, topic_stream(topic)))  # they are numbered from 0 without gaps
+    numbered = enumerate(read_history(archive, topic_stream(topic)))  # they are numbered from 0 without gaps
     return [_topic_fact(fact, topic, archive.layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
 
 
@@ -242,7 +242,7 @@ def read_topics_known(
         except NotWholeError as error:
             return error
 
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="topic") as pool:
+    with ThreadPoolExecutor(max_workers=READS_AT_ONCE, thread_name_prefix="topic") as pool:
         return dict(zip(numbers, pool.map(read, numbers.items()), strict=True))
 
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourceType,
 )
 
-from archiver.archive.control import Fact, facts
+from archiver.archive.control import Fact, read_history
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import Layout
 from archiver.backup.run import run_backup
@@ -127,7 +127,7 @@ class Snapshots:
         )
 
     def facts(self, day: str = "2026-09-21") -> list[Fact]:
-        return facts(Archive(self.store, Layout()), f"group-positions/{day}")
+        return read_history(Archive(self.store, Layout()), f"group-positions/{day}")
 
 
 # --- snapshots
@@ -210,7 +210,7 @@ def snapshot_facts(site: ArchiveSite) -> list[Fact]:
     """Of all days; a test may run at midnight."""
     store, layout = store_of(site)
     days = sorted(store.list_directories(layout.control_prefix("group-positions")))
-    return [fact for day in days for fact in facts(Archive(store, layout), f"group-positions/{day}")]
+    return [fact for day in days for fact in read_history(Archive(store, layout), f"group-positions/{day}")]
 
 
 @cache

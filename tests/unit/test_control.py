@@ -17,10 +17,10 @@ from archiver.archive.control import (
     append_first,
     decode_fact,
     encode_fact,
-    facts,
     latest_fact,
     most_fact_bytes,
     read_fact,
+    read_history,
 )
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
@@ -59,12 +59,12 @@ def count_up(latest: Fact | None) -> Fact:
 def test_facts_are_numbered_and_the_highest_holds() -> None:
     store = MemoryStore()
     assert latest_fact(Archive(store, LAYOUT), STREAM) is None
-    assert facts(Archive(store, LAYOUT), STREAM) == []
+    assert read_history(Archive(store, LAYOUT), STREAM) == []
     for number in range(12):
         assert append_fact(Archive(store, LAYOUT), STREAM, count_up) == {"format": 1, "count": number + 1}
     assert list(store.objects) == [f"p/control/topics/t/{number:06}.json" for number in range(12)]
     assert latest_fact(Archive(store, LAYOUT), STREAM) == {"format": 1, "count": 12}
-    assert [fact["count"] for fact in facts(Archive(store, LAYOUT), STREAM)] == list(range(1, 13))
+    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == list(range(1, 13))
 
 
 def test_nothing_to_add_adds_nothing() -> None:
@@ -99,7 +99,7 @@ def test_who_was_slower_decides_again_on_what_the_faster_wrote() -> None:
 
     append_fact(Archive(store, LAYOUT), STREAM, decide)
     assert seen == [None, {"format": 1, "count": 1}, {"format": 1, "count": 2}]
-    assert [fact["count"] for fact in facts(Archive(store, LAYOUT), STREAM)] == [1, 2, 100]
+    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == [1, 2, 100]
 
 
 def test_writers_at_once_never_append_to_what_they_have_not_seen() -> None:
@@ -119,7 +119,9 @@ def test_writers_at_once_never_append_to_what_they_have_not_seen() -> None:
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(write, range(writers)))
-    assert [fact["count"] for fact in facts(Archive(store, LAYOUT), STREAM)] == list(range(1, writers * each + 1))
+    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == list(
+        range(1, writers * each + 1)
+    )
 
 
 def test_a_writer_that_is_always_slower_gives_up_for_now() -> None:
@@ -158,7 +160,7 @@ def test_a_lost_answer_is_settled_by_who_knows_its_own_fact() -> None:
     with pytest.raises(StoreTemporaryError):
         append_fact(Archive(store, LAYOUT), STREAM, decide)
     assert append_fact(Archive(store, LAYOUT), STREAM, decide) == mine
-    assert facts(Archive(store, LAYOUT), STREAM) == [mine]
+    assert read_history(Archive(store, LAYOUT), STREAM) == [mine]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"{}", b'{"format": "1"}', b"\xff\xfe\x00"])
