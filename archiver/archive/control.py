@@ -34,7 +34,7 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
     RESTORES: 64 << 20,
 }
 _FEW_BYTES: Final = 1 << 20
-_MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 of one with many configs
+_MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 facts with many configs
 READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]

@@ -81,7 +81,7 @@ def find_copy(
     partitions = arrange_all(found.segments).get((name, life), {})
     for copy in copies:
         number = copy.key.partition
-        if number not in damaged:  # else where it ends is not known
+        if number not in damaged:  # else the end of the partition is not known
             partitions[number] = partitions.get(number, EMPTY).reaching(copy.next)
     return ArchivedTopic(
         topic=name,

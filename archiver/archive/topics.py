@@ -31,7 +31,7 @@ from archiver.errors import (
 )
 from archiver.process.json_values import spelled_number
 
-_MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to be counted through
+_MOST_PARTITIONS = 1_000_000  # more than a cluster can have, and few enough for a loop
 _MOST_EPOCH = 2**31 - 1
 _Config = Annotated[str, Strict(), Field(max_length=1 << 20)]  # throttled replicas name each partition of a topic
 
@@ -140,7 +140,7 @@ class TopicFact:
         while holder is not None:
             branch = holder.branches.get(partition)
             start = 0 if branch is None else branch.offset
-            if until is None or start < until:  # else it was itself cut back to below its own beginning
+            if until is None or start < until:  # else this life was cut back to below its own beginning
                 stretches.append(Stretch(holder.life, start, until))
                 until = start
             holder = None if holder.parent is None else self.lives[holder.parent]

@@ -115,7 +115,7 @@ class ArchivedLogs:
         self._unknown |= {(topic, of) for topic, of in new if self._may_be_nameless(facts[topic], of)}
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
-            # What is deleted for what it tells is gone: each object is asked.
+            # Topics are deleted for what this tells, so each object is asked, and the index is not believed.
             inventory = read_inventory(Archive(self._store, self._layout), read.__contains__, use=IndexUse.IGNORE)
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
             for (topic, topic_id), found in lives.items():

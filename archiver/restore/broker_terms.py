@@ -17,10 +17,10 @@ class BrokerTerms:
     """What all brokers allow, as far as they tell their configs."""
 
     undeleting: int | None = None  # a broker that deletes no topics
-    creating: int | None = None  # one that creates a topic for a client that asks for it
-    request_bytes: int | None = None  # the least that one of them takes
-    strictest: int = 0  # that one
-    silent: int | None = None  # one that tells nothing
+    creating: int | None = None  # a broker that creates a topic for any client that asks for it
+    request_bytes: int | None = None  # the smallest limit of any broker
+    strictest: int = 0  # the broker with that limit
+    silent: int | None = None  # a broker that does not tell its configs
 
     def keeps(self, plan: TopicPlan) -> str:
         """Return why a target cannot be purged; empty: it can be."""

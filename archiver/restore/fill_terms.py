@@ -30,10 +30,10 @@ _LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
 class FillTerms:
     """The configs with which one topic is filled, and what the cluster refuses of those that are wanted."""
 
-    configs: Configs  # that it is given
-    holding: Configs  # all that it then has
+    configs: Configs  # that the topic is given
+    holding: Configs  # all that the topic then has
     replicas: int = 0  # of a topic that is to be created; 0: that is not known
-    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config that is not as it is wanted: why
+    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config: why it is not as wanted
 
     @property
     def is_doubtful(self) -> bool:
@@ -58,7 +58,7 @@ class FillTermsOf:
         self._kafka = kafka
         self._admin = KafkaAdmin(kafka)
         self._mark = f"-archiver-{restore_id}"
-        # Who takes a limit in the end can be given the largest one meanwhile.
+        # A topic that gets limits of retention in the end can have the largest limits while it is filled.
         sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
         self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
         self._defaults: Configs = {}  # of a new topic, once they are known
@@ -118,7 +118,7 @@ class FillTermsOf:
             self._replicas = tried.replicas if tried and of_default else self._replicas
         if self._defaults or not topics:
             return _known(self._defaults)
-        # Nobody could say: a topic that is there does, be it one that another run has just created.
+        # The configs of a new topic are not known: those of an existing topic will do, even one that another run has just created.
         described, _ = await topic_configs_known(client, list(taken or topics)[:1])
         return _known(next((one.effective for one in described.values()), {}))
 

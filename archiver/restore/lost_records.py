@@ -30,7 +30,7 @@ async def still_stands(
     found = await batch_at(client, last)
     if found is not None and found.base_offset <= last.start:
         return found.producer_id in producer_ids
-    # Compaction took it. The epoch says less: leaders before 4.0 that are killed may lead on in the same one.
+    # Compaction took the record. Its epoch proves less: killed leaders before 4.0 may lead on in the same epoch.
     epoch = await end_of_epoch(client, last.topic, last.partition, leader_epoch) if leader_epoch >= 0 else None
     return epoch is not None and epoch.leader_epoch == leader_epoch and epoch.end_offset >= last.end
 

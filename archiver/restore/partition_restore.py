@@ -169,7 +169,7 @@ async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -
         identity = await patiently(lambda: init_producer_id(client))
         reach("producer.given")
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
-        # A run beside this one has put its claim before its first record: then they are no stranger's, and that claim holds.
+        # Another run of this restore has put its claim before its first record: then the records are ours, and that claim holds.
         if offsets.high_watermark and not task.appends and stream.latest(task.target_topic_id) is None:
             raise StrangerError(
                 f"someone else wrote {spell_count(offsets.high_watermark, 'record')} to the target before this restore did; {advice_for(task)}"

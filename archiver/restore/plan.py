@@ -42,9 +42,8 @@ class PartitionPlan:
     partition: int
     parts: Sequence[ObjectPart]
     stored_bytes: int
-    records: (
-        int  # as the facts have it; an upper bound where only some of an object's records are wanted, or it is v1.0
-    )
+    # By the facts of objects: an upper bound where only some records of an object are wanted, or the object is of v1.0.
+    records: int
     selection: Selection  # of the parts' records
     selection_digest: str
     problem: str = ""  # why this partition is not restored; the others are
@@ -67,7 +66,7 @@ class TopicPlan:
     partitions: tuple[PartitionPlan, ...]
     final_configs: Mapping[str, str]
     archived_retention: Mapping[str, str]
-    appends: bool = False  # the target was there, with records of others: those and its configs are left alone
+    appends: bool = False  # the target existed, with others' records: its records and configs are left alone
     repartition: int | None = None  # into so many partitions, by key; None: each into its own
 
     @property

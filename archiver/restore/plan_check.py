@@ -28,7 +28,7 @@ class CheckedPlans(NamedTuple):
     """The noted plans that hold, and what goes with them."""
 
     plans: Sequence[TopicPlan]
-    fresh: Sequence[TopicPlan]  # present plans of those of which partitions were refused, and may have been mended
+    fresh: Sequence[TopicPlan]  # present plans of topics with refused partitions, which may have been mended
     notes: Sequence[str]  # what the archive has behind them
 
 
@@ -114,7 +114,7 @@ class PlanCheck:
         _same(noted.selection, present.selection, f"selection of {where}")
         if noted.missing and not self.request.skips_damage:
             raise _ForeignPlanError(f"leaves out of {where} what is missing, without --skip-damaged")
-        if noted.problem:  # nothing is read of it; where it is planned again, the present plan is taken
+        if noted.problem:  # nothing is read of this partition; where it is planned again, the present plan is taken
             return noted
         if noted.parts and are_chosen(noted.parts) is not self.request.is_chosen:
             raise _ForeignPlanError(f"has records of {where} chosen otherwise than was asked for")

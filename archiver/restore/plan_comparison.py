@@ -31,7 +31,7 @@ class Source:
 
     layout: Layout
     topic: str
-    life: int  # or one that it goes on from
+    life: int  # or an earlier life that this life continues
     partition: int
     chosen_stem: str  # with which the keys of all lists of chosen records begin
 
@@ -174,8 +174,8 @@ class _Match(NamedTuple):
 
     noted: _Block
     present: _Block | None
-    places: Numbers | slice  # of those that are in both, in the present block
-    ours: Numbers | slice  # the same in the noted one
+    places: Numbers | slice  # in the present block, of the objects that both have
+    ours: Numbers | slice  # in the noted block, of the same objects
 
     @classmethod
     def of(cls, noted: _Block, blocks: Sequence[_Block], life: int) -> "_Match":

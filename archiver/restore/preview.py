@@ -19,9 +19,9 @@ class RestorePreview:
 
     restore_id: str
     topics: Sequence[TopicPlan]
-    begun: Collection[str]  # targets that an earlier run has begun with, by the plan it made
+    begun: Collection[str]  # targets that an earlier run has begun to fill, by its plan
     existing: Collection[str]  # targets that are there
-    policy: Existing  # what becomes of those
+    policy: Existing  # what becomes of existing targets
     is_partial: bool  # only some of what is archived was asked for
     refused: Sequence[str]
     damage: Sequence[str]  # why targets are not purged, as was read

@@ -35,9 +35,9 @@ class Purge:
     """Topics that are deleted first, all of them together."""
 
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    offsets: Offsets = field(default_factory=dict)  # of those, when they were looked at
-    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
-    replicas: Mapping[str, int] = field(default_factory=dict)  # of those that are to have as many again
+    offsets: Offsets = field(default_factory=dict)  # of those topics, when they were surveyed
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what the archive has of them, if anything
+    replicas: Mapping[str, int] = field(default_factory=dict)  # of the topics that are to have as many replicas again
 
 
 def purge_problems(

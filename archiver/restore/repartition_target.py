@@ -41,9 +41,7 @@ class TargetTask:
     advice: str  # what to do about a target that someone else wrote to
     source_topic: str
     writers: Mapping[int, SourceWriter]  # by source partition
-    noted: Contents | None = (
-        None  # what an earlier run has read back there; whatever is behind it is not ours to look at
-    )
+    noted: Contents | None = None  # what an earlier run has read back there; what came behind is not ours to read
 
     @property
     def where(self) -> str:

@@ -18,7 +18,7 @@ from archiver.restore.target_limits import Count, expiring_records, oversized_pa
 Configs = Mapping[str, str]
 Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
-_LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
+_LAST_CONFIG = "segment.ms"  # a topic that is filled without this config is filled all the same
 _TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 
 
@@ -27,11 +27,11 @@ class Finish:
     """Which configs a topic has in the end, and what was refused."""
 
     changes: Changes = field(default_factory=dict)  # that were made
-    is_done: bool = True  # all is set that will ever be; False: those of the filling still hold
+    is_done: bool = True  # nothing is left to set; False: the configs of the filling still hold
     left_out: tuple[str, ...] = ()  # that the brokers do not have
-    refusal: ArchiverError | None = None  # of some of its configs, or, when it is not done, of all
-    retention: str = ""  # that holds again, if it was to be set
-    inherits_retention: bool = False  # it is the cluster's own: the topic had none
+    refusal: ArchiverError | None = None  # of some configs, or of all when it is not done
+    retention: str = ""  # the archived retention that holds again, if that was asked for
+    inherits_retention: bool = False  # the cluster's own retention holds: the topic had none
     expiring: Count | None = None  # records that the brokers delete for it
     oversized: int = 0  # partitions of which they may delete the oldest records
 
@@ -130,7 +130,7 @@ class TargetConfigs:
             some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
             for name, error in (await self._admin.alter_configs_of_topics(some)).items():
                 refused[name][config] = error
-        for config in sorted(_TAKEN_BACK):  # of those, too, nothing may stay as it was for the filling
+        for config in sorted(_TAKEN_BACK):  # no config of the filling may stay
             left: dict[str, Changes] = {name: {config: None} for name in one_by_one if config in refused[name]}
             for name, error in (await self._admin.alter_configs_of_topics(left)).items():
                 refused[name][config] = KafkaError(f"{config} is still as it was for the filling: {error}")

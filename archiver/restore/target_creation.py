@@ -39,7 +39,7 @@ class TargetCreation:
     ) -> set[str]:
         """Purge topics, if they are there, and create them. `offsets_at_check`: of topics that somebody chose to delete."""
         purged = {name: survey.purged[name] for name in names if name in survey.purged}
-        # 1. Where nothing is purged nobody needs it: then one shows that this user may put notes, before there is anything.
+        # 1. Only a purge needs these notes. Without a purge, a single note shows early that this user may put notes.
         noted = names[:1] if self._existing is Existing.EMPTY else names
         self._notes.note_replaced({name: purged.get(name, "") for name in noted}, survey.replicas)
         if purged:
@@ -59,7 +59,7 @@ class TargetCreation:
         for error in (await self._admin.add_partitions(short)).values():
             if not isinstance(error, KafkaError) or error.code != Code.INVALID_PARTITIONS:
                 raise error
-            await asyncio.sleep(PAUSE_S)  # it has as many or more: the broker that was asked had not heard of it
+            await asyncio.sleep(PAUSE_S)  # the topic has as many or more: the broker that described it was behind
 
     async def _delete(self, client: KafkaClient, purged: Mapping[str, str]) -> None:
         told = "%s: was deleted with all its records, and is created again (--purge-target)"
@@ -90,7 +90,7 @@ class TargetCreation:
             found = await client.describe_topics(left)
             left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
             for name in left:
-                if name in refused and name not in purged:  # the name of one that was purged may be free a moment later
+                if name in refused and name not in purged:  # the name of a purged topic may be free a moment later
                     raise refused[name]
             if not left:
                 return created

@@ -49,7 +49,7 @@ class Survey:
 
     plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled as they are
     purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
-    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what the archive has of them, if anything
     claims: Claims = field(default_factory=dict)
     topic_claims: Mapping[str, TopicClaim] = field(default_factory=dict)  # on all partitions of a topic
     found: Mapping[str, TopicDescription] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Surveyor:
         offsets |= await offsets_of(client, {name: found[name] for name in survey.plans if survey.cut_short(name)})
         cut = {name: some for name in survey.plans if ids[name] and (some := survey.cut_short(name))}
         survey.problems += lost_problems(cut, self._notes.finished(ids) if cut else ())
-        # One that is verified is read back, and nothing is done to it.
+        # A verified topic is only read back.
         nameless = [name for name in survey.plans if not ids[name] and not survey.is_verified(name)]
         survey.problems += await stranger_problems(client, nameless, survey.claims, survey.topic_claims, offsets)
         if survey.purged:
@@ -177,7 +177,8 @@ class Surveyor:
     def _survey_topic(self, survey: Survey, plan: TopicPlan, *, is_begun: bool, is_successor: bool) -> None:
         """Decide what becomes of one topic. A successor came after a topic that this restore has deleted, or when there was none."""
         name, described = plan.target, survey.found[plan.target]
-        is_made = is_successor and not any(survey.ends(name).values())  # by it, or a broker for a client that asked
+        # Made by this restore, or by a broker for some client.
+        is_made = is_successor and not any(survey.ends(name).values())
         if is_begun or (is_made and len(described.partitions) <= plan.target_partitions):
             survey.plans[name] = plan
         elif self._request.existing is Existing.PURGE:
@@ -223,11 +224,11 @@ class Surveyor:
         """
         if self._request.existing is Existing.EMPTY:
             return set()
-        # Empty: there was none, which is also all that is known of one without an id.
+        # Empty: there was no topic, or a topic without an id.
         came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
         configs, _ = await topic_configs_known(client, came)
-        # Nobody but this restore gives a topic the configs of a filling; one without any may be anybody's, and is made as it
-        # should be only where it would be deleted otherwise.
+        # Only this restore gives a topic the configs of a filling. A topic without configs may be anybody's: it is taken for ours
+        # only where it would be deleted otherwise.
         purges = self._request.existing is Existing.PURGE
         own = {name: configs[name].own if name in configs else None for name in came}
         return {name for name, some in own.items() if (some is None or is_of_filling(some)) and (purges or some)}

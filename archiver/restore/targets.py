@@ -92,7 +92,7 @@ class Targets:
         )
         self._unfinished: set[str] = set()  # whatever was noted of them
         self._losses: tuple[str, ...] = ()
-        self.purge = Purge()  # what is to be purged, as it was seen last
+        self.purge = Purge()  # what is to be purged, as of the last check
         self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
@@ -161,7 +161,7 @@ class Targets:
         if len(purged) <= _PURGED_AT_ONCE:
             yield list(topics)
             return
-        # Who may not note that learns it before the first is gone.
+        # A user who may not put this note learns that before the first topic is deleted.
         self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
         if others := [topic for topic in topics if topic.target not in self.purge.topic_ids]:
             yield others
@@ -196,7 +196,7 @@ class Targets:
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create some of the topics, or go on with them, so that they are ready to be filled."""
         found, survey, created = await self._create_missing(client, names)
-        # Of topics without ids, what was noted may be of another topic: it is finished when this run has done that.
+        # Notes of a topic without an id may be of another topic: it counts as finished only when this run has finished it.
         self._unfinished.update(
             name for name in survey.plans if not found[name].topic_id and not survey.is_verified(name)
         )

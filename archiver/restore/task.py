@@ -50,9 +50,9 @@ class TaskReport:
     records: int = 0
     already_there: int = 0
     bytes: int | None = None  # of keys and values; None: not counted
-    expired: int = 0  # offsets of it that the brokers have deleted since an earlier run had read it back
+    expired: int = 0  # offsets that the brokers have deleted since an earlier run read the partition back
     digest: int = 0  # of what the archive has, in order
-    target_digest: int | None = None  # of what was read back; None: it was not, by this run
+    target_digest: int | None = None  # of what this run has read back; None: nothing
     leader_epoch: int = -1  # of the last batch of a target partition that was read back
     offset_map: str = ""  # the key of the object that tells which offset became which
     seconds: float = 0.0
@@ -66,7 +66,7 @@ def failed(target_topic: str, partition: int, error: Exception, where: str) -> T
     """Report what kept a partition from being restored."""
     ours = as_ours(error, where)
     text = str(ours)
-    if ours is error and not text.startswith((f"{where}: ", f"{where} ")):  # some begin with it
+    if ours is error and not text.startswith((f"{where}: ", f"{where} ")):  # some messages begin with the place
         text = f"{where}: {text}"
     return TaskReport(target_topic=target_topic, partition=partition, error=text, exit_code=ours.exit_code)
 

@@ -23,7 +23,7 @@ def spark_in_background(
 
         def wait_for_spark() -> Any:  # noqa: ANN401 - pyspark's, an extra
             nonlocal is_told
-            if not is_told:  # on a machine that is busy it takes half a minute
+            if not is_told:  # on a busy machine Spark takes half a minute to start
                 notice("starting Spark")
             is_told = True
             return start_spark()

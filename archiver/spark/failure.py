@@ -85,7 +85,7 @@ def line_of_spark(error: PySparkException | Py4JError) -> str:
 
 def line_of(error: PySparkException | Py4JError) -> str:
     """Find the line that tells most."""
-    # Of what py4j raises not its own first line, which tells what it called.
+    # Of what py4j raises, not the first line, which only names the call.
     java = str(error.java_exception) if isinstance(error, Py4JJavaError) else ""
     return line_of_spark(error) or cause_line(java or str(error))
 

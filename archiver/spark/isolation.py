@@ -34,7 +34,7 @@ def _sweep_beside(folder: Path) -> None:
     """Delete folders of processes that a signal ended while their JVM started: these are empty, for no JVM had them yet."""
     oldest_s = folder.stat().st_mtime - _STALE_S
     for left in folder.parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # it is somebody else's, or a JVM's, which is not empty
+        with suppress(OSError):  # the folder is somebody else's, or a JVM's, and then not empty
             if left.lstat().st_mtime < oldest_s:
                 left.rmdir()
 

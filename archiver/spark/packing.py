@@ -29,7 +29,7 @@ from archiver.process.progress import Pace
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _OURS: Final = "kafka-archiver"
-_OF_THE_CLUSTER: Final = frozenset({"pyspark", "py4j"})  # 490 MB, and those of the cluster's Spark have to be used
+_OF_THE_CLUSTER: Final = frozenset({"pyspark", "py4j"})  # 490 MB; the cluster's own must be used
 _FOR_SQL: Final = frozenset({"pandas", "pyarrow"})
 _LIBRARY: Final = "lib"
 _LEVEL: Final = 1  # of gzip: 6 makes a tenth less of it, in three times the time
@@ -76,7 +76,7 @@ class PackedEnvironment:
     sha256: str
     python: str  # which interpreters it fits
     edition: str
-    kernels: int  # compiled ones, for the processor of this machine
+    kernels: int  # how many were compiled, for the processor of this machine
     packages: Sequence[str]
 
 
@@ -121,7 +121,7 @@ def pack_environment(
     launcher = _LAUNCHER.format(abi=_ABI, version=_PYTHON, library=_LIBRARY)
     found.append(_Entry(name="bin/python", source=launcher.encode(), is_program=True))
     found.append(_Entry(name="environment.json", source=json.dumps(about, indent=1).encode()))
-    entries = {entry.name: entry for entry in found}  # packages of one family may share a file
+    entries = {entry.name: entry for entry in found}  # related packages may share a file
     stored_bytes, unpacked_bytes, sha256 = _write_whole(
         target, entries.values(), overwrite=overwrite, report_step=report_step
     )

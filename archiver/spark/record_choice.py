@@ -41,11 +41,11 @@ from archiver.store.shared import patient_store_of
 
 _CHUNKS_PER_CORE: Final = 8
 _LONGEST_TOLD: Final = 200  # characters of a predicate
-# A row of the scan: the object it is of (by its number in this job), and the partition's, for keys are a partition's own.
+# A row of the scan: the numbers, in this job, of its object and of its partition, because keys count within a partition.
 _PART: Final = StructField("__part", IntegerType(), nullable=False)
 _LANE: Final = StructField("__lane", IntegerType(), nullable=False)
 _WORK: Final = StructType([_PART, _LANE, StructField("task", BinaryType(), nullable=False)])
-# What the limits of a target are held against, of each record: they go with it through what chooses.
+# Size and time of each record, which limits of a target are compared with: they stay with the record while it is chosen.
 _BYTES: Final = StructField("__bytes", LongType(), nullable=False)  # of key and value
 _TIME: Final = StructField("__time", LongType(), nullable=False)
 _MEASURED: Final = ("key", "value", "timestampMs")  # columns that tell both
@@ -58,7 +58,7 @@ _WRITTEN: Final = StructType([
 ])  # fmt: skip
 
 
-_Damage = dict[int, str]  # by the number of an object: why it cannot be looked through
+_Damage = dict[int, str]  # by the number of an object: why it cannot be read
 
 
 class _Joined(AccumulatorParam[_Damage]):
@@ -115,7 +115,7 @@ def choose_records(
 
 
 def check_predicate(spark: SparkContext, where: str) -> None:
-    """Raise PredicateError for what Spark does not understand, or must not do. No record is looked at."""
+    """Raise PredicateError for what Spark does not understand, or must not do. No record is read."""
     _used_by(open_sql(spark), where)
 
 
@@ -132,7 +132,7 @@ def _used_by(session: SparkSession, where: str) -> set[str]:
     nothing = session.createDataFrame([], StructType(list(FIELDS.values())))
     try:
         query = filtered(nothing, where)._jdf.queryExecution()  # noqa: SLF001 - Spark tells it nowhere else
-        query.executedPlan()  # works out what is constant in it: what that raises, nobody would hear of toArrow
+        query.executedPlan()  # evaluates constants of the predicate: toArrow would hide what that raises
     except (PySparkException, Py4JJavaError) as error:
         raise _refusal(where, line_of(error)) from error
     except UsageError as error:
@@ -314,7 +314,7 @@ class _Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What became of the objects that were looked through."""
+    """What was chosen of each object, and which objects are damaged."""
 
     written: _Written
     damage: _Damage

@@ -38,9 +38,9 @@ class Repartitioned:
 class _Topic:
     tasks: Sequence[RestoreTask]  # one for each source partition
     claim: TopicClaim
-    is_ours: bool  # nobody has written for it before this run
-    log_starts: Sequence[int] = ()  # of each target partition, where it still has what an earlier run has read back
-    stands: bool = False  # that is still what it was
+    is_ours: bool  # no earlier run has written to it
+    log_starts: Sequence[int] = ()  # of each target partition; empty: one has lost what an earlier run read back
+    stands: bool = False  # what was read back then is still there
 
     @property
     def verified(self) -> TopicContents | None:
@@ -89,7 +89,7 @@ def repartition(
     """
     done = Repartitioned()
     topics = asyncio.run(_claimed([list(some) for _, some in groupby(tasks, _target)], partitions, done))  # 1.
-    # Without a topic id it may be another topic by now.
+    # Without a topic id the target may be another topic by now.
     again = [
         topic
         for topic in topics
@@ -139,7 +139,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     wanted = [(task.target_topic, number) for number in range(partitions)]
     offsets = await client.offsets(wanted)
     start_offsets = tuple(offsets[which].high_watermark for which in wanted)
-    # A run beside this one has put its claim before its first record: then they are no stranger's, and that claim holds.
+    # Another run of this restore has put its claim before its first record: then the records are ours, and that claim holds.
     if any(start_offsets) and not task.appends and stream.latest(task.target_topic_id) is None:
         raise StrangerError(
             f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {advice_for(task)}"

@@ -82,7 +82,7 @@ def run_restore_job(
         )
         begin(job.restore_id)
         waves = request.waves(targets, existing, lambda: read_index(archive).sizes())
-        # One that cannot be read is met before anything is created, whatever wave it is for.
+        # A fact that cannot be read ends the restore before anything is created, whatever wave it is of.
         known = read_known(archive, targets.__contains__) if len(waves) > 1 else None
         facts = {} if known is None else known.newest
         partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}

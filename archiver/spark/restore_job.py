@@ -98,7 +98,7 @@ class _Restore:
         self._plan = plan
         self._notice = notice
         self._archive = open_archive(job.storage)
-        # What is deleted by then is not made again until it is noted.
+        # Notes are put between the deletion of a topic and its creation: a store that fails for a moment must not end a run then.
         patient = self._archive._replace(store=PatientStore(self._archive.store))
         notes = RestoreNotes(patient, job.restore_id, job.cluster_id)
         archived = ArchivedLogs(patient, job.cluster_id)
@@ -112,7 +112,7 @@ class _Restore:
     def run(
         self, waves_asked: Sequence[Wave], partitions: Mapping[str, int], start_spark: Callable[[], SparkContext]
     ) -> RestoreOutcome:
-        # 1. refuse what cannot go well, before anything is changed for it
+        # 1. refuse what cannot go well, before anything is changed
         check = partial(self._targets.check_names, partitions=partitions)
         later = [self._ask(partial(check, wave=wave)) for wave in waves_asked[1:]]
         if not all(later):  # what their topics would lose is known when they are planned
@@ -134,7 +134,7 @@ class _Restore:
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
         topics = self._finish(reports)  # 3. only then the archived configs
-        if any(report.seconds for report in reports):  # else earlier runs have done it all
+        if any(report.seconds for report in reports):  # else earlier runs have filled everything
             remember_notes(self._archive, self._job.restore_id)  # 4. so that `verify` notices if notes are deleted
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
@@ -199,7 +199,7 @@ class _Restore:
         job, topics = self._job, [*(self._plan(wave, None).topics if wave else ()), *fresh]
         if not job.request.is_chosen or not topics:
             return topics
-        self._ask(lambda client: self._targets.check(client, topics))  # before all of it is read
+        self._ask(lambda client: self._targets.check(client, topics))  # before all records are read
         spark = start_spark()
         self._try_executors(spark, topics)
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")

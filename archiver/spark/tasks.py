@@ -55,7 +55,7 @@ def run_on_spark(
         )
     except Py4JJavaError as error:
         raise failure_of(error) from error
-    if len(reports) != len(tasks):  # PySpark takes the end of a JVM that dies while it tells them for the end of them
+    if len(reports) != len(tasks):  # when the JVM dies while it hands reports over, PySpark takes that for their end
         raise TemporaryError(
             f"Spark told of {spell_count(len(reports), 'task')}, not of {len(tasks)}: it died; {RUN_AGAIN}"
         )

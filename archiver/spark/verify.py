@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """What was looked at, and what is wrong with it; `errors` kept something from being looked at."""
+    """What was checked, and what is wrong with it; `errors` kept something from being checked."""
 
     level: Level
     listing: Listing
