@@ -77,13 +77,14 @@ def plan_query(store: GeneratedStore) -> object:
 
 def choose_all(store: GeneratedStore) -> object:
     """What the driver holds while Spark looks through all objects, and of what it found; Spark itself is left out."""
-    from archiver.spark.choose import choose  # noqa: PLC0415 - the others need no Spark
 
     plan = cast("RestorePlan", plan_all(store))
     spark = cast("SparkContext", NoSpark(store.shape.objects))
+    from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - the others need no Spark
+
     storage, request = StorageConfig(url="s3://nowhere"), RestoreRequest()
-    with patch("archiver.spark.choose.open_sql", lambda found: found):
-        chosen = choose(spark, plan.topics, request, storage=storage, restore_id="r-1")
+    with patch("archiver.spark.record_choice.open_sql", lambda found: found):
+        chosen = choose_records(spark, plan.topics, request, storage=storage, restore_id="r-1")
     assert all(topic.is_chosen for topic in chosen)
     assert sum(len(one.parts) for topic in chosen for one in topic.partitions) == store.shape.objects
     return plan, chosen

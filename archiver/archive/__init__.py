@@ -9,6 +9,7 @@
 - control_census: what lies beside the records: how much of it there is, and what of it is gone
 - copies: copies of compacted topics: a log as an instance has read it, once from its beginning on
 - entries: what is known of many objects, as columns
+- fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be
 - fresh_entries: what this process has put, and no file of the index names yet
 - handle: the archive as a value: a store, and where in that store everything lies
 - holdings: what the archive holds, summed up (`ls`): from facts alone, without a body or a kernel

@@ -35,7 +35,7 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
 }
 _FEW_BYTES: Final = 1 << 20
 _MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 facts with many configs
-_READS_AT_ONCE = 16
+READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]
 
@@ -119,7 +119,7 @@ def read_fact(archive: Archive, stream: str, number: int) -> Fact:
 
 def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
-    found = side_by_side(_READS_AT_ONCE, lambda one: read_fact(archive, *one), numbers.items(), "fact")
+    found = side_by_side(READS_AT_ONCE, lambda one: read_fact(archive, *one), numbers.items(), "fact")
     return dict(zip(numbers, found, strict=True))
 
 

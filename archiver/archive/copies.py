@@ -4,10 +4,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as short_repr
+from typing import Annotated, Final
+
+from pydantic import Field, Strict
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import ReportProblem
 from archiver.archive.control import Fact, newest_numbers, read_fact
+from archiver.archive.fact_model import FactModel, Number
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY_PARTITION, arrange_all
@@ -16,7 +20,6 @@ from archiver.archive.listing import ListedPartition, ListedSegments, Partition
 from archiver.archive.lookup import find_facts
 from archiver.archive.topics import TopicFact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
-from archiver.process.json_values import as_number
 from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject
 
@@ -30,6 +33,17 @@ class CompleteCopy:
 
     key: CopyKey
     next: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Complete:
+    """What the fact of a copy says besides its place."""
+
+    generation: Number
+    next: Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
+
+
+_COMPLETE_FACT: Final = FactModel(_Complete)
 
 
 def copy_stream(instance: str, topic: str, life: int, partition: int) -> str:
@@ -139,13 +153,13 @@ def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
         raise CorruptSegmentError(
             f"{where}: tells of {short_repr(told)}, and not of what its key names; bring its older version back"
         )
-    try:
-        key = replace(place, generation=as_number(said.get("generation")))
-        return CompleteCopy(key=key, next=as_number(said.get("next"), 0, MOST_OFFSET))
-    except ValueError as error:
-        raise CorruptSegmentError(
-            f"{where}: does not tell which copy is complete: {error}; bring its older version back"
-        ) from error
+    complete = _COMPLETE_FACT.read(
+        said,
+        lambda why: CorruptSegmentError(
+            f"{where}: does not tell which copy is complete: {why}; bring its older version back"
+        ),
+    )
+    return CompleteCopy(key=replace(place, generation=complete.generation), next=complete.next)
 
 
 def _list_copies(archive: Archive, copies: Sequence[CompleteCopy]) -> dict[Partition, ListedPartition]:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import BeforeValidator, Field, PlainSerializer, Strict
 
 from archiver.archive.control import (
-    _READS_AT_ONCE,
     CLUSTER,
     FACT_FORMAT,
+    READS_AT_ONCE,
     TOPICS,
     Fact,
     append_fact,
@@ -16,6 +19,7 @@ from archiver.archive.control import (
     read_fact,
     read_history,
 )
+from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text, with_members
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, is_topic_name
 from archiver.errors import (
@@ -24,34 +28,38 @@ from archiver.errors import (
     NotWholeError,
     StrangerError,
 )
-from archiver.process.json_values import as_list, as_number, as_object, as_text, spelled_number
+from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
 
-_MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to loop over
+_MOST_PARTITIONS = 1_000_000  # more than a cluster can have, and few enough for a loop
 _MOST_EPOCH = 2**31 - 1
-_MOST_CONFIG = 1 << 20  # characters of a value: throttled replicas name each partition of a topic
+_Config = Annotated[str, Strict(), Field(max_length=1 << 20)]  # throttled replicas name each partition of a topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """Truncated log: lower offsets belong to the parent life; `leader_epoch` is that of the last record below, or -1."""
 
-    offset: int
-    leader_epoch: int = -1
+    offset: Number
+    leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
 
     def __post_init__(self) -> None:
         if self.offset < 0 or self.leader_epoch < -1:
             raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
 
 
+_PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=_MOST_PARTITIONS)), PlainSerializer(str)]
+_WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
     """One history of a topic. A life with a parent holds only the partitions whose logs were cut back, which are in `branches`."""
 
-    life: int
-    topic_id: str
-    parent: int | None = None
-    branches: Mapping[int, Branch] = field(default_factory=dict)
+    life: Number
+    topic_id: Text
+    parent: Number | None = None
+    branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.parent is None) != (not self.branches):
@@ -60,31 +68,8 @@ class Life:
     def holds(self, partition: int) -> bool:
         return self.parent is None or partition in self.branches
 
-    def to_json(self) -> Fact:
-        return {
-            "life": self.life,
-            "topic_id": self.topic_id,
-            "parent": self.parent,
-            "branches": {
-                str(partition): {"offset": branch.offset, "leader_epoch": branch.leader_epoch}
-                for partition, branch in sorted(self.branches.items())
-            },
-        }
 
-    @classmethod
-    def from_json(cls, fact: Fact) -> "Life":
-        parent = fact["parent"]
-        return cls(
-            life=as_number(fact["life"]),
-            topic_id=as_text(fact["topic_id"]),
-            parent=None if parent is None else as_number(parent),
-            branches={
-                spelled_number(partition, 0, _MOST_PARTITIONS): Branch(
-                    offset=as_number(branch["offset"]), leader_epoch=as_number(branch["leader_epoch"], -1, _MOST_EPOCH)
-                )
-                for partition, branch in as_object(fact.get("branches", {})).items()
-            },
-        )
+_WrittenLife = Annotated[Life, with_members("parent")]
 
 
 class Stretch(NamedTuple):
@@ -99,11 +84,11 @@ class Stretch(NamedTuple):
 class TopicFact:
     """What a topic is: its cluster, its number of partitions, the configs that were set on it, its lives."""
 
-    topic: str
-    cluster_id: str
-    partitions: int
-    configs: Mapping[str, str]
-    lives: tuple[Life, ...]
+    topic: Text
+    cluster_id: Text
+    partitions: Annotated[int, Strict(), Field(ge=1, le=_MOST_PARTITIONS)]
+    configs: Mapping[str, Item[_Config]]
+    lives: tuple[Item[_WrittenLife], ...]
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -169,32 +154,18 @@ class TopicFact:
         return next((life for life in earlier if life.holds(partition) and self.root(life.life) == root), None)
 
     def to_fact(self) -> Fact:
-        return {
-            "format": FACT_FORMAT,
-            "topic": self.topic,
-            "cluster_id": self.cluster_id,
-            "partitions": self.partitions,
-            "configs": dict(self.configs),
-            "lives": [life.to_json() for life in self.lives],
-        }
+        return _TOPIC_FACT.write(self)
 
     @classmethod
     def from_fact(cls, fact: Fact, where: str = "") -> "TopicFact":
         """Read a fact; `where` names its key in an error."""
-        try:
-            return cls(
-                topic=as_text(fact["topic"]),
-                cluster_id=as_text(fact["cluster_id"]),
-                partitions=as_number(fact["partitions"], 1, _MOST_PARTITIONS),
-                configs={name: as_text(value, _MOST_CONFIG) for name, value in as_object(fact["configs"]).items()},
-                lives=tuple(Life.from_json(as_object(life)) for life in as_list(fact["lives"])),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact lacks {error}") from error
-        except ValueError as error:
-            raise CorruptSegmentError(
-                f"{where or fact.get('topic')}: a topic's control fact cannot be: {error}"
-            ) from error
+        return _TOPIC_FACT.read(
+            fact,
+            lambda why: CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact cannot be: {why}"),
+        )
+
+
+_TOPIC_FACT: Final = FactModel(TopicFact)
 
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
@@ -273,7 +244,7 @@ def read_topic_facts(
         except NotWholeError as error:
             return error
 
-    return dict(zip(numbers, side_by_side(_READS_AT_ONCE, read, numbers.items(), "topic"), strict=True))
+    return dict(zip(numbers, side_by_side(READS_AT_ONCE, read, numbers.items(), "topic"), strict=True))
 
 
 def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:

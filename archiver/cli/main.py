@@ -76,8 +76,8 @@ def run() -> NoReturn:
         complain(cannot_be_written(error))
         exit_code = exit_code or ArchiverError.exit_code
     logging.shutdown()
-    if "archiver.spark.submitted" in sys.modules:
-        from archiver.spark.submitted import end_output
+    if "archiver.spark.spark_submit" in sys.modules:
+        from archiver.spark.spark_submit import end_output
 
         end_output()
     os._exit(exit_code)

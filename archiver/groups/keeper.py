@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from archiver.archive.control import FACT_FORMAT, Fact, append_fact, latest_fact
+from archiver.archive.fact_model import FactModel, Number
 from archiver.archive.handle import Archive
 from archiver.config.model import GroupPositions
 from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
@@ -18,7 +19,6 @@ from archiver.kafka.codes import broker_error
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
 from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known, sees_all_groups
 from archiver.process.defects import as_ours
-from archiver.process.json_values import as_number
 from archiver.process.text import spell_count
 from archiver.process.workers import Workers
 
@@ -214,13 +214,23 @@ class PositionKeeper:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What of a snapshot is read again here: its groups are only compared."""
+
+    time_ms: Number
+
+
+_TAKEN: Final = FactModel(_Taken)
+
+
 def _time_ms(fact: Fact, stream: str) -> int:
-    try:
-        return as_number(fact.get("time_ms"))
-    except ValueError as error:
-        raise CorruptSegmentError(
-            f"control/{stream}: does not tell when the positions were taken: {error}; bring its older version back"
-        ) from error
+    return _TAKEN.read(
+        fact,
+        lambda why: CorruptSegmentError(
+            f"control/{stream}: does not tell when the positions were taken: {why}; bring its older version back"
+        ),
+    ).time_ms
 
 
 def _is_young(time_ms: int, now_ms: int, interval_ms: int) -> bool:

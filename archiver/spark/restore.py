@@ -19,11 +19,11 @@ from archiver.restore.plan import (
     RestorePlan,
     check_partitions,
     plan_restore,
-    tell_unreadable,
+    unreadable_notes,
 )
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, check_restore_id
-from archiver.spark.optional import spark_beside
+from archiver.spark.background_start import spark_in_background
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ def run_restore_job(
             report_progress=told_of_asked(notice),
             share=share_learned,
         )
-        _tell_other_lives(archived, is_asked_for=request.life is not None)
-        for note in tell_unreadable(archived, request):
+        _warn_of_other_lives(archived, is_asked_for=request.life is not None)
+        for note in unreadable_notes(archived, request):
             log.warning("%s", note)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
@@ -69,11 +69,11 @@ def run_restore_job(
     targets = request.targets(topic_names(archive))
     for note in request.notes(targets):
         log.warning("%s", note)
-    with spark_beside("restore", notice) as start_spark:
-        from archiver.spark.waves import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
+    with spark_in_background("restore", notice) as start_spark:
+        from archiver.spark.restore_job import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
 
         notice("looking at the target")
-        cluster_id, existing = asyncio.run(_look_at_target(kafka, targets.values()))
+        cluster_id, existing = asyncio.run(_describe_target(kafka, targets.values()))
         job = RestoreJob(
             restore_id=restore_id or request.default_id(storage.url, cluster_id),
             request=request,
@@ -99,7 +99,7 @@ def run_restore_job(
     )
 
 
-def _tell_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
+def _warn_of_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
     for topic in archived:
         if topic.other_lives and not is_asked_for:
             others = ", ".join(map(str, topic.other_lives))
@@ -108,7 +108,7 @@ def _tell_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) 
             )
 
 
-async def _look_at_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
+async def _describe_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
     """Return the cluster's id, and which of the topics it has."""
     async with KafkaClient(kafka) as client:
         return await client.cluster_id(), await client.describe_topics(topics)

@@ -1,4 +1,4 @@
-"""A restore of chosen records, by the installed command on a Spark of its own (the rest is in tests/spark/test_choose.py)."""
+"""A restore of chosen records, by the installed command on a Spark of its own (the rest is in tests/spark/test_record_choice.py)."""
 
 import json
 

@@ -20,13 +20,15 @@ from typing import Any
 import pytest
 
 import archiver.kafka.connection
-import archiver.restore.claims
+import archiver.restore.claim_stream
 import archiver.restore.noted_plan
 import archiver.restore.notes
+import archiver.restore.partition_map
+import archiver.restore.partition_restore
 import archiver.restore.sending
 import archiver.restore.target_configs
+import archiver.restore.target_creation
 import archiver.restore.targets
-import archiver.restore.task
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.kafka.client import KafkaClient
@@ -64,12 +66,14 @@ BATCH_BYTES = 4096
 LONG_S = 3600
 MODULES = (
     archiver.kafka.connection,
-    archiver.restore.claims,
+    archiver.restore.claim_stream,
     archiver.restore.notes,
     archiver.restore.sending,
     archiver.restore.target_configs,
+    archiver.restore.target_creation,
     archiver.restore.targets,
-    archiver.restore.task,
+    archiver.restore.partition_map,
+    archiver.restore.partition_restore,
 )
 SKIPPED = "skipped.noted"  # of a damaged object
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 from archiver.archive.control import encode_fact
 from archiver.codec.selection import TopicSelection
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError

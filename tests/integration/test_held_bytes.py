@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError

@@ -12,12 +12,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-import archiver.restore.task
+import archiver.restore.partition_map
+import archiver.restore.partition_restore
 from archiver.archive.offset_map import OffsetMap, decode_offset_map
 from archiver.cli.restore_report import topic_row
 from archiver.codec.selection import TopicSelection
 from archiver.kafka.admin import KafkaAdmin
-from archiver.restore.claims import ClaimStream
+from archiver.restore.claim_stream import ClaimStream
 from archiver.restore.report import RestoreResult
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
@@ -168,7 +169,7 @@ def test_what_was_damaged_lies_in_a_hole(
 @contextmanager
 def killed_in(patch: pytest.MonkeyPatch, name: str, *, after: bool = False) -> Iterator[None]:
     """The process dies when it reaches this function of a task, or this method of a claim's stream."""
-    owner = ClaimStream if hasattr(ClaimStream, name) else archiver.restore.task
+    owner = ClaimStream if hasattr(ClaimStream, name) else archiver.restore.partition_map
     real = getattr(owner, name)
 
     def die(*given: object) -> None:

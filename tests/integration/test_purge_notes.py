@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+import archiver.restore.target_creation
 import archiver.restore.targets
 from archiver.errors import TargetError
 from archiver.restore.purge import Reading
 from archiver.restore.request import Existing
-from archiver.spark.proof import read_whole
+from archiver.spark.purge_proof import read_whole
 from tests.support.cluster import BrokerCluster, broker_cluster
 from tests.support.deaths import Killed
 from tests.support.foreign_reader import keys_in
@@ -87,7 +88,7 @@ def test_one_that_was_killed_before_it_created_the_topic_knows_how_many(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.targets.Targets, "_create", die)
+        patch.setattr(archiver.restore.target_creation.TargetCreation, "_create", die)
         with pytest.raises(Killed):
             purged(site, pair, doubled)
         with pytest.raises(Killed):  # nor does the second one forget it
@@ -123,7 +124,7 @@ def test_a_topic_whose_replicas_cannot_be_had_is_not_purged(
             return reading
 
         if is_late:
-            monkeypatch.setattr("archiver.spark.waves.read_whole", read_and_lose_one)
+            monkeypatch.setattr("archiver.spark.restore_job.read_whole", read_and_lose_one)
         else:
             lose_one()
         with pytest.raises(TargetError) as caught:

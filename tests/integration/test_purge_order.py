@@ -14,8 +14,9 @@ from confluent_kafka import Consumer
 
 import archiver.restore.notes
 import archiver.restore.request
+import archiver.restore.target_creation
 import archiver.restore.targets
-import archiver.spark.waves
+import archiver.spark.restore_job
 from archiver.archive.control import append_fact
 from archiver.archive.handle import Archive
 from archiver.cli.main import main
@@ -25,8 +26,9 @@ from archiver.kafka.cluster import Refusal
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
+from archiver.restore.target_creation import TargetCreation
 from archiver.restore.targets import Targets
-from archiver.spark import proof
+from archiver.spark import purge_proof
 from tests.integration.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
@@ -76,18 +78,18 @@ def when_the_first_is_gone(then: Callable[[], object], patch: pytest.MonkeyPatch
         if not done:
             done.append(await asyncio.to_thread(then))
 
-    patch.setattr(archiver.restore.targets, "delete_topics_by_id", delete_and_then)
+    patch.setattr(archiver.restore.target_creation, "delete_topics_by_id", delete_and_then)
 
 
 def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
-    read = proof.read_whole
+    read = purge_proof.read_whole
 
     def read_and_then(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         found = read(*arguments, **named)
         then()
         return found
 
-    patch.setattr(archiver.spark.waves, "read_whole", read_and_then)
+    patch.setattr(archiver.spark.restore_job, "read_whole", read_and_then)
 
 
 @contextmanager
@@ -136,8 +138,8 @@ def test_when_one_cannot_be_filled_no_more_are_purged(
     def fail(*_: object) -> None:
         raise TemporaryError("the brokers take nothing")
 
-    monkeypatch.setattr(archiver.spark.waves, "_WAVES_AT_ONCE", 1)  # nothing is purged beside what is filled
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", fail)
+    monkeypatch.setattr(archiver.spark.restore_job, "_WAVES_AT_ONCE", 1)  # nothing is purged beside what is filled
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", fail)
     code, _, said = restore(site, broker_41, topic, capsys)
     assert code == 4
     assert "the brokers take nothing" in said
@@ -226,7 +228,7 @@ def test_a_topic_that_came_later_is_not_purged(
     """It is of the second wave, and was not there when the restore began."""
     for name in (f"{topic}.large", live):
         delete_topic(broker_41.bootstrap, name)
-    prepare = archiver.spark.waves._Restore._prepare
+    prepare = archiver.spark.restore_job._Restore._prepare
 
     async def prepare_and_come(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         found = await prepare(*arguments, **named)
@@ -236,7 +238,7 @@ def test_a_topic_that_came_later_is_not_purged(
         return found
 
     topics_on_now: set[str] = set()
-    monkeypatch.setattr(archiver.spark.waves._Restore, "_prepare", prepare_and_come)
+    monkeypatch.setattr(archiver.spark.restore_job._Restore, "_prepare", prepare_and_come)
     code, told, said = restore(site, broker_41, topic, capsys)
     assert (code, told["not_begun"]) == (2, [live]), said
     assert f"target topic {live} is not purged: it was not there when the restore began" in said
@@ -369,7 +371,7 @@ def test_a_topic_that_somebody_has_created_keeps_its_configs(
 ) -> None:
     """A restore was killed when it had noted that it would create a topic; then a user did."""
     archived(broker_41, topic, site, records_of(10))
-    with dying_in(Targets, "_create", monkeypatch):
+    with dying_in(TargetCreation, "_create", monkeypatch):
         restored(site, broker_41, topic, existing=Existing.APPEND)
     own = {"cleanup.policy": "compact", "retention.ms": "60000", "max.message.bytes": "5000"}
     create_topic(broker_41.bootstrap, f"{topic}.back", 1, own)

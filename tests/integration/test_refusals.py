@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import archiver.restore.broker_terms
+import archiver.restore.partition_restore
 import archiver.restore.sending
+import archiver.restore.target_creation
 import archiver.restore.targets
-import archiver.restore.task
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
@@ -163,7 +164,7 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
         missing.append(len(targets - (await client.describe_topics(targets)).keys()))
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.targets, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.target_creation, "delete_topics_by_id", watched)
     topics = site.restore(
         broker.bootstrap, topics=rf"{topic}\.\d\d", patterns=((r"(.*)", r"\1.back"),), existing=Existing.PURGE
     ).topics

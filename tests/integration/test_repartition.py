@@ -15,15 +15,15 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 import archiver.spark.repartition
 from archiver.codec.selection import TopicSelection
 from archiver.errors import KafkaError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import Outcome, ProduceAnswer, produce
-from archiver.restore.dealing import DealTask
-from archiver.restore.dealt_log import run_read_back
+from archiver.restore.repartition_source import SourceTask
+from archiver.restore.repartition_target import run_read_back
 from archiver.restore.request import Existing
 from tests.support.brokers import Broker
 from tests.support.dealt import Rows, brute_force, fill, on_target
@@ -174,7 +174,7 @@ def test_a_task_that_spark_repeats_goes_on(
 
     def twice(spark: object, tasks: Sequence[object], run: object, *_: object) -> list[object]:
         assert callable(run)
-        if tasks and isinstance(tasks[0], DealTask):
+        if tasks and isinstance(tasks[0], SourceTask):
             run_here(spark, tasks, run)
         return run_here(spark, tasks, run)
 

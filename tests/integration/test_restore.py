@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import archiver.kafka.admin
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 import archiver.spark.repartition
-import archiver.spark.waves
+import archiver.spark.restore_job
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.topics import record_topic
 from archiver.codec.selection import TopicSelection
@@ -29,9 +29,10 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.produce import Outcome, ProduceAnswer, ProducerIdentity, init_producer_id, produce
+from archiver.restore.partition_restore import run_task
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import Retention
-from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.restore.task import RestoreTask, TaskReport
 from archiver.store.s3 import open_store
 from tests.support.brokers import Broker, StartBroker
 from tests.support.bucket_archive import tell_falsely
@@ -124,7 +125,7 @@ def test_configs_while_it_fills_and_afterwards(
         during.update(configs_of(broker, f"{topic}.back"))
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", look_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", look_and_run)
     (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     assert (during["cleanup.policy"], during["message.timestamp.type"]) == ("delete", "CreateTime")
     assert (during["retention.ms"], during["retention.bytes"]) == ("-1", "-1")
@@ -418,7 +419,7 @@ def test_a_record_written_before_the_fill_is_a_strangers(
         produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", intrude_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", intrude_and_run)
     partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
     assert [one.exit_code for one in partitions] == [0, 3]
     assert "someone else wrote" in partitions[1].error
@@ -528,7 +529,7 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
             await asyncio.sleep(1.5)
 
     monkeypatch.setattr(archiver.restore.sending.RateLimit, "wait_for", sleep)
-    monkeypatch.setattr(archiver.restore.task, "_SILENT_S", 1.0)
+    monkeypatch.setattr(archiver.restore.partition_restore, "_SILENT_S", 1.0)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
     assert restored.errors == ()
     assert waits > 3
@@ -556,7 +557,7 @@ def test_a_run_that_was_overtaken_takes_no_one_for_a_stranger(
         return identity
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (archiver.restore.task, archiver.spark.repartition):
+        for module in (archiver.restore.partition_restore, archiver.spark.repartition):
             patch.setattr(module, "init_producer_id", slowly)
         result = site.restore(broker_41.bootstrap, **asked)
     assert [one.errors for run in (result, *overtaken) for one in run.topics] == [(), ()]
@@ -736,7 +737,7 @@ def test_an_object_that_goes_during_the_restore_is_named(
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.exit_code, key in wrong.error) == (3, True)
@@ -761,7 +762,7 @@ def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
     monkeypatch.setattr(archiver.restore.sending, "produce", refuse)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
     (wrong,) = restored.errors

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
-import archiver.spark.choose
+import archiver.spark.record_choice
 from archiver.cli.main import main
 from archiver.codec.selection import EVERYTHING
 from archiver.config.model import ArchiverConfig, TargetConfig
@@ -150,7 +150,7 @@ def test_copies_that_a_backup_would_archive_are_told(broker_41: Broker, topic: s
 def test_an_estimate_counts_what_is_read_twice_and_what_is_dealt_out(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiver.spark.choose, "check_predicate", lambda *_: None)  # which takes Spark
+    monkeypatch.setattr(archiver.spark.record_choice, "check_predicate", lambda *_: None)  # which takes Spark
     create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
     for partition, count in enumerate((60, 3)):
         produce_values(broker_41.bootstrap, topic, [b"%d" % at for at in range(count)], partition)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP, TopicSelection
 from archiver.errors import UsageError
 from archiver.kafka.client import KafkaClient

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-import archiver.restore.claims
+import archiver.restore.partition_restore
 import archiver.restore.request
 import archiver.restore.sending
+import archiver.restore.target_creation
 import archiver.restore.targets
-import archiver.restore.task
-import archiver.spark.waves
+import archiver.spark.restore_job
 from archiver.codec.selection import TopicSelection
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
@@ -26,13 +26,15 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import DescribeConfigsCall
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore.claims import Claim, ClaimStream
+from archiver.restore.claim_stream import ClaimStream
+from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.notes import RestoreNotes
+from archiver.restore.partition_restore import run_task
 from archiver.restore.plan import FILL_CONFIGS
 from archiver.restore.report import TopicReport
 from archiver.restore.request import Existing, Retention
 from archiver.restore.target_limits import Count
-from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.restore.task import RestoreTask, TaskReport
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.deaths import Killed, MeetingProduce, MortalProduce
@@ -108,7 +110,7 @@ def test_replicas_and_configs_are_there_before_the_first_record(
             with_client(broker.bootstrap, ask)
             return run_here(spark, tasks, run_task)
 
-        monkeypatch.setattr(archiver.spark.waves, "run_on_spark", look_and_run)
+        monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", look_and_run)
         create_topic(broker.bootstrap, f"{topic}.empty", 4, {"cleanup.policy": "compact", "segment.ms": "1000"})
         (problem,) = refused(site, broker, topic, replication_factor=3)
         assert problem.startswith("--replication-factor 3: only 2 brokers")
@@ -250,7 +252,7 @@ def test_who_else_writes_behind_is_noticed(
     foreign = [Rec(0, NOW_MS, 0, b"s", b"later")]
     put, sent = ClaimStream.put, 0
 
-    def put_and_intrude(self: ClaimStream, claim: Claim) -> Claim:
+    def put_and_intrude(self: ClaimStream[PartitionClaim, Contents], claim: PartitionClaim) -> PartitionClaim:
         found = put(self, claim)
         write(broker_41, f"{topic}.back", foreign)
         return found
@@ -401,14 +403,14 @@ def test_retention_that_is_set_while_records_come_is_noticed(
 ) -> None:
     archived(broker_41, topic, site, records_of(400))
     strangers(eager_broker, f"{topic}.back", 3)
-    verify = archiver.restore.task._read_back
+    verify = archiver.restore.partition_restore._read_back
 
     async def wait_and_verify(*arguments: Any) -> tuple[int, int]:  # noqa: ANN401
         await asyncio.to_thread(set_configs, eager_broker, f"{topic}.back", retention_ms="60000")
         await asyncio.to_thread(until, lambda: log_of(eager_broker, f"{topic}.back")[0] > 3)
         return await verify(*arguments)
 
-    monkeypatch.setattr(archiver.restore.task, "_read_back", wait_and_verify)
+    monkeypatch.setattr(archiver.restore.partition_restore, "_read_back", wait_and_verify)
     report = appended(site, eager_broker, topic)
     (wrong,) = report.errors
     assert (wrong.exit_code, "the brokers have deleted those below 4" in wrong.error) == (3, True), wrong.error
@@ -444,7 +446,7 @@ def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveS
 # Each effect of a restore that purges, in their order, and where it is done.
 EFFECTS = [
     (RestoreNotes, "note_replaced"),
-    (archiver.restore.targets, "delete_topics_by_id"),
+    (archiver.restore.target_creation, "delete_topics_by_id"),
     (KafkaAdmin, "create_topics"),
     (KafkaAdmin, "alter_configs_of_topics"),
     (RestoreNotes, "note_plans"),
@@ -481,7 +483,7 @@ def test_what_this_restore_has_filled_is_never_purged(
         deleted.extend(topic_ids.values())
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.targets, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.target_creation, "delete_topics_by_id", watched)
     for number, (place, effect) in enumerate(EFFECTS):
         name = f"{topic}.{number}"
         strangers(broker_41, name, 7)

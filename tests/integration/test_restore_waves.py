@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import archiver.restore.request
-import archiver.spark.waves
+import archiver.spark.restore_job
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError, TemporaryError
+from archiver.restore.partition_restore import run_task
 from archiver.restore.target_configs import TargetConfigs
-from archiver.restore.task import RestoreTask, TaskReport, run_task
+from archiver.restore.task import RestoreTask, TaskReport
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -50,7 +51,7 @@ def assert_way_on(line: str, restore_id: str) -> None:
 
 
 def after_the_first_wave(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
-    prepare: Callable[..., Awaitable[list[RestoreTask]]] = archiver.spark.waves._Restore._prepare
+    prepare: Callable[..., Awaitable[list[RestoreTask]]] = archiver.spark.restore_job._Restore._prepare
     waves = 0
 
     async def prepare_and_then(*arguments: Any, **named: Any) -> list[RestoreTask]:  # noqa: ANN401
@@ -61,7 +62,7 @@ def after_the_first_wave(monkeypatch: pytest.MonkeyPatch, then: Callable[[], obj
             await asyncio.to_thread(then)
         return found
 
-    monkeypatch.setattr(archiver.spark.waves._Restore, "_prepare", prepare_and_then)
+    monkeypatch.setattr(archiver.spark.restore_job._Restore, "_prepare", prepare_and_then)
 
 
 def test_what_was_filled_is_finished_and_told_when_the_others_are_refused(
@@ -129,7 +130,7 @@ def test_spark_that_dies_with_the_second_wave_hides_nothing(
             raise TemporaryError("Spark's JVM died; run the same command again")
         return run_here(spark, tasks, run_task)
 
-    monkeypatch.setattr(archiver.spark.waves, "run_on_spark", die_later)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", die_later)
     code, found, lines = restore(site, broker_41, topic, capsys)
     assert (code, lines[0]) == (4, "Spark's JVM died; run the same command again")
     assert_way_on(lines[1], found["id"])

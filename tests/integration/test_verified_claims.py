@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import archiver.restore.claims
+from archiver.archive.fact_model import FactModel
 from archiver.errors import TargetError
+from archiver.restore.claims import PartitionClaim
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.request import Existing
 from tests.conftest import kafka_jars
@@ -262,10 +263,15 @@ def test_what_compaction_has_taken_is_no_loss(
     until(is_compacted)
     report = restored(site, broker, topic)
     assert (report.errors, report.partitions[0].already_there) == ((), 60)
-    read = archiver.restore.claims._verified_from_fact
-    monkeypatch.setattr(
-        archiver.restore.claims, "_verified_from_fact", lambda done: replace(read(done), leader_epoch=-1)
-    )
+    read = FactModel.read
+
+    def read_without_epoch(model: FactModel[Any], *args: Any) -> Any:  # noqa: ANN401
+        found = read(model, *args)
+        if not isinstance(found, PartitionClaim) or found.verified is None:
+            return found
+        return replace(found, verified=replace(found.verified, leader_epoch=-1))
+
+    monkeypatch.setattr(FactModel, "read", read_without_epoch)
     (wrong,) = restored(site, broker, topic).errors
     assert (wrong.exit_code, "it was compacted since" in wrong.error) == (3, True), wrong.error
 

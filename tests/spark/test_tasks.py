@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.topics import record_cluster
-from archiver.spark.failure import telling_line
+from archiver.spark.failure import cause_line
 from tests.support.brokers import REPOSITORY, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.records import generate
@@ -70,7 +70,7 @@ MEMORY = (
     ],
 )
 def test_the_cause_is_found_in_what_spark_says(report: str, cause: str) -> None:
-    assert telling_line(report) == cause
+    assert cause_line(report) == cause
 
 
 @pytest.mark.s3

@@ -64,8 +64,8 @@ from archiver.errors import ArchiverError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.produce import ProducerIdentity
 from archiver.restore import noted_plan
-from archiver.restore.claims import Claim, ClaimStream, Verified
-from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.claim_stream import partition_claims, topic_claims
+from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
@@ -229,14 +229,14 @@ def _packed(text: str | bytes) -> bytes:
 
 _SOURCE = PartitionSource(topic="t", partition=0, life=0, topic_id="A", cluster_id="c")
 _TARGETS = {"t": "A"}
-_CLAIM = Claim(
+_CLAIM = PartitionClaim(
     target_cluster_id="c",
     target_topic_id="A",
     start_offset=5,
     selection_digest="d" * 16,
     identity=ProducerIdentity(producer_id=7, epoch=1),
 )
-_JOINT = JointClaim(
+_JOINT = TopicClaim(
     target_cluster_id="c",
     target_topic_id="A",
     start_offsets=(0, 5),
@@ -299,18 +299,20 @@ def _settle_topic(store: MemoryStore) -> None:
 
 
 def _write_claims(store: MemoryStore) -> None:
-    stream = ClaimStream(Archive(store, LAYOUT), "mine", "c", "t", 0)
+    stream = partition_claims(Archive(store, LAYOUT), "mine", "c", "t", 0)
     held = stream.put(_CLAIM)
-    stream.note_skipped(held, "key")
-    stream.note_verified(held, Verified(records=5, digest=9, bytes=3, leader_epoch=1))
+    stream.note_skipped("A", "key")
+    stream.note_verified("A", Contents(records=5, digest=9, bytes=3, leader_epoch=1))
     stream.forget_verified(stream.latest("A") or held)
 
 
 def _write_joint_claims(store: MemoryStore) -> None:
-    stream = JointClaimStream(Archive(store, LAYOUT), "mine", "c", "t")
+    stream = topic_claims(Archive(store, LAYOUT), "mine", "c", "t")
     held = stream.put(_JOINT)
     stream.note_skipped("A", "key")
-    stream.note_verified("A", Outcome(sources={0: Share(5, 9)}, targets=[Share(2, 3, 4, 5), Share(3, 4)]))
+    stream.note_verified(
+        "A", TopicContents(sources={0: Contents(5, 9)}, targets=(Contents(2, 3, 4, 5), Contents(3, 4)))
+    )
     stream.forget_verified(stream.latest("A") or held)
 
 
@@ -322,7 +324,7 @@ def _read_claims(store: MemoryStore) -> None:
     for claims in _notes(store).claims(_TARGETS).values():
         for claim in claims.values():
             assert 0 <= claim.verified_end < 2**64
-    for joint in _notes(store).joint_claims(_TARGETS).values():
+    for joint in _notes(store).topic_claims(_TARGETS).values():
         assert all(0 <= end < 2**64 for end in joint.verified_ends.values())
 
 

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 from archiver.cli.main import main
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.restore.notes import RestoreNotes

@@ -9,9 +9,10 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claims import Claim, ClaimStream, Verified
+from archiver.restore.claim_stream import ClaimStream, partition_claims
+from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.notes import RestoreNotes
-from archiver.spark.waves import remember_notes
+from archiver.spark.restore_job import remember_notes
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 
@@ -19,14 +20,16 @@ LAYOUT = Layout("archive")
 IDENTITY = ProducerIdentity(producer_id=1, epoch=0)
 
 
-def claim_of(topic_id: str) -> Claim:
-    return Claim(
+def claim_of(topic_id: str) -> PartitionClaim:
+    return PartitionClaim(
         target_cluster_id="c", target_topic_id=topic_id, start_offset=0, selection_digest="d", identity=IDENTITY
     )
 
 
-def stream_of(store: MemoryStore, topic: str, partition: int, restore: str = "mine") -> ClaimStream:
-    return ClaimStream(Archive(store, LAYOUT), restore, "c", topic, partition)
+def stream_of(
+    store: MemoryStore, topic: str, partition: int, restore: str = "mine"
+) -> ClaimStream[PartitionClaim, Contents]:
+    return partition_claims(Archive(store, LAYOUT), restore, "c", topic, partition)
 
 
 def test_claims_are_of_this_restore_and_this_very_topic() -> None:
@@ -45,14 +48,14 @@ def test_what_was_noted_since_is_read_again() -> None:
     notes, stream = RestoreNotes(Archive(store, LAYOUT), "mine", "c"), stream_of(store, "orders", 0)
     stream.put(claim_of("A"))
     assert notes.claims({"orders": "A"})["orders"][0].verified is None
-    stream.note_verified(claim_of("A"), Verified(records=5, digest=7))
-    assert notes.claims({"orders": "A"})["orders"][0].verified == Verified(records=5, digest=7)
-    noted = replace(claim_of("A"), verified=Verified(records=5, digest=7))
-    stream.forget_verified(replace(noted, verified=Verified(records=4, digest=7)))  # what another run has noted since
+    stream.note_verified("A", Contents(records=5, digest=7))
+    assert notes.claims({"orders": "A"})["orders"][0].verified == Contents(records=5, digest=7)
+    noted = replace(claim_of("A"), verified=Contents(records=5, digest=7))
+    stream.forget_verified(replace(noted, verified=Contents(records=4, digest=7)))  # what another run has noted since
     assert notes.claims({"orders": "A"})["orders"][0] == noted
     assert stream.forget_verified(noted) == claim_of("A")
-    again = Verified(records=5, digest=7, bytes=9, leader_epoch=3)
-    stream.note_verified(claim_of("A"), again)
+    again = Contents(records=5, digest=7, bytes=9, leader_epoch=3)
+    stream.note_verified("A", again)
     assert notes.claims({"orders": "A"})["orders"][0].verified == again
 
 
@@ -86,7 +89,7 @@ def test_what_was_noted_of_another_cluster_is_not_of_this_one() -> None:
     other = RestoreNotes(Archive(store, LAYOUT), "mine", "other")
     assert (other.claims({"orders": ""}), other.finished({"orders": ""})) == ({"orders": {}}, set())
     theirs = replace(claim_of(""), target_cluster_id="other")
-    assert ClaimStream(Archive(store, LAYOUT), "mine", "other", "orders", 0).put(theirs) == theirs
+    assert partition_claims(Archive(store, LAYOUT), "mine", "other", "orders", 0).put(theirs) == theirs
     assert stream.latest("") is None
 
 

@@ -4,7 +4,6 @@ import os
 import subprocess
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +20,7 @@ from archiver.restore.plan import TopicPlan
 from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.request import Retention
 from archiver.restore.target_limits import limit_problems
-from archiver.spark.waves import _Restore, strange_retention
+from archiver.restore.topic_reports import retention_command, strange_retention
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.unit.test_target_limits import LENIENT, facts_of, plan_of
@@ -56,13 +55,10 @@ def run(command: str, folder: Path) -> list[str]:
 
 def told(topic: TopicPlan, bootstrap: str = "a:1") -> TopicReport:
     """What a restore tells in the end of a topic that is whole."""
-    job = SimpleNamespace(
-        request=SimpleNamespace(retention=Retention.UNLIMITED),
-        kafka=KafkaSettings.parse({"bootstrap.servers": bootstrap}),
-    )
+    cluster = KafkaSettings.parse({"bootstrap.servers": bootstrap}).for_tools()
     return TopicReport(
         source=topic.source, life=0, target=topic.target, partitions=(), is_finished=True, left_out_configs=(),
-        retention_command=_Restore._retention_command(SimpleNamespace(_job=job), topic), # type: ignore[arg-type]
+        retention_command=retention_command(topic, Retention.UNLIMITED, cluster),
         strange_retention=strange_retention(topic),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from archiver.errors import ArchiverError, TemporaryError, UsageError
-from archiver.spark.failure import failure_of, telling_of_the_jvm
+from archiver.spark.failure import failure_of, jvm_errors_as_ours
 from archiver.spark.tasks import run_on_spark
 
 _ABORTED = (
@@ -51,7 +51,7 @@ def test_lost_executors_are_temporary() -> None:
 
 @pytest.mark.parametrize("error", [Py4JError("calling o1"), Py4JNetworkError("is empty"), ConnectionRefusedError(111)])
 def test_a_jvm_that_is_gone_is_temporary(error: Exception) -> None:
-    with pytest.raises(TemporaryError, match=r"JVM is gone: .*run the same command again"), telling_of_the_jvm():
+    with pytest.raises(TemporaryError, match=r"JVM is gone: .*run the same command again"), jvm_errors_as_ours():
         raise error
 
 

@@ -104,7 +104,7 @@ def ask(
 
 
 def _damage(spark: SparkSession, planned: Collection[object]) -> dict[str, str]:
-    """Look through the objects that a plan reads. Returns {object: what is wrong with it}; what is not there is both."""
+    """Read through the objects that a plan reads. Returns {object: what is wrong with it}; an object that is gone stands for itself."""
     damage = {one: one for part in planned if isinstance(part, MissingPartition) for one in part.missing}
     seen: set[str] = set()
     tasks: list[ScanTask] = []
@@ -282,7 +282,7 @@ def _moment(microseconds: int) -> str:
 
 
 class _Telling:
-    """Turns what Spark raises inside into one line of ours."""
+    """Turns what Spark raises in the block into one line of ours."""
 
     def __enter__(self) -> None:
         return None

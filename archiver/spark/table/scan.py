@@ -115,7 +115,7 @@ def _find(
     return find_copy(archive, options.instance, options.topic, options.life, report_problem=report_problem)
 
 
-def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
+def report_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
     """Raise for what is missing, or log it, as it was asked for."""
     if plan.missing and on_damage is OnDamage.FAIL:
         raise NotWholeError("; ".join(plan.missing) + HOW_TO_GO_ON)
