@@ -79,7 +79,7 @@ def _survey_all(archive: Archive, share: ShareLearned) -> Survey:
     return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
 
 
-class Contents(NamedTuple):
+class ArchiveContents(NamedTuple):
     """What the archive has of some topics."""
 
     inventory: Inventory
@@ -95,7 +95,7 @@ def read_contents(
     asks_all: Index | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
     share: ShareLearned = keep_to_itself,
-) -> Contents:
+) -> ArchiveContents:
     """Read what the archive has of the wanted topics: facts of objects by the index, control facts only where lives need them.
 
     `asks_all`, an index: every newest control fact is read, and each object is asked for its facts. `report_progress` and `share` as in
@@ -110,7 +110,7 @@ def read_contents(
     }
     histories, unreadable = _newest_facts(archive, asked)
     newest = {topic: history[-1] for topic, history in histories.items()}
-    return Contents(_begin_at_branches(inventory, histories), known, newest, unreadable)
+    return ArchiveContents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
 def _survey_topic(archive: Archive, topic: str, share: ShareLearned) -> Survey:

@@ -377,6 +377,14 @@ def test_only_what_is_wanted_is_asked_for() -> None:
     assert store.heads == 1
 
 
+def test_an_inventory_that_shares_nothing_writes_nothing() -> None:
+    store = MemoryStore()
+    put(store, [segment(at, at + 1) for at in range(250)])
+    before = set(store.objects)
+    read_inventory(Archive(store, LAYOUT))
+    assert set(store.objects) == before
+
+
 def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -> None:
     """A backup that was killed had put it. What was put just now, the one that runs adds itself."""
     store = MemoryStore()

@@ -4,7 +4,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from archiver.process.workers import Workers
+from archiver.process.workers import Workers, side_by_side
 
 
 def test_results_and_errors_come_back() -> None:
@@ -62,3 +62,16 @@ def test_the_event_loop_waits_for_a_result() -> None:
 
     assert asyncio.run(ask()) == 1024
     workers.shutdown()
+
+
+def test_results_side_by_side_come_in_the_order_of_the_items() -> None:
+    meet = threading.Barrier(2)
+
+    def work(number: int) -> int:
+        if number < 2:
+            meet.wait(5)
+        return number * number
+
+    assert list(side_by_side(2, work, range(5), "test")) == [0, 1, 4, 9, 16]
+    with pytest.raises(ZeroDivisionError):
+        list(side_by_side(2, lambda number: 1 // number, range(2), "test"))
