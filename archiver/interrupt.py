@@ -25,11 +25,11 @@ def leave_when_interrupted() -> None:
 
 def terminate(_number: int, _frame: object) -> None:
     """Handle SIGTERM as Ctrl-C is handled, once: `timeout` and service managers send it to the group as well."""
-    _signal.signal(_signal.SIGTERM, told_before)
+    _signal.signal(_signal.SIGTERM, overlook_repeats)
     raise KeyboardInterrupt
 
 
-def told_before(_number: int, _frame: object) -> None:
+def overlook_repeats(_number: int, _frame: object) -> None:
     """Handle each further SIGTERM: what is being put away, and told, comes to its end."""
 
 

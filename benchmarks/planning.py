@@ -31,7 +31,7 @@ from archiver.archive.listing import list_newest
 from archiver.backup.indexer import Indexer
 from archiver.codec.selection import EVERYTHING
 from archiver.config.model import StorageConfig
-from archiver.process.memory import settle_memory
+from archiver.process.memory import tune_memory
 from archiver.restore.plan import RestorePlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.spark.table.options import parse_options
@@ -124,7 +124,7 @@ TASKS: dict[str, tuple[str, Callable[[GeneratedStore], object]]] = {
 
 def run_task(task: str, shape: Shape, folder: Path, *, is_traced: bool) -> None:
     """In a process of its own: print what it took."""
-    settle_memory()
+    tune_memory()
     store = GeneratedStore(shape, folder)
     work = TASKS[task][1]
     gc.collect()

@@ -25,7 +25,7 @@ from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
 from archiver.codec.compression import Arena, BatchCodec, BlockCodec, compress_block
 from archiver.codec.frame import Frame
 from archiver.codec.kernels import batches as kernels
-from archiver.codec.kernels.digest import SURVEY_SIZE, survey
+from archiver.codec.kernels.digest import SURVEY_SIZE, add_rows
 from archiver.config.model import StorageConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
@@ -48,7 +48,7 @@ STAGES = (
     "decompress",
     "index and buffers",
     "encode Avro",
-    "survey and digest",
+    "add_rows and digest",
     "compress",
     "SHA-256",
     "spool",
@@ -148,8 +148,8 @@ class _Segment:
         while row < len(frame):
             with self._watch.on("encode Avro"):
                 after = self._blocks.append(frame, row, len(frame))
-            with self._watch.on("survey and digest"):
-                survey(frame.body, frame.header_body, frame.table, row, after, self._found)
+            with self._watch.on("add_rows and digest"):
+                add_rows(frame.body, frame.header_body, frame.table, row, after, self._found)
             row = after
             if self._blocks.is_full:
                 self.flush()

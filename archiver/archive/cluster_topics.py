@@ -8,7 +8,7 @@ from enum import StrEnum
 from archiver.archive.handle import open_archive
 from archiver.archive.layout import is_topic_name
 from archiver.archive.topics import topics_known
-from archiver.config.model import ArchiverConfig, GroupPositions, TopicsConfig
+from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
@@ -73,10 +73,10 @@ async def look_at_topics(client: KafkaClient, topics: TopicsConfig, known: Colle
     What a user may not describe is missing from the list of all, as if it were not there: also where the entry that spells
     it out matches others, as `a.b` does `a-b`.
     """
-    found, refused = await client.describe_known(None)
+    found, refused = await client.describe_each(None)
     hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
     if hidden:
-        more, denied = await client.describe_known(hidden)
+        more, denied = await client.describe_each(hidden)
         patterns = {*topics.include} - {topics.include[at] for at in topics.unmatched(found)} - {*known}
         found |= more
         refused |= {name: _hidden(error, name, name in patterns) for name, error in denied.items()}
@@ -149,7 +149,7 @@ def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_arc
 
 
 def _holds_positions(config: ArchiverConfig, name: str) -> bool:
-    return name == OFFSETS_TOPIC and config.backup.groups in {GroupPositions.AUTO, GroupPositions.TOPIC}
+    return name == OFFSETS_TOPIC and config.backup.groups in {PositionKeeping.AUTO, PositionKeeping.TOPIC}
 
 
 def _spell(entries: Sequence[Entry]) -> str:

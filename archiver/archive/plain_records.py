@@ -15,7 +15,7 @@ from archiver.archive.inventory import EMPTY
 from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
-from archiver.codec.rows import frame_rows, long_row
+from archiver.codec.rows import long_record_of, plain_records_of
 from archiver.codec.selection import EVERYTHING, Selection, Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
@@ -116,7 +116,7 @@ def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
     """Turn a frame into plain values that `json_pieces` writes; what is long of a large record is read while that is done."""
     for run in _runs(frame):
-        rows = [long_row(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else frame_rows(run)
+        rows = [long_record_of(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else plain_records_of(run)
         for row in rows:
             yield {
                 "partition": partition,

@@ -28,7 +28,7 @@ from archiver.backup.feed import NO_END, Feed
 from archiver.backup.identity import Identity, Place
 from archiver.backup.partition_writer import PartitionWriter, SegmentSink, Written, refuse_stranger
 from archiver.backup.start_offsets import EARLIEST, First, Start, Starts
-from archiver.config.model import Unproven
+from archiver.config.model import UnprovenPolicy
 from archiver.errors import (
     ArchiverError,
     CorruptSegmentError,
@@ -39,7 +39,7 @@ from archiver.errors import (
 )
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
-from archiver.kafka.configs import TopicConfigs, topic_configs_known
+from archiver.kafka.configs import TopicConfigs, topic_configs_each
 from archiver.process.failpoints import reach
 from archiver.process.text import spell_count
 from archiver.process.workers import Workers
@@ -88,7 +88,7 @@ class Opener:
         pool: Workers,
         cluster_id: str,
         start: Start = EARLIEST,
-        unproven: Unproven = Unproven.REFUSE,
+        unproven: UnprovenPolicy = UnprovenPolicy.REFUSE,
     ) -> None:
         self._client = client
         self._identity = Identity(client, sink, pool, unproven)
@@ -106,7 +106,7 @@ class Opener:
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
         """Ask the brokers for the configs of topics, all at once."""
-        return LearnedConfigs(*await topic_configs_known(self._client, [topic.name for topic in topics]))
+        return LearnedConfigs(*await topic_configs_each(self._client, [topic.name for topic in topics]))
 
     async def settle(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
         """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""
@@ -178,7 +178,7 @@ class Opener:
         are_many_unknown = len(unknown) >= _MANY
         topics = {topic for topic, _ in (unknown if are_many_unknown else partitions)}
         most_keys = math.inf if are_many_unknown else _KEYS_A_LISTING * len(partitions)
-        sink, silences = self._sink, self._sink.vigil.silences
+        sink, silences = self._sink, self._sink.silence_counter.silences
         try:
             async with asyncio.timeout(_LOOK_UP_S):
                 newest = await self._pool.call(list_newest, sink.archive, topics, most_keys)
@@ -204,7 +204,7 @@ class Opener:
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
         listed = None
-        if ends is not None and source.topic in ends.topics and ends.silences == self._sink.vigil.silences:
+        if ends is not None and source.topic in ends.topics and ends.silences == self._sink.silence_counter.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NOTHING)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         if end.key:

@@ -16,23 +16,23 @@ from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSeg
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
 from archiver.backup.ledger import Ledger
-from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
+from archiver.codec.avro import MOST_BLOCK_BYTES
 from archiver.codec.batch import (
     MOST_DECOMPRESSED_BYTES,
     DecodedBatches,
     Scratch,
     decode_batches,
     first_batch_bytes,
-    first_offset,
+    first_batch_offset,
     first_step,
     whole_batches,
 )
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
-from archiver.config.model import Unreadable
+from archiver.config.model import UnreadablePolicy
 from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchError, StoreTemporaryError, StrangerError
 from archiver.process.failpoints import reach
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.store.port import ObjectKind
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class BatchPolicy:
     """Which record batches are opened, and what becomes of those that nobody can read."""
 
     most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one
-    unreadable: Unreadable = Unreadable.STOP
+    unreadable: UnreadablePolicy = UnreadablePolicy.STOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class SegmentSink:
     age_s: float
     spool: Spool
     clock: Callable[[], float]
-    vigil: Vigil
+    silence_counter: SilenceCounter
     ledger: Ledger
     decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
     batches: BatchPolicy = BatchPolicy()
@@ -183,7 +183,7 @@ class PartitionWriter:
         self.was_overtaken = False  # at the last put another writer was first
         self._sink = sink
         self._confirm = confirm
-        self._silences = sink.vigil.silences
+        self._silences = sink.silence_counter.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
         self._closed: FinishedSegment | None = None  # waits for its put
@@ -261,9 +261,9 @@ class PartitionWriter:
 
     def _refuse_older(self, rest: Fetch) -> None:
         """Within a step the decoder sees batches that go back; here are those between two of them."""
-        if rest.follows and not rest.charged_bytes and first_offset(rest.records) < self.position:
+        if rest.follows and not rest.charged_bytes and first_batch_offset(rest.records) < self.position:
             raise CorruptBatchError(
-                f"offset {first_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
+                f"offset {first_batch_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
             )
 
     def _take_step(self, rest: Fetch) -> Fetch:
@@ -427,7 +427,7 @@ class PartitionWriter:
         """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
         if self._confirm is not None:
             self._confirm(closed)
-        silences = self._sink.vigil.silences
+        silences = self._sink.silence_counter.silences
         if silences == self._silences:
             return None
         source = self.source

@@ -10,7 +10,7 @@ from archiver.backup.opener import Opener
 from archiver.backup.partition_writer import SegmentSink
 from archiver.backup.pump import Pump
 from archiver.backup.start_offsets import EARLIEST, Start
-from archiver.config.model import TopicsConfig, Unproven
+from archiver.config.model import TopicsConfig, UnprovenPolicy
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -33,7 +33,7 @@ class BackupRequest:
     spool_bytes: int
     rate_bytes: int = 0
     start: Start = EARLIEST
-    unproven: Unproven = Unproven.REFUSE
+    unproven: UnprovenPolicy = UnprovenPolicy.REFUSE
 
 
 def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
@@ -81,6 +81,6 @@ def pump_of(
         rate_bytes=request.rate_bytes,
         clock=sink.clock,
         ledger=sink.ledger,
-        on_tick=sink.vigil.beat,
+        on_tick=sink.silence_counter.beat,
         on_durable=on_durable,
     )

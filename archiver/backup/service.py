@@ -284,7 +284,7 @@ class Service:
         hints = await self._hints(wanted) if with_hints else {}
         for key, hint in hints.items():
             wanted[key].archived_to = hint.offset
-        found, refused = await self._client.describe_known({topic for topic, _ in wanted})
+        found, refused = await self._client.describe_each({topic for topic, _ in wanted})
         return _Learned(
             hints=hints,
             found=found,

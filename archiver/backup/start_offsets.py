@@ -76,7 +76,7 @@ class Starts:
         ends: Mapping[TopicPartition, Any] = {}
         if not isinstance(self._start, int):
             partitions = [(name, number) for name, topic in new.items() for number in topic.partitions]
-            found, _ = await self._client.offsets_known(partitions)
+            found, _ = await self._client.offsets_each(partitions)
             ends = {which: [one.last_stable, one.leader_epoch] for which, one in found.items()}
         topics = {
             name: {

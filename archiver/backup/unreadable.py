@@ -13,10 +13,10 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.backup.diagnosis import Skip, Take, Verdict, judge
 from archiver.backup.feed import Feed
 from archiver.backup.partition_writer import fault_of
-from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
+from archiver.codec.batch import first_batch_bytes, first_batch_offset, whole_batches
 from archiver.codec.kernels import batches as k
-from archiver.config.model import Unreadable
-from archiver.config.quantities import spell_size
+from archiver.config.model import UnreadablePolicy
+from archiver.config.quantities import spell_exact_size
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import code_text
@@ -118,7 +118,7 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
     behind = more.records[size:]
     is_last = len(behind) < _OFFSET_BYTES
-    after = last_stable if is_last else first_offset(behind)
+    after = last_stable if is_last else first_batch_offset(behind)
     head = _head_of(answer.records)
     if head is None or feed.fetch_offset <= head.last_offset < min(after, last_stable):
         return None
@@ -149,7 +149,7 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
     heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
     head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
     what = f"{copy.fault}; {_whose(head, copy, copies)}"
-    if feed.writer.batches.unreadable is Unreadable.STOP:
+    if feed.writer.batches.unreadable is UnreadablePolicy.STOP:
         return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
     after = None if head is None else await _reach(client, feed, head, copy.fault)
     if head is None or after is None:
@@ -221,7 +221,7 @@ def _choices(feed: Feed, fault: CorruptBatchError) -> str:
     skip = "set backup.unreadable: skip, to go on behind it with a hole that is told"
     if not isinstance(fault, LargeBatchError):
         return skip[0].upper() + skip[1:]
-    return f"Raise backup.batch.bytes (now {spell_size(feed.writer.batches.most_bytes)}), or {skip}"
+    return f"Raise backup.batch.bytes (now {spell_exact_size(feed.writer.batches.most_bytes)}), or {skip}"
 
 
 def _stop(feed: Feed, fault: CorruptBatchError, what: str) -> CorruptBatchError:

@@ -128,7 +128,7 @@ class _Run:
         facts, unsettled = await self._settle(topics)
         partitions = [(topic, number) for topic in topics for number in topic.partitions]
         known = [(topic, number) for topic, number in partitions if topic.name in facts]
-        offsets, refused = await self._client.offsets_known([(topic.name, number) for topic, number in known])
+        offsets, refused = await self._client.offsets_each([(topic.name, number) for topic, number in known])
         for topic, number in partitions:
             error = unsettled.get(topic.name) or refused.get((topic.name, number))
             if error is not None:

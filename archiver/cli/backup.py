@@ -55,10 +55,10 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
     def notice(records: int, feeds: Collection["Feed"]) -> None:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
         durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
-        progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
+        progress.report(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
 
     with closing(progress):
-        result = run_service(config, notice, progress.say)
+        result = run_service(config, notice, progress.announce)
     dropped = sum(error.records for error in result.dropped)
     if options.format == "json":
         problems = [str(error) for error in result.dropped]
@@ -74,17 +74,19 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
 def _back_up_until_end(options: argparse.Namespace) -> int:
     from archiver.backup.run import run_backup
     from archiver.config.load import load_config
-    from archiver.process.progress import Pace, Progress
+    from archiver.process.progress import Eta, Progress
 
-    progress, pace = Progress("backup", quiet=options.quiet), Pace("offsets")
+    progress, eta = Progress("backup", quiet=options.quiet), Eta("offsets")
 
     def notice(reports: Sequence["PartitionReport"]) -> None:
         records = sum(report.written.records for report in reports)
         at_end = sum(report.position >= report.end_offset for report in reports)
         done = sum(report.position - report.from_offset for report in reports)
-        how_far = pace.tell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
+        how_far = eta.spell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
         ends = f"{at_end:,} of {spell_count(len(reports), 'partition')} at the end"
-        progress.tell(", ".join(part for part in (f"{spell_count(records, 'record')} durable", ends, how_far) if part))
+        progress.report(
+            ", ".join(part for part in (f"{spell_count(records, 'record')} durable", ends, how_far) if part)
+        )
 
     with closing(progress):
         report, seconds = run_backup(load_config(options.config), notice)

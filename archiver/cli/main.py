@@ -13,13 +13,13 @@ from typing import NoReturn
 from archiver.cli.commands import build_parser
 from archiver.cli.output import cannot_be_written, complain, complain_of
 from archiver.errors import ArchiverError, StoppedError
-from archiver.interrupt import ENDING, leave, told_before
-from archiver.process.memory import settle_memory
+from archiver.interrupt import ENDING, leave, overlook_repeats
+from archiver.process.memory import tune_memory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    settle_memory()
+    tune_memory()
     # numpy starts a thread a core for linear algebra, and nothing here does any: 0.15 s of CPU at each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # noqa: TID251 - set, not read
     typed = sys.argv[1:] if arguments is None else list(arguments)
@@ -57,7 +57,7 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         for number in ours:
-            if signal.getsignal(number) is not told_before:
+            if signal.getsignal(number) is not overlook_repeats:
                 signal.signal(number, leave)
 
 

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     storage = archive_config(options).storage
     with (
         closing(Progress("query", quiet=options.quiet)) as progress,
-        run_query(storage, options.sql, chosen, progress.tell, skips_damage=options.skip_damaged) as answer,
+        run_query(storage, options.sql, chosen, progress.report, skips_damage=options.skip_damaged) as answer,
     ):
         progress.close()
         for missing in answer.skipped:

@@ -162,7 +162,7 @@ def run(options: argparse.Namespace) -> int:
 
         def begin(restore_id: str) -> None:
             begun.append(restore_id)
-            progress.say(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+            progress.announce(f"restore {restore_id}: if it ends before it is done, the same command goes on")
 
         try:
             result = run_restore_job(
@@ -170,7 +170,7 @@ def run(options: argparse.Namespace) -> int:
                 load_target(options.target),
                 restore_request(options),
                 restore_id=options.id,
-                notice=progress.tell,
+                notice=progress.report,
                 begin=begin,
             )
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - also a defect: a script waits for the JSON

@@ -33,7 +33,7 @@ def preview(options: argparse.Namespace, request: "RestoreRequest") -> int:
             request,
             restore_id=options.id,
             select_topics=config.topics.select,
-            notice=progress.tell,
+            notice=progress.report,
         )
     if options.format == "json":
         print_json(preview_row(found))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from archiver.process.text import spell_count
 
 # Lines of a list on a terminal: nobody reads more. JSON has all of them.
-MOST_ROWS: Final = 1000
+MOST_LISTED: Final = 1000
 NOTHING_ARCHIVED: Final = "nothing of {} is archived: either it had no record, or no backup could read it, which `archiver backup --until-end` says"
 _ROWS_MEASURED = 1000
 _WIDEST = 60  # characters that a column is filled up to

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from archiver.codec.avro import (
-    MOST_DECOMPRESSED_BYTES,
+    MOST_BLOCK_BYTES,
     PROBLEMS,
     RECORD_SCHEMAS,
     Block,
     ContainerHeader,
     RecordSchema,
-    check_count,
+    check_block_count,
     split_blocks,
 )
 from archiver.codec.compression import BlockArena, DecompressionError
@@ -42,9 +42,9 @@ from archiver.errors import CorruptSegmentError
 
 # Uncompressed, of the blocks that become one batch. At 100 B 0.46 us a record with 512 KiB, 0.42 with 1 MiB, 0.40 with 2,
 # 0.48 with 4; at 800 B 1.65, 1.60, 1.76, 1.97: what is larger leaves the cache before it is sent.
-BATCH_BYTES = 1024 * 1024
+ARROW_BATCH_BYTES = 1024 * 1024
 # Of a batch: more than blocks of ours hold in so many bytes; others may expand to very many of the smallest records.
-MOST_ROWS = 256 * 1024
+MOST_ARROW_ROWS = 256 * 1024
 _MOST_ENDS: Final = 2**31 - 1  # of what Arrow has in one array
 
 _HEADER = pa.struct(
@@ -80,14 +80,16 @@ class Scanned:
 class Scanner:
     """Decodes objects of one partition into batches. Its buffers are its own: not safe for use from two threads at once."""
 
-    def __init__(self, *, topic: str, partition: int, columns: Sequence[str], batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(
+        self, *, topic: str, partition: int, columns: Sequence[str], batch_bytes: int = ARROW_BATCH_BYTES
+    ) -> None:
         self._topic = topic
         self._name = np.frombuffer(topic.encode("ascii"), np.uint8)
         self._partition = partition
         self._columns = tuple(columns)
         self._schema = pa.schema([COLUMN_TYPES[name] for name in columns])
         self._batch_bytes = batch_bytes
-        self._arena = BlockArena(MOST_DECOMPRESSED_BYTES)
+        self._arena = BlockArena(MOST_BLOCK_BYTES)
         self._constants = _Constants(topic, partition)
 
     def scan(self, content: memoryview, header: ContainerHeader, key: str, selection: Selection) -> Iterator[Scanned]:
@@ -123,7 +125,7 @@ class Scanner:
         yield rows
 
     def _new_rows(self, count: int, blocks: Sequence[tuple[Block, int, int]], met: tuple[int, int]) -> "_Rows":
-        return _Rows(self._columns, min(count, MOST_ROWS), blocks[-1][2], met)
+        return _Rows(self._columns, min(count, MOST_ARROW_ROWS), blocks[-1][2], met)
 
     def _groups(self, content: memoryview, header: ContainerHeader, key: str) -> Iterator[list[tuple[Block, int, int]]]:
         """Decompress block after block into the arena; each group of about a batch's size uses it again."""
@@ -136,7 +138,7 @@ class Scanner:
                 start, end = self._arena.add(header.codec, block.payload)
             except DecompressionError as error:
                 raise CorruptSegmentError(f"{block.where}: {error}") from error
-            check_count(block.count, end - start, schema, self._topic, block.where)
+            check_block_count(block.count, end - start, schema, self._topic, block.where)
             if not block.count and start == end:
                 continue
             group.append((block, start, end))

@@ -37,13 +37,13 @@ _ROOM_BYTES = 64 * 1024  # that a block's buffer has beyond the block, for the r
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
 # What we write must be readable: the largest record batch that we decode may be one record that is all headers, and
 # these take five times their size when their keys are not UTF-8.
-MOST_DECOMPRESSED_BYTES = 6 * 256 * 1024 * 1024
+MOST_BLOCK_BYTES = 6 * 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024 * 1024  # of a container: ours is 4 KB
 # Fewest bytes that a record takes beside its topic's name: its fields, one byte each.
 _SMALLEST_RECORD, _SMALLEST_RECORD_V1 = 9, 7
 # Of a frame. Our own blocks hold fewer; in others a row of the table may be ten times larger than its record, and a block
 # that expands to very many of the smallest records must not.
-MOST_ROWS = 64 * 1024
+MOST_BLOCK_ROWS = 64 * 1024
 
 PROBLEMS = {
     FIELD_CUT: "a field runs past the block",
@@ -264,7 +264,7 @@ def _record_prefix(topic: str, partition: int) -> Bytes:
 def decode_blocks(
     content: memoryview, header: ContainerHeader, *, topic: str, partition: int, key: str
 ) -> Iterator[Frame]:
-    """Read the blocks behind a container file's header, a frame each, or several of one with more than MOST_ROWS records.
+    """Read the blocks behind a container file's header, a frame each, or several of one with more than MOST_BLOCK_ROWS records.
 
     Errors name the key and the block's position.
     """
@@ -276,8 +276,8 @@ def decode_blocks(
 def decode_block(block: "Block", header: ContainerHeader, *, topic: str, partition: int) -> Iterator[Frame]:
     """Read the records of one block."""
     schema = RECORD_SCHEMAS[header.schema]
-    body = decode_payload(block, header.codec, MOST_DECOMPRESSED_BYTES)
-    check_count(block.count, len(body), schema, topic, block.where)
+    body = decode_payload(block, header.codec, MOST_BLOCK_BYTES)
+    check_block_count(block.count, len(body), schema, topic, block.where)
     yield from _decode_block(body, block.count, schema, topic, partition, block.where)
 
 
@@ -356,7 +356,7 @@ def last_block(content: memoryview, header: ContainerHeader, key: str) -> Block 
     return None
 
 
-def check_count(count: int, body_bytes: int, schema: RecordSchema, topic: str, where: str) -> None:
+def check_block_count(count: int, body_bytes: int, schema: RecordSchema, topic: str, where: str) -> None:
     """Refuse a count of records that cannot be true: it chooses how much is allocated."""
     if count > body_bytes // (schema.smallest_record + len(topic)):
         raise CorruptSegmentError(f"{where}: {count} records cannot lie in {body_bytes} bytes")
@@ -377,7 +377,7 @@ def _decode_block(
     name = np.frombuffer(topic.encode("ascii"), np.uint8)
     done, position = 0, 0
     while True:
-        rows = min(count - done, MOST_ROWS)
+        rows = min(count - done, MOST_BLOCK_ROWS)
         table = np.empty((len(Column), rows), np.int64)
         header_body = np.empty(len(body) - position + 2 * MAX_VARINT_BYTES, np.uint8)
         read, position, header_bytes, problem = decode_rows(

@@ -8,7 +8,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadWriter
+from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadCompressor
 from archiver.codec.frame import Bytes, Column, Frame, Longs
 from archiver.codec.kernels import batches as k
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
@@ -24,7 +24,7 @@ _UNKNOWN_EPOCH = -1
 SEQUENCES = 2**31  # then they begin at 0 again
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # for the payloads of one call
 # Of a frame: the table of so many takes 2.6 MB, and no more whatever is fetched. A row may be eleven times as large as its record.
-MOST_ROWS = 32 * 1024
+MOST_FETCHED_ROWS = 32 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # the same of any batch that a backup can be told to open (backup.batch.bytes)
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
@@ -48,7 +48,7 @@ _PROBLEMS = {
 class DecodedBatches:
     """The records of fetched batches, and where to go on.
 
-    `frames` gives them, in order, no more than MOST_ROWS at once: a frame holds until the next one is asked for.
+    `frames` gives them, in order, no more than MOST_FETCHED_ROWS at once: a frame holds until the next one is asked for.
     `source_bytes` is how many bytes of the fetch these are; `aborted` is the list to decode the rest of them with;
     `writers` has (last offset, producer id) of each batch, in order.
     """
@@ -63,7 +63,7 @@ class DecodedBatches:
 
     @property
     def frame(self) -> Frame:
-        """All of the records; there must be no more than MOST_ROWS."""
+        """All of the records; there must be no more than MOST_FETCHED_ROWS."""
         (frame,) = self.frames()
         return frame
 
@@ -81,7 +81,7 @@ def first_batch_bytes(batches: memoryview) -> int:
     return k.LOG_OVERHEAD + int.from_bytes(batches[8 : k.LOG_OVERHEAD], "big")
 
 
-def first_offset(batches: memoryview) -> int:
+def first_batch_offset(batches: memoryview) -> int:
     """Return where the first batch begins, by its own word."""
     return int.from_bytes(batches[:8], "big", signed=True)
 
@@ -163,7 +163,7 @@ class Scratch:
         size = len(Column) * rows
         if size > len(self._table):
             self._table = np.empty(0, np.int64)  # the old one first
-            self._table = np.empty(min(size + size // 4, max(size, len(Column) * MOST_ROWS)), np.int64)
+            self._table = np.empty(min(size + size // 4, max(size, len(Column) * MOST_FETCHED_ROWS)), np.int64)
         return self._table[:size].reshape(len(Column), rows)
 
     def trim(self, most_bytes: int) -> None:
@@ -185,7 +185,7 @@ def decode_batches(
 
     Nothing is skipped but control batches, aborted records, records below the position, and a last batch that is cut.
     With `scratch` the records are valid until its next use. Ends early: before a batch whose payload is broken, or takes more
-    than `most_bytes` of memory together with those before it, and where there are more records than MOST_ROWS.
+    than `most_bytes` of memory together with those before it, and where there are more records than MOST_FETCHED_ROWS.
     Raises CorruptBatchError, naming the offset; also for a first batch that is such a one.
     """
     scratch = scratch or Scratch()
@@ -211,7 +211,7 @@ def decode_batches(
 
 def _fitting_rows(batches: Longs) -> int:
     """Tell of how many batches a frame can have the records, by their own word; of one at least."""
-    return max(1, int(np.searchsorted(np.cumsum(np.maximum(batches[k.COUNT], 0)), MOST_ROWS, side="right")))
+    return max(1, int(np.searchsorted(np.cumsum(np.maximum(batches[k.COUNT], 0)), MOST_FETCHED_ROWS, side="right")))
 
 
 def _first(count: int, batches: Longs, source: Bytes) -> tuple[Longs, Bytes]:
@@ -228,8 +228,8 @@ class _Index:
         self._body = body
         self._batches = batches
         self._position = position
-        self._table = scratch.table(min(rows, MOST_ROWS))
-        self._all = list(self._look()) if rows <= MOST_ROWS else None
+        self._table = scratch.table(min(rows, MOST_FETCHED_ROWS))
+        self._all = list(self._look()) if rows <= MOST_FETCHED_ROWS else None
         self.records = sum(len(frame) for frame in self._all or self._look())
 
     def frames(self) -> Iterator[Frame]:
@@ -377,7 +377,7 @@ class BatchEncoder:
         self._state = np.zeros(k.BATCH_STATE_SIZE, np.int64)
         self._kept_bytes = min(batch_bytes, most_bytes)
         self._buffer = np.empty(min(self._kept_bytes, PIECE_BYTES + _LEAST_PIECE_BYTES), np.uint8)
-        self._payload = PayloadWriter(codec, lead=k.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES)
+        self._payload = PayloadCompressor(codec, lead=k.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES)
         self._packed_bytes = 0  # of records that the payload has
 
     @property

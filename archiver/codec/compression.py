@@ -206,7 +206,7 @@ _INFLATE: dict[BatchCodec, Inflate] = {
 }
 
 
-class PayloadWriter:
+class PayloadCompressor:
     """Compresses the records of a batch piece by piece, as they come: lz4 (which has no levels), or not at all.
 
     In front of them are `lead` bytes for the batch's header, so that nothing has to be copied to get there. `expected`

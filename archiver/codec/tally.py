@@ -14,7 +14,7 @@ from archiver.codec.kernels.digest import (
     SURVEY_SIZE,
     TOMBSTONES,
     TYPES_SEEN,
-    survey,
+    add_rows,
 )
 
 _TIMESTAMP_TYPES = (-1, 0, 1)
@@ -59,7 +59,7 @@ class Tally:
         end = len(frame) if stop is None else stop
         if start >= end:
             return
-        if not survey(frame.body, frame.header_body, frame.table, start, end, self._found):
+        if not add_rows(frame.body, frame.header_body, frame.table, start, end, self._found):
             raise ValueError(f"a row of rows {start}..{end} points outside its buffers")
         offsets = frame.column(Column.OFFSET)
         if not self.records:

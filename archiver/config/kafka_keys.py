@@ -7,7 +7,7 @@ from typing import Final
 from archiver.process.mask import MASK, without_query
 
 
-class Group(Enum):
+class KeyGroup(Enum):
     """What a key goes with."""
 
     CLIENT = auto()  # anything
@@ -23,7 +23,7 @@ class KafkaKey:
     """One key, under librdkafka's name."""
 
     name: str
-    group: Group
+    group: KeyGroup
     default: str  # empty: it is required
     meaning: str
     is_secret: bool = False  # its value is in no log, message, or `config show`
@@ -37,36 +37,36 @@ class KafkaKey:
 
 
 KAFKA_KEYS: Final = (
-    KafkaKey("bootstrap.servers", Group.CLIENT, "", "host:port, several with commas between; required", takes="host:port, ..."),
-    KafkaKey("client.id", Group.CLIENT, "archiver", "how brokers' logs and quotas name us"),
-    KafkaKey("client.rack", Group.CLIENT, "none", "reads from followers in this rack, where brokers allow it"),
-    KafkaKey("socket.timeout.ms", Group.CLIENT, "30000", "of one request", alias="request.timeout.ms", takes="milliseconds"),
-    KafkaKey("metadata.max.age.ms", Group.CLIENT, "300000", "brokers are looked for again after so long at the latest", takes="milliseconds"),
-    KafkaKey("retry.backoff.ms", Group.CLIENT, "100", "the first pause before another try", takes="milliseconds"),
-    KafkaKey("connections.max.idle.ms", Group.CLIENT, "540000", "0: never closed", takes="milliseconds"),
-    KafkaKey("security.protocol", Group.CLIENT, "plaintext", "plaintext, ssl, sasl_plaintext or sasl_ssl", takes="plaintext, ssl, sasl_plaintext, sasl_ssl"),
-    KafkaKey("ssl.ca.location", Group.TLS, "the system's", "file (or folder) with the CA certificates that signed the brokers'", takes="path"),
-    KafkaKey("ssl.ca.pem", Group.TLS, "none", "the same as text", takes="PEM text"),
-    KafkaKey("ssl.certificate.location", Group.TLS, "none", "file with our certificate, and its chain (mTLS)", takes="path"),
-    KafkaKey("ssl.certificate.pem", Group.TLS, "none", "the same as text", takes="PEM text"),
-    KafkaKey("ssl.key.location", Group.TLS, "none", "file with our private key", takes="path"),
-    KafkaKey("ssl.key.pem", Group.TLS, "none", "the same as text", is_secret=True, takes="PEM text"),
-    KafkaKey("ssl.key.password", Group.TLS, "none", "of the private key", is_secret=True),
-    KafkaKey("ssl.endpoint.identification.algorithm", Group.TLS, "https", "none: the name in a broker's certificate does not matter", takes="https, none"),
-    KafkaKey("enable.ssl.certificate.verification", Group.TLS, "true", "false: any certificate will do; for tests alone", takes="true, false"),
-    KafkaKey("sasl.mechanism", Group.SASL, "none", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI where both libraries have it", alias="sasl.mechanisms", takes="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER"),
-    KafkaKey("sasl.username", Group.PASSWORD, "none", "of PLAIN and SCRAM"),
-    KafkaKey("sasl.password", Group.PASSWORD, "none", "of PLAIN and SCRAM", is_secret=True),
-    KafkaKey("sasl.kerberos.service.name", Group.KERBEROS, "kafka", "of GSSAPI; the ticket is the one that `kinit` got"),
-    KafkaKey("token_provider", Group.TOKEN, "none", "of OAUTHBEARER: `module:function`, which returns a token, and when it expires (ms since 1970)", takes="module:function"),
-    KafkaKey("sasl.oauthbearer.method", Group.TOKEN, "oidc", "of OAUTHBEARER, without token_provider: an OpenID provider", takes="oidc"),
-    KafkaKey("sasl.oauthbearer.client.id", Group.TOKEN, "none", "at the provider"),
-    KafkaKey("sasl.oauthbearer.client.secret", Group.TOKEN, "none", "at the provider", is_secret=True),
-    KafkaKey("sasl.oauthbearer.token.endpoint.url", Group.TOKEN, "none", "of the provider; http on this machine alone; what stands behind a ? is not shown", takes="https://host/path"),
-    KafkaKey("sasl.oauthbearer.scope", Group.TOKEN, "none", "asked of the provider"),
-    KafkaKey("sasl.oauthbearer.extensions", Group.TOKEN, "none", "name=value, several with commas between, for the broker", is_secret=True, takes="name=value, ..."),
-    KafkaKey("token_proxy", Group.TOKEN, "none", "HTTP proxy to the provider, whose endpoint must be https; those of the environment are not used", is_secret=True, takes="http://host:port"),
-    KafkaKey("https.ca.location", Group.TOKEN, "the system's", "file with the CA certificates that signed the provider's", takes="path"),
+    KafkaKey("bootstrap.servers", KeyGroup.CLIENT, "", "host:port, several with commas between; required", takes="host:port, ..."),
+    KafkaKey("client.id", KeyGroup.CLIENT, "archiver", "how brokers' logs and quotas name us"),
+    KafkaKey("client.rack", KeyGroup.CLIENT, "none", "reads from followers in this rack, where brokers allow it"),
+    KafkaKey("socket.timeout.ms", KeyGroup.CLIENT, "30000", "of one request", alias="request.timeout.ms", takes="milliseconds"),
+    KafkaKey("metadata.max.age.ms", KeyGroup.CLIENT, "300000", "brokers are looked for again after so long at the latest", takes="milliseconds"),
+    KafkaKey("retry.backoff.ms", KeyGroup.CLIENT, "100", "the first pause before another try", takes="milliseconds"),
+    KafkaKey("connections.max.idle.ms", KeyGroup.CLIENT, "540000", "0: never closed", takes="milliseconds"),
+    KafkaKey("security.protocol", KeyGroup.CLIENT, "plaintext", "plaintext, ssl, sasl_plaintext or sasl_ssl", takes="plaintext, ssl, sasl_plaintext, sasl_ssl"),
+    KafkaKey("ssl.ca.location", KeyGroup.TLS, "the system's", "file (or folder) with the CA certificates that signed the brokers'", takes="path"),
+    KafkaKey("ssl.ca.pem", KeyGroup.TLS, "none", "the same as text", takes="PEM text"),
+    KafkaKey("ssl.certificate.location", KeyGroup.TLS, "none", "file with our certificate, and its chain (mTLS)", takes="path"),
+    KafkaKey("ssl.certificate.pem", KeyGroup.TLS, "none", "the same as text", takes="PEM text"),
+    KafkaKey("ssl.key.location", KeyGroup.TLS, "none", "file with our private key", takes="path"),
+    KafkaKey("ssl.key.pem", KeyGroup.TLS, "none", "the same as text", is_secret=True, takes="PEM text"),
+    KafkaKey("ssl.key.password", KeyGroup.TLS, "none", "of the private key", is_secret=True),
+    KafkaKey("ssl.endpoint.identification.algorithm", KeyGroup.TLS, "https", "none: the name in a broker's certificate does not matter", takes="https, none"),
+    KafkaKey("enable.ssl.certificate.verification", KeyGroup.TLS, "true", "false: any certificate will do; for tests alone", takes="true, false"),
+    KafkaKey("sasl.mechanism", KeyGroup.SASL, "none", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI where both libraries have it", alias="sasl.mechanisms", takes="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER"),
+    KafkaKey("sasl.username", KeyGroup.PASSWORD, "none", "of PLAIN and SCRAM"),
+    KafkaKey("sasl.password", KeyGroup.PASSWORD, "none", "of PLAIN and SCRAM", is_secret=True),
+    KafkaKey("sasl.kerberos.service.name", KeyGroup.KERBEROS, "kafka", "of GSSAPI; the ticket is the one that `kinit` got"),
+    KafkaKey("token_provider", KeyGroup.TOKEN, "none", "of OAUTHBEARER: `module:function`, which returns a token, and when it expires (ms since 1970)", takes="module:function"),
+    KafkaKey("sasl.oauthbearer.method", KeyGroup.TOKEN, "oidc", "of OAUTHBEARER, without token_provider: an OpenID provider", takes="oidc"),
+    KafkaKey("sasl.oauthbearer.client.id", KeyGroup.TOKEN, "none", "at the provider"),
+    KafkaKey("sasl.oauthbearer.client.secret", KeyGroup.TOKEN, "none", "at the provider", is_secret=True),
+    KafkaKey("sasl.oauthbearer.token.endpoint.url", KeyGroup.TOKEN, "none", "of the provider; http on this machine alone; what stands behind a ? is not shown", takes="https://host/path"),
+    KafkaKey("sasl.oauthbearer.scope", KeyGroup.TOKEN, "none", "asked of the provider"),
+    KafkaKey("sasl.oauthbearer.extensions", KeyGroup.TOKEN, "none", "name=value, several with commas between, for the broker", is_secret=True, takes="name=value, ..."),
+    KafkaKey("token_proxy", KeyGroup.TOKEN, "none", "HTTP proxy to the provider, whose endpoint must be https; those of the environment are not used", is_secret=True, takes="http://host:port"),
+    KafkaKey("https.ca.location", KeyGroup.TOKEN, "the system's", "file with the CA certificates that signed the provider's", takes="path"),
 )  # fmt: skip
 SECRET_KEYS: Final = frozenset(key.name for key in KAFKA_KEYS if key.is_secret)
 
@@ -80,6 +80,6 @@ def shown(name: str, value: str) -> str:
     return without_query(value) if name == PROVIDER_URL else value
 
 
-def names_of(*groups: Group) -> tuple[str, ...]:
+def names_of(*groups: KeyGroup) -> tuple[str, ...]:
     """Return all names of the keys of some groups."""
     return tuple(name for key in KAFKA_KEYS if key.group in groups for name in (key.name, key.alias) if name)

@@ -22,7 +22,7 @@ _QUOTES: Final = "a text with any of { } [ ] , & * # ? | - < > = ! % @ \\ in it 
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """A key that may stand in the file. A mapping's own keys are all that begin with it; a section has no value.
 
     What a key of a mapping is, is known of some: they come before the mapping, and must have a value.
@@ -40,7 +40,7 @@ class KeyFile:
     """The leaves of a file under their dotted keys, with the line of each. Fill it with `read`."""
 
     path: Path
-    keys: Sequence[Key]
+    keys: Sequence[ConfigKey]
     variables: Mapping[str, str] = field(repr=False)
     _leaves: dict[str, tuple[object, int]] = field(default_factory=dict)
     _item_lines: dict[str, int] = field(default_factory=dict)  # of a list's items, by key[number]
@@ -127,7 +127,7 @@ class KeyFile:
                 numbered = enumerate(node.value)
                 self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
 
-    def _add_below(self, dotted: str, node: yaml.MappingNode, key: Key | None, line: int) -> None:
+    def _add_below(self, dotted: str, node: yaml.MappingNode, key: ConfigKey | None, line: int) -> None:
         if self._takes_value(key):
             self._problem(line, f"{dotted} takes a value, not keys; {_QUOTES}")
         elif self._takes_keys(dotted, key):
@@ -135,24 +135,24 @@ class KeyFile:
         else:
             self._refuse_unknown(line, dotted, may_be_section=True)
 
-    def _find(self, dotted: str) -> Key | None:
+    def _find(self, dotted: str) -> ConfigKey | None:
         for key in self.keys:
             if dotted == key.dotted or (key.is_mapping and dotted.startswith(f"{key.dotted}.")):
                 return key
         return None
 
-    def _takes_value(self, key: Key | None) -> bool:
+    def _takes_value(self, key: ConfigKey | None) -> bool:
         """And nothing else: backup.codec also has keys below it."""
         if key is None or key.is_section or key.is_mapping:
             return False
         return not any(other.dotted.startswith(f"{key.dotted}.") for other in self.keys)
 
-    def _takes_keys(self, dotted: str, key: Key | None) -> bool:
+    def _takes_keys(self, dotted: str, key: ConfigKey | None) -> bool:
         if any(other.dotted.startswith(f"{dotted}.") for other in self.keys):
             return True
         return key is not None and key.is_mapping and not self._knows_keys_of(key)
 
-    def _knows_keys_of(self, mapping: Key) -> bool:
+    def _knows_keys_of(self, mapping: ConfigKey) -> bool:
         """Tell whether it is known what its keys may be: what else is called a key there may be a password."""
         return any(one.is_known_of_mapping and one.dotted.startswith(f"{mapping.dotted}.") for one in self.keys)
 

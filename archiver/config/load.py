@@ -9,8 +9,8 @@ from pydantic import (
 )
 
 from archiver.config.environment import FILE_VARIABLE, named_file, variables
-from archiver.config.kafka_keys import Group, names_of
-from archiver.config.keyfile import Key, KeyFile
+from archiver.config.kafka_keys import KeyGroup, names_of
+from archiver.config.keyfile import ConfigKey, KeyFile
 from archiver.config.model import ArchiverConfig, KafkaProperties, Section, TargetConfig, WithKafka, section_of
 from archiver.errors import UsageError
 
@@ -70,15 +70,17 @@ def _load(model: type[Model], path: Path) -> Model:
     return made
 
 
-def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
+def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[ConfigKey]:
     for name, info in model.model_fields.items():
         below = (*path, str(info.validation_alias or name))
         section = section_of(info)
         is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
         if name == "kafka":  # what is known of its own keys, before those that are not
-            for key in names_of(*Group):
-                yield Key(f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True)
-        yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
+            for key in names_of(*KeyGroup):
+                yield ConfigKey(
+                    f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True
+                )
+        yield ConfigKey(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
         if section is not None:
             yield from _keys_of(section, below)
 

@@ -156,7 +156,7 @@ class StorageConfig(Section):
         return self
 
 
-class Unproven(StrEnum):
+class UnprovenPolicy(StrEnum):
     """What becomes of a topic of which nothing tells whether it was created again."""
 
     REFUSE = "refuse"
@@ -174,8 +174,8 @@ class TopicsConfig(Section):
     refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
         default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
     )
-    unproven: Unproven = Field(
-        default=Unproven.REFUSE,
+    unproven: UnprovenPolicy = Field(
+        default=UnprovenPolicy.REFUSE,
         description="of brokers without topic ids: what becomes of a topic whose log no longer has any archived record, so that"
         " it may have been created again: refuse, go-on (as the same topic) or new-life (as another one)",
     )
@@ -230,14 +230,14 @@ CODEC_LEVELS: Final[Mapping[Codec, range]] = {"zstandard": range(1, 23), "deflat
 DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 
 
-class Protocol(StrEnum):
+class GroupProtocol(StrEnum):
     """How members of the group share partitions."""
 
     CLASSIC = "classic"  # cooperative-sticky; every broker has it
     CONSUMER = "consumer"  # KIP-848; brokers from 4.0
 
 
-class GroupPositions(StrEnum):
+class PositionKeeping(StrEnum):
     """How the positions of consumer groups are kept."""
 
     AUTO = "auto"  # as topic where it may be read, else as snapshot
@@ -246,7 +246,7 @@ class GroupPositions(StrEnum):
     OFF = "off"
 
 
-class Unreadable(StrEnum):
+class UnreadablePolicy(StrEnum):
     """What becomes of a partition with a batch that nobody can read."""
 
     STOP = "stop"
@@ -272,7 +272,7 @@ class BackupConfig(Section):
         description="consumer group of all instances that share this archive's work; absent: one of its own, made of storage.url"
         " and storage.endpoint (`archiver config show` tells it)",
     )
-    group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
+    group_protocol: GroupProtocol = Field(default=GroupProtocol.CLASSIC, description="classic, or consumer (KIP-848)")
     session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
         default=45_000,
         validation_alias="session-timeout",
@@ -283,7 +283,7 @@ class BackupConfig(Section):
         description="where a topic begins that has no archive yet: earliest, latest, or a time with its zone",
     )
     rate_bytes: Size = Field(default=0, validation_alias="rate", description="bytes fetched per second; 0: no limit")
-    groups: GroupPositions = Field(default=GroupPositions.AUTO, description="auto, topic, snapshot or off")
+    groups: PositionKeeping = Field(default=PositionKeeping.AUTO, description="auto, topic, snapshot or off")
     groups_interval_ms: Annotated[Duration, Field(ge=1000)] = Field(
         default=60_000, validation_alias="groups-interval", description="between snapshots of group positions"
     )
@@ -298,8 +298,8 @@ class BackupConfig(Section):
         description="for records that are asked for, fetched and decompressed; the program takes up to 256MiB beside it, and a batch that is larger when it is decompressed is worked on alone",
     )
     batch: BatchConfig = BatchConfig()
-    unreadable: Unreadable = Field(
-        default=Unreadable.STOP,
+    unreadable: UnreadablePolicy = Field(
+        default=UnreadablePolicy.STOP,
         description="what a batch does that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
         " every replica in sync: stop (its partition stays in front of it), or skip (a hole `unreadable`, told as an error)",
     )

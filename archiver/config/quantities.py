@@ -40,7 +40,7 @@ def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, e
     return amount
 
 
-def spell_size(size: int) -> str:
+def spell_exact_size(size: int) -> str:
     """Write a size so that parse_size_bytes takes it."""
     for unit, factor in reversed(_SIZE_UNITS_BINARY.items()):
         if size and size % factor == 0:
@@ -48,7 +48,7 @@ def spell_size(size: int) -> str:
     return str(size)
 
 
-def spell_duration(duration_ms: int) -> str:
+def spell_exact_duration(duration_ms: int) -> str:
     """Write a duration so that parse_duration_ms takes it."""
     for unit, factor in reversed(_DURATION_UNITS_MS.items()):
         if duration_ms and duration_ms % factor == 0:

@@ -17,14 +17,14 @@ from archiver.config.quantities import (
     parse_duration_ms,
     parse_size_bytes,
     parse_start,
-    spell_duration,
-    spell_size,
+    spell_exact_duration,
+    spell_exact_size,
     spell_time,
 )
 
 _SPELLED: Final[Mapping[object, Callable[[int], str]]] = {
-    parse_size_bytes: spell_size,
-    parse_duration_ms: spell_duration,
+    parse_size_bytes: spell_exact_size,
+    parse_duration_ms: spell_exact_duration,
     parse_start: spell_time,
 }
 

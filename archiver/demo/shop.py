@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from archiver.demo.witness import Headers, Sighting, Topic
+from archiver.demo.witness import HeaderPairs, Sighting, Topic
 
 DAYS = 3
 _DAY_MS = 24 * 3_600_000
@@ -51,7 +51,7 @@ def _order(number: int) -> bytes:
     return json.dumps(order).encode()
 
 
-def _headers(number: int) -> Headers:
+def _headers(number: int) -> HeaderPairs:
     if number % 25 == 12:  # a name twice, and a null
         return ("tag", b"gift"), ("tag", b"express"), ("coupon", None)
     return (("trace", f"{number:08x}".encode()),) if number % 5 == 0 else ()

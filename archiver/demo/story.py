@@ -19,7 +19,7 @@ from archiver.demo.shop import (
 )
 from archiver.demo.stage import BUCKET, KAFKA_VERSION, Stage, check_parts, cleaned_up, set_stage
 from archiver.demo.teller import Teller
-from archiver.demo.witness import Sighting, Topic, read_topic, write_records, write_transaction
+from archiver.demo.witness import Sighting, Topic, consume_topic, write_records, write_transaction
 from archiver.errors import NotWholeError, TemporaryError, UsageError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -95,7 +95,7 @@ class _Story:
     def play(self, records: int) -> None:
         self._introduce()
         self._take_orders(records)
-        before, configs = self._look()
+        before, configs = self._consume_topic()
         self._show_orders(before)
         self._back_up()
         self._show_archive()
@@ -130,11 +130,11 @@ class _Story:
         self.teller.say(f"Topic {TOPIC}, {PARTITIONS} partitions, {_listed(CONFIGS)}.")
         self.teller.say(f"{payments:,} records belong to a transaction that was aborted: nobody may ever see those.")
 
-    def _look(self) -> tuple[Topic, Mapping[str, str]]:
+    def _consume_topic(self) -> tuple[Topic, Mapping[str, str]]:
         """Return what a plain consumer sees, and the topic's own configs."""
         with self.teller.busy("reading the topic with a plain consumer"):
             configs = asyncio.run(self._configs())
-            return read_topic(self.stage.broker.bootstrap, TOPIC), configs
+            return consume_topic(self.stage.broker.bootstrap, TOPIC), configs
 
     async def _configs(self) -> Mapping[str, str]:
         async with KafkaClient(self._kafka()) as client:
@@ -179,7 +179,7 @@ class _Story:
 
     def _prove(self, before: Topic, configs: Mapping[str, str]) -> None:
         self.teller.chapter("The proof")
-        after, configs_after = self._look()
+        after, configs_after = self._consume_topic()
         difference = first_difference(before, after) or _config_difference(configs, configs_after)
         if difference:
             raise NotWholeError(f"the restored topic is not what it was: {difference}")

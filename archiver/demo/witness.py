@@ -13,10 +13,10 @@ OFFSET_BEGINNING = -2
 _CRITICAL = 2  # a syslog level: what a broker that starts or stops makes librdkafka say concerns nobody
 _PATIENCE_S = 30.0
 _AT_ONCE = 10_000
-_LOOK_S = 0.2  # consume() waits so long for a whole batch, also at the end
+_POLL_S = 0.2  # consume() waits so long for a whole batch, also at the end
 
 
-Headers = tuple[tuple[str, bytes | None], ...]
+HeaderPairs = tuple[tuple[str, bytes | None], ...]
 
 
 class Sighting(NamedTuple):
@@ -24,7 +24,7 @@ class Sighting(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: HeaderPairs
     timestamp_ms: int
     timestamp_type: int = 1  # librdkafka's CreateTime
 
@@ -91,7 +91,7 @@ def _take(producer: Producer, topic: str, record: Sighting, delivered: _OnDelive
     return True
 
 
-def read_topic(bootstrap: str, topic: str) -> Topic:
+def consume_topic(bootstrap: str, topic: str) -> Topic:
     """Read all that a read_committed consumer sees now."""
     consumer = Consumer(
         {
@@ -120,7 +120,7 @@ def _read_to_ends(
     unfinished = set(partitions)
     deadline = clock() + _PATIENCE_S
     while unfinished:
-        messages = consumer.consume(_AT_ONCE, _LOOK_S)
+        messages = consumer.consume(_AT_ONCE, _POLL_S)
         if messages:
             deadline = clock() + _PATIENCE_S
         elif clock() > deadline:

@@ -11,13 +11,13 @@ from typing import Final
 from archiver.archive.control import FORMAT, Fact, append_fact, latest_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.config.model import GroupPositions
+from archiver.config.model import PositionKeeping
 from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
-from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known, sees_all_groups
+from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_each, sees_all_groups
 from archiver.process.defects import as_ours
 from archiver.process.json_values import as_number
 from archiver.process.text import spell_count
@@ -35,7 +35,7 @@ _MANY: Final = 200_000  # positions of one fact, at about 80 bytes
 class PositionPolicy:
     """What the configuration says. The topic is one that `topics.exclude` spares, or not."""
 
-    keep: GroupPositions
+    keep: PositionKeeping
     interval_ms: int
     is_topic_excluded: bool = False
 
@@ -70,14 +70,14 @@ class PositionKeeper:
         self._refused: frozenset[str] = frozenset()
         self._told_many = False
         self._told_hidden = False
-        self.takes_snapshots = policy.keep is GroupPositions.SNAPSHOT
+        self.takes_snapshots = policy.keep is PositionKeeping.SNAPSHOT
 
     # --- which way
 
     async def look(self, topics: Mapping[str, TopicDescription]) -> bool:
         """Decide again. `topics` are all that are visible. True: the offsets topic is to be archived."""
         keep = self._policy.keep
-        if keep in {GroupPositions.OFF, GroupPositions.SNAPSHOT}:
+        if keep in {PositionKeeping.OFF, PositionKeeping.SNAPSHOT}:
             return False
         try:
             obstacle = await self._obstacle(topics.get(OFFSETS_TOPIC))
@@ -86,7 +86,7 @@ class PositionKeeper:
                 return self._archives_topic  # brokers in trouble are no reason to change anything
             obstacle = str(error)
         self._archives_topic = obstacle is None
-        self.takes_snapshots = obstacle is not None and keep is GroupPositions.AUTO
+        self.takes_snapshots = obstacle is not None and keep is PositionKeeping.AUTO
         if obstacle is None:
             self._tell(logging.INFO, f"positions of consumer groups are archived with {OFFSETS_TOPIC}")
         elif self.takes_snapshots:
@@ -101,7 +101,7 @@ class PositionKeeper:
             return f"topics.exclude leaves {OFFSETS_TOPIC} out"
         if topic is None:
             return f"{OFFSETS_TOPIC} is not there before the first commit of a group, or this user may not describe it"
-        if self._policy.keep is GroupPositions.AUTO:
+        if self._policy.keep is PositionKeeping.AUTO:
             try:
                 await self._client.persist(lambda: self._try_to_read(topic))
             except KafkaError as error:
@@ -175,8 +175,8 @@ class PositionKeeper:
         return begun_ms if kept is None else _time_ms(kept, stream)
 
     async def _read(self, begun_ms: int) -> Fact:
-        found, refused = await positions_known(self._client)
-        self.told_as(found, refused)
+        found, refused = await positions_each(self._client)
+        self.make_reporter(found, refused)
         if not self._told_hidden:
             await self._tell_of_hidden(found)
         return {
@@ -199,7 +199,7 @@ class PositionKeeper:
             )
         self._told_hidden = True
 
-    def told_as(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
+    def make_reporter(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
         """Each group that does not tell is named once, and counted each time."""
         for group, error in refused.items():
             self._note_trouble("group-positions", type(error).__name__)

@@ -156,7 +156,7 @@ class KafkaClient:
 
     async def describe_topics(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
         """Topics by name, all that this user may see for None; names that do not exist are left out. Always asks."""
-        found, refused = await self.describe_known(names)
+        found, refused = await self.describe_each(names)
         for error in refused.values():
             raise error
         return found
@@ -166,7 +166,7 @@ class KafkaClient:
         metadata = await self.send(node_id, calls.MetadataCall(sorted(names)))
         return {topic.name: topic.topic_id for topic in metadata.topics if topic.topic_id and not topic.error_code}
 
-    async def describe_known(
+    async def describe_each(
         self, names: Iterable[str] | None
     ) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
         """The same of those topics that are told, and why others are not."""
@@ -222,7 +222,7 @@ class KafkaClient:
         wanted = [which for which in partitions if self.known_leader(*which) is None]
         if not wanted:
             return {}
-        found, refused = await self.describe_known({topic for topic, _ in wanted})
+        found, refused = await self.describe_each({topic for topic, _ in wanted})
         return {
             (topic, partition): refused.get(topic) or _leaderless(topic, partition, found.get(topic))
             for topic, partition in wanted
@@ -246,12 +246,12 @@ class KafkaClient:
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
         """Begin and ends of partitions; the first that cannot be told is raised."""
-        found, refused = await self.offsets_known(partitions)
+        found, refused = await self.offsets_each(partitions)
         for error in refused.values():
             raise error
         return found
 
-    async def offsets_known(
+    async def offsets_each(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
         """Begin and ends of those partitions that tell, and why the others do not."""
@@ -294,9 +294,9 @@ class KafkaClient:
     ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
         """Three requests to a leader, in an order that keeps them consistent: each of the three only grows."""
         try:
-            start = await self._list_offsets(node_id, wanted, calls.EARLIEST, calls.READ_UNCOMMITTED)
-            stable = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_COMMITTED)
-            end = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_UNCOMMITTED)
+            start = await self._list_offsets(node_id, wanted, calls.EARLIEST_TIMESTAMP, calls.READ_UNCOMMITTED)
+            stable = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED)
+            end = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_UNCOMMITTED)
         except KafkaTemporaryError as error:
             for topic, _ in wanted:
                 self.forget_leaders(topic)
@@ -338,7 +338,9 @@ class KafkaClient:
             asked = [(topic, partition)]
             row = (await self._list_offsets(node_id, asked, timestamp_ms, calls.READ_UNCOMMITTED))[topic, partition]
             if row.offset < 0 and not row.error_code:
-                row = (await self._list_offsets(node_id, asked, calls.LATEST, calls.READ_COMMITTED))[topic, partition]
+                row = (await self._list_offsets(node_id, asked, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED))[
+                    topic, partition
+                ]
             if row.error_code:
                 self.forget_leaders(topic)
                 doing = f"offsets of {topic}[{partition}] from broker {node_id}"

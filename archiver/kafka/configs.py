@@ -9,11 +9,11 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import broker_error
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 _TOPIC, _BROKER = 2, 4  # types of a resource
 _SET_ON_TOPIC = 1  # a value's source
-_LOOKS = 300  # for half a minute
+_POLLS = 300  # for half a minute
 _PAUSE_S = 0.1
 
 
@@ -27,13 +27,13 @@ class TopicConfigs:
 
 async def topic_configs(client: KafkaClient, name: str) -> TopicConfigs:
     """The configs of one topic."""
-    found, refused = await topic_configs_known(client, [name])
+    found, refused = await topic_configs_each(client, [name])
     for error in refused.values():
         raise error
     return found[name]
 
 
-async def topic_configs_known(
+async def topic_configs_each(
     client: KafkaClient, names: Iterable[str]
 ) -> tuple[dict[str, TopicConfigs], dict[str, Refusal]]:
     """The configs of those topics that tell, and why the others do not."""
@@ -79,7 +79,7 @@ async def until_told(
         node: {name: changes for name, changes in changed.items() if changes and node in nodes[name]}
         for node in sorted({node for some in nodes.values() for node in some})
     }
-    for _ in range(_LOOKS):
+    for _ in range(_POLLS):
         for node, topics in left.items():
             left[node] = await _untold(client, node, topics)
         if not any(left.values()):
@@ -116,7 +116,7 @@ def _configs(described: "_Described") -> TopicConfigs:
     )
 
 
-class _Row(NamedTuple):
+class _ConfigRow(NamedTuple):
     name: str
     value: str | None  # None: a secret, or none
     source: int
@@ -126,7 +126,7 @@ class _Described(NamedTuple):
     topic: str
     error_code: int
     error_message: str
-    rows: list[_Row]
+    rows: list[_ConfigRow]
 
 
 class DescribeConfigsCall(Call[list[_Described]]):
@@ -141,7 +141,7 @@ class DescribeConfigsCall(Call[list[_Described]]):
         self._keys = keys
         self._kind = kind
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._names))
         for name in self._names:
             out.int8(self._kind)
@@ -151,21 +151,21 @@ class DescribeConfigsCall(Call[list[_Described]]):
                 out.text(key)
         out.int8(0)  # no synonyms
 
-    def read(self, answer: Reader, version: int) -> list[_Described]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> list[_Described]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         return answer.array(lambda: _read_described(answer))
 
 
-def _read_described(answer: Reader) -> _Described:
+def _read_described(answer: AnswerReader) -> _Described:
     error_code, error_message = answer.int16(), answer.text()
     answer.int8()  # resource type
     return _Described(answer.text(), error_code, error_message, answer.array(lambda: _read_row(answer)))
 
 
-def _read_row(answer: Reader) -> _Row:
+def _read_row(answer: AnswerReader) -> _ConfigRow:
     name, value = answer.text(), answer.text_or_none()
     answer.int8()  # read only
     source = answer.int8()
     answer.int8()  # sensitive
     answer.array(lambda: (answer.text(), answer.text_or_none(), answer.int8()))  # synonyms
-    return _Row(name, value, source)
+    return _ConfigRow(name, value, source)

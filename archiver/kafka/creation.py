@@ -8,7 +8,7 @@ from archiver.kafka.admin import ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import DENIED, TEMPORARY, broker_error
 from archiver.kafka.settings import KafkaSettings
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 Configs = Mapping[str, str]
 
@@ -63,7 +63,7 @@ class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
         self._topics = topics
         self._timeout_ms = timeout_ms
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._topics))
         for name, topic in self._topics.items():
             out.text(name)
@@ -80,14 +80,14 @@ class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
         out.int8(1)  # validate only
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> list[tuple[str, int, IfCreated]]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> list[tuple[str, int, IfCreated]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         found = answer.array(lambda: _read_topic(answer))
         answer.tags()
         return found
 
 
-def _read_topic(answer: Reader) -> tuple[str, int, IfCreated]:
+def _read_topic(answer: AnswerReader) -> tuple[str, int, IfCreated]:
     name, code = answer.text(), answer.int16()
     answer.text()  # why it is refused
     answer.int32()  # partitions
@@ -97,7 +97,7 @@ def _read_topic(answer: Reader) -> tuple[str, int, IfCreated]:
     return name, code, IfCreated({key: value for key, value in rows if value is not None}, replicas)
 
 
-def _read_config(answer: Reader) -> tuple[str, str | None]:
+def _read_config(answer: AnswerReader) -> tuple[str, str | None]:
     row = answer.text(), answer.text_or_none()
     answer.int8()  # read only
     answer.int8()  # source

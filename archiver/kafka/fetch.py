@@ -10,7 +10,7 @@ from archiver.errors import KafkaError
 from archiver.kafka.calls import READ_COMMITTED, UNKNOWN_EPOCH
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import DENIED, LEADER_MOVED, TEMPORARY, Code, broker_error
-from archiver.kafka.wire import Call, MalformedAnswerError, Reader, Writer, uuid_bytes
+from archiver.kafka.wire import AnswerReader, Call, MalformedAnswerError, RequestWriter, uuid_bytes
 
 # v12 is the first with last_fetched_epoch, v13 names topics by id. Both are encoded alike. Every supported broker has v12.
 BY_NAME = 12
@@ -187,7 +187,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         self._min_bytes = min_bytes
         self._rack = rack
 
-    def write(self, out: Writer, version: int) -> None:
+    def write(self, out: RequestWriter, version: int) -> None:
         header = (-1, self._max_wait_ms, self._min_bytes, self._max_bytes, READ_COMMITTED, 0, -1)
         out.raw(_HEADER.pack(*header))
         # Neighbours only: the caller's order decides who is served first, so a topic may come twice.
@@ -201,7 +201,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         out.text(self._rack)
         out.tags()
 
-    def _write_topic(self, out: Writer, version: int, targets: list[FetchTarget]) -> None:
+    def _write_topic(self, out: RequestWriter, version: int, targets: list[FetchTarget]) -> None:
         if version >= BY_TOPIC_ID:
             out.raw(uuid_bytes(targets[0].topic_id))
         else:
@@ -213,7 +213,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
             out.tags()
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, list[Fetched]]:
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, list[Fetched]]:
         self.throttle_ms = answer.int32()
         error_code = answer.int16()
         answer.int32()  # session_id
@@ -230,7 +230,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         return error_code, fetched
 
 
-def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
+def _read_partition(answer: AnswerReader, topic: str, by_topic_id: bool) -> Fetched:
     partition, error_code, high_watermark, last_stable_offset, log_start_offset = answer.unpack(_ANSWERED)
     aborted_count = answer.count()
     aborted = tuple(_read_aborted(answer) for _ in range(aborted_count)) if aborted_count > 0 else ()
@@ -254,7 +254,7 @@ def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
     )
 
 
-def _read_aborted(answer: Reader) -> tuple[int, int]:
+def _read_aborted(answer: AnswerReader) -> tuple[int, int]:
     producer_id, first_offset = answer.unpack(_ABORTED)
     answer.tags()
     return producer_id, first_offset
@@ -263,7 +263,7 @@ def _read_aborted(answer: Reader) -> tuple[int, int]:
 def _read_divergence(field: memoryview | None) -> Divergence | None:
     if field is None:
         return None
-    epoch, end_offset = Reader(field, flexible=True).unpack(_DIVERGING)
+    epoch, end_offset = AnswerReader(field, flexible=True).unpack(_DIVERGING)
     return Divergence(epoch=epoch, end_offset=end_offset)
 
 

@@ -15,7 +15,7 @@ class GroupSettings:
     """Which group, and how its members share partitions."""
 
     group: str
-    protocol: config.Protocol
+    protocol: config.GroupProtocol
     session_timeout_ms: int  # with the consumer protocol the brokers' own holds
     refresh_ms: int  # between looks for new partitions; with the consumer protocol the brokers look
     archive: str = ""  # the mark of the archive that its commits are of
@@ -75,5 +75,5 @@ class MembershipCounters:
     rebalances: int = 0  # times that partitions came or went
     commits: int = 0  # requests that went well
     commit_failures: Counter[str] = field(default_factory=Counter)  # requests, by librdkafka's name of the cause
-    troubles: Counter[str] = field(default_factory=Counter)  # by the same names
+    client_errors: Counter[str] = field(default_factory=Counter)  # by the same names
     restarts: int = 0  # a broken consumer was replaced

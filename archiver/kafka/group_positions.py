@@ -17,7 +17,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicPartition
 from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.rights import Operation, may_on_cluster
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _AT_ONCE = 16  # requests to one broker; it answers a connection's requests one after the other
@@ -37,7 +37,7 @@ class GroupPosition:
 Positions = dict[TopicPartition, GroupPosition]
 
 
-async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], dict[str, Refusal]]:
+async def positions_each(client: KafkaClient) -> tuple[dict[str, Positions], dict[str, Refusal]]:
     """What each group has committed, perhaps nothing; and why some groups do not tell.
 
     Raises where groups could be missing that nobody knows of: a coordinator is away, or has just moved.
@@ -135,15 +135,15 @@ class ListGroupsCall(Call[tuple[int, dict[str, str]]]):
     api_key = 16
     lowest = highest = 3
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, dict[str, str]]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, dict[str, str]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         return answer.int16(), dict(answer.array(lambda: _read_group(answer)))
 
 
-def _read_group(answer: Reader) -> tuple[str, str]:
+def _read_group(answer: AnswerReader) -> tuple[str, str]:
     group, kind = answer.text(), answer.text()
     answer.tags()
     return group, kind
@@ -161,13 +161,13 @@ class OffsetFetchCall(Call[tuple[int, Positions]]):
     def __init__(self, group: str) -> None:
         self._group = group
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(self._group)
         out.count(-1)  # all topics
         out.int8(0)  # require_stable: of a transaction that is open, what was committed before it
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, Positions]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, Positions]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         positions: Positions = {}
         refusals: list[int] = []

@@ -7,7 +7,7 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.codes import broker_error
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 _RIGHT = "Describe on the cluster"
 _TELLS_REFUSAL = 3  # the version that says it; the ones before tell of nothing to whom may not ask
@@ -48,13 +48,13 @@ def _sizes_of(
     return LogSizes(sizes, refused or f"its leader does not tell; grant this user {_RIGHT}")
 
 
-class _Row(NamedTuple):
+class _SizeRow(NamedTuple):
     topic: str
     partition: int
     size: int
 
 
-async def _ask(client: KafkaClient, node: int, topics: Mapping[str, TopicDescription]) -> Sequence[_Row]:
+async def _ask(client: KafkaClient, node: int, topics: Mapping[str, TopicDescription]) -> Sequence[_SizeRow]:
     call = DescribeLogDirsCall({name: described.partitions for name, described in topics.items()})
     code, rows = await client.send(node, call)
     if code:
@@ -62,7 +62,7 @@ async def _ask(client: KafkaClient, node: int, topics: Mapping[str, TopicDescrip
     return rows
 
 
-class DescribeLogDirsCall(Call[tuple[int, list[_Row]]]):
+class DescribeLogDirsCall(Call[tuple[int, list[_SizeRow]]]):
     """(error code, sizes) of the replicas that a broker has of some partitions; of a log that moves to another disk, the old place."""
 
     api_key = 35
@@ -73,7 +73,7 @@ class DescribeLogDirsCall(Call[tuple[int, list[_Row]]]):
     def __init__(self, partitions: Mapping[str, Iterable[int]]) -> None:
         self._partitions = {name: list(numbers) for name, numbers in partitions.items()}
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 all are written alike
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 all are written alike
         out.count(len(self._partitions))
         for name, numbers in self._partitions.items():
             out.text(name)
@@ -83,13 +83,13 @@ class DescribeLogDirsCall(Call[tuple[int, list[_Row]]]):
             out.tags()
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, list[_Row]]:
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, list[_SizeRow]]:
         self.throttle_ms = answer.int32()
         code = answer.int16() if version >= _TELLS_REFUSAL else 0
         return code, [row for rows in answer.array(lambda: _read_dir(answer)) for row in rows]
 
 
-def _read_dir(answer: Reader) -> list[_Row]:
+def _read_dir(answer: AnswerReader) -> list[_SizeRow]:
     answer.int16()  # its error: what it has is not told then
     answer.text()  # its path
     rows = [row for rows in answer.array(lambda: _read_topic(answer)) for row in rows]
@@ -97,14 +97,14 @@ def _read_dir(answer: Reader) -> list[_Row]:
     return rows
 
 
-def _read_topic(answer: Reader) -> list[_Row]:
+def _read_topic(answer: AnswerReader) -> list[_SizeRow]:
     topic = answer.text()
     found = answer.array(lambda: _read_partition(answer))
     answer.tags()
-    return [_Row(topic, partition, size) for partition, size, is_moving in found if not is_moving]
+    return [_SizeRow(topic, partition, size) for partition, size, is_moving in found if not is_moving]
 
 
-def _read_partition(answer: Reader) -> tuple[int, int, bool]:
+def _read_partition(answer: AnswerReader) -> tuple[int, int, bool]:
     partition, size = answer.int32(), answer.int64()
     answer.int64()  # how far it is behind
     row = partition, size, bool(answer.int8())

@@ -71,7 +71,7 @@ class _EnoughError(Exception):
     """Ends a reading."""
 
 
-async def first_offset(client: KafkaClient, wanted: LogRange) -> int | None:
+async def first_record_offset(client: KafkaClient, wanted: LogRange) -> int | None:
     """Return the offset of the first record in a range; None when it has none. Raises what `read_log` raises."""
     found: list[int] = []
 

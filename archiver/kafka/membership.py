@@ -30,7 +30,7 @@ MAX_POLL_INTERVAL_MS = 300_000
 _LONGEST_REFRESH_MS = 3_600_000  # librdkafka takes no more
 _LONGEST_HEARTBEAT_MS = 3_000  # its default; a third of a shorter session timeout
 _STEP_S = 0.1  # a queued command waits at most so long
-_LOOK_S = 5.0
+_ADMIN_TIMEOUT_S = 5.0
 _ANY_OFFSET = 0  # nothing is fetched; an explicit one spares a look for a committed one
 
 # The group does not take us as we are. Some may still change under us: an ACL, the limit of the group's size.
@@ -151,7 +151,7 @@ class Membership:
     def counters(self) -> MembershipCounters:
         """A copy."""
         now = self._counters
-        return replace(now, commit_failures=Counter(now.commit_failures), troubles=Counter(now.troubles))
+        return replace(now, commit_failures=Counter(now.commit_failures), client_errors=Counter(now.client_errors))
 
     @property
     def is_member(self) -> bool:
@@ -212,14 +212,14 @@ class Membership:
         while self._wanted and not self._leaving.is_set():
             self._subscribe(consumer)
             self._commit_queued(consumer)
-            self._look(consumer, consumer.poll(_STEP_S))
-            self._face_complaint()
-            self._look_for_ourselves(consumer)
+            self._take_event(consumer, consumer.poll(_STEP_S))
+            self._take_complaint()
+            self._ask_for_ourselves(consumer)
         if self._leaving.is_set():
             self._commit_now(consumer, self._last_hints)
         else:
             self._give_back(consumer, sorted(self._held))
-            self._tell_lost()
+            self._report_lost()
 
     def _properties(self) -> dict[str, Any]:
         group = self._group
@@ -230,18 +230,18 @@ class Membership:
             "enable.auto.offset.store": False,
             "max.poll.interval.ms": max(MAX_POLL_INTERVAL_MS, group.session_timeout_ms),
             "topic.metadata.refresh.interval.ms": min(group.refresh_ms, _LONGEST_REFRESH_MS),
-            "error_cb": self._face,
+            "error_cb": self._take_error,
             "on_commit": self._note_commit,
             "logger": _LibrdkafkaLog(),
         }
         match group.protocol:
-            case config.Protocol.CLASSIC:
+            case config.GroupProtocol.CLASSIC:
                 return properties | {
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": group.session_timeout_ms,
                     "heartbeat.interval.ms": min(_LONGEST_HEARTBEAT_MS, group.session_timeout_ms // 3),
                 }
-            case config.Protocol.CONSUMER:
+            case config.GroupProtocol.CONSUMER:
                 return properties | {"group.protocol": "consumer"}
 
     def _subscribe(self, consumer: Consumer) -> None:
@@ -250,10 +250,10 @@ class Membership:
             consumer.subscribe(list(wanted), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost_some)
             self._subscribed = wanted
 
-    def _look(self, consumer: Consumer, message: Message | None) -> None:
+    def _take_event(self, consumer: Consumer, message: Message | None) -> None:
         error = message.error() if message is not None else None
         if error is not None:
-            self._face(error)
+            self._take_error(error)
         elif message is not None:
             self._silence(consumer, ClientPartition(str(message.topic()), int(message.partition() or 0)))
 
@@ -304,7 +304,7 @@ class Membership:
             self._unsure |= {*lost}
         consumer.incremental_unassign(partitions)
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         lost, self._unsure = sorted(self._unsure), frozenset()
         if lost:
             self._owner.lost(lost)
@@ -356,9 +356,9 @@ class Membership:
 
     # --- trouble
 
-    def _face(self, error: ClientError) -> None:
+    def _take_error(self, error: ClientError) -> None:
         """Temporary trouble is only counted: librdkafka goes on by itself."""
-        self._counters.troubles[error.name()] += 1
+        self._counters.client_errors[error.name()] += 1
         log.debug("group %s: %s", self._group.group, error.str())
         if error.code() == ClientError._FATAL:  # noqa: SLF001 - public; fatal() is false of what comes through poll
             raise KafkaException(error)
@@ -367,7 +367,7 @@ class Membership:
         elif error.str().startswith(_OF_COORDINATOR):
             self._complaint = error, self._clock()
 
-    def _face_complaint(self) -> None:
+    def _take_complaint(self) -> None:
         """Say why nothing is heard of the group, at once or after a while: a coordinator that is only away comes back."""
         if self._complaint is None or self._error is not None:
             return
@@ -376,7 +376,7 @@ class Membership:
         is_refusal = error.code() in NOT_LET_IN
         if self._out_since_s is None:
             # With the consumer protocol no session ends while nobody is heard.
-            is_due = is_refusal and self._group.protocol is config.Protocol.CONSUMER
+            is_due = is_refusal and self._group.protocol is config.GroupProtocol.CONSUMER
         else:
             is_due = at_s > self._out_since_s - _RECENT_S and (
                 is_refusal or now_s - self._out_since_s >= self._admission_s
@@ -406,20 +406,20 @@ class Membership:
         if self._error is not None:
             log.info("group %s lets us in again", self._group.group)
         self._error = self._out_since_s = self._complaint = None
-        self._tell_lost()
+        self._report_lost()
 
-    def _look_for_ourselves(self, consumer: Consumer) -> None:
+    def _ask_for_ourselves(self, consumer: Consumer) -> None:
         """Brokers without the consumer protocol are silent ones to librdkafka, and so are those that have nothing for us."""
-        if self.is_member or not self._subscribed or self._group.protocol is not config.Protocol.CONSUMER:
+        if self.is_member or not self._subscribed or self._group.protocol is not config.GroupProtocol.CONSUMER:
             return
         if self._clock() - self._asked_at_s < self._admission_s:
             return
         name = self._group.group
         admin = AdminClient({**self._settings.for_confluent(), "log_level": 2})
         try:
-            group = admin.describe_consumer_groups([name], request_timeout=_LOOK_S)[name].result()
+            group = admin.describe_consumer_groups([name], request_timeout=_ADMIN_TIMEOUT_S)[name].result()
         except KafkaException as error:
-            self._face(error.args[0])
+            self._take_error(error.args[0])
         else:
             if consumer.memberid() in [member.member_id for member in group.members]:
                 self._admit()

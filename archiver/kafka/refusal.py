@@ -7,7 +7,7 @@ from aiokafka.errors import IllegalSaslStateError, SaslAuthenticationFailed, Uns
 
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import Refusal
-from archiver.kafka.security import Protocol, Security
+from archiver.kafka.security import Security, SecurityProtocol
 from archiver.kafka.settings import KafkaSettings
 
 # OpenSSL's words for an answer that is no TLS.
@@ -47,7 +47,7 @@ def _why_never(cause: BaseException, security: Security) -> str:
     """Empty for what another try may heal."""
     match cause:
         case IllegalSaslStateError():
-            other = Protocol.SSL if security.protocol.has_tls else Protocol.PLAINTEXT
+            other = SecurityProtocol.SSL if security.protocol.has_tls else SecurityProtocol.PLAINTEXT
             why = (
                 f"does not ask who we are ({security.describe()}); check the port, or set security.protocol to {other}"
                 " and leave sasl.* out"
@@ -63,7 +63,7 @@ def _why_never(cause: BaseException, security: Security) -> str:
                 " certificate's names and dates"
             )
         case ssl.SSLError() if cause.reason in _NO_TLS:
-            other = Protocol.SASL_PLAINTEXT if security.protocol.has_sasl else Protocol.PLAINTEXT
+            other = SecurityProtocol.SASL_PLAINTEXT if security.protocol.has_sasl else SecurityProtocol.PLAINTEXT
             why = f"does not speak TLS; check the port, or set security.protocol to {other}"
         case ssl.SSLError():
             why = (

@@ -5,7 +5,7 @@ from enum import IntEnum
 
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 _UNTOLD = -(2**31)
 
@@ -30,7 +30,7 @@ async def missing_rights(
     """Return which of the wanted operations on topics this user may not do. Where brokers do not tell, none is missing."""
     if not wanted:
         return {}
-    metadata = await client.send_any(calls.MetadataCall(sorted(wanted), tells_operations=True))
+    metadata = await client.send_any(calls.MetadataCall(sorted(wanted), with_operations=True))
     missing = {topic.name: missing_among(wanted[topic.name], topic.operations) for topic in metadata.topics}
     return {name: some for name, some in missing.items() if some}
 
@@ -51,11 +51,11 @@ class _ClusterOperationsCall(Call[int]):
     api_key = 60
     lowest = highest = 0
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.int8(1)  # tell operations
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> int:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> int:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         code = answer.int16()
         answer.text_or_none()  # the broker's message
@@ -67,7 +67,7 @@ class _ClusterOperationsCall(Call[int]):
         return _UNTOLD if code else operations
 
 
-def _read_broker(answer: Reader) -> None:
+def _read_broker(answer: AnswerReader) -> None:
     answer.int32()  # its id
     answer.text()  # host
     answer.int32()  # port

@@ -16,9 +16,9 @@ from typing import Final
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from archiver.config.kafka_keys import PROVIDER_URL, Group, names_of
+from archiver.config.kafka_keys import PROVIDER_URL, KeyGroup, names_of
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
-from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
+from archiver.kafka.tokens import FunctionSource, OidcSource, Tokens, TokenSource
 from archiver.process.endpoint import port_of, split_url
 from archiver.process.loopback import leaves_in_clear
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 Where = Callable[[str], str]  # a key -> how a message names it
 
 
-class Protocol(StrEnum):
+class SecurityProtocol(StrEnum):
     """librdkafka's values of security.protocol."""
 
     PLAINTEXT = "plaintext"
@@ -37,11 +37,11 @@ class Protocol(StrEnum):
 
     @property
     def has_tls(self) -> bool:
-        return self in {Protocol.SSL, Protocol.SASL_SSL}
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
 
     @property
     def has_sasl(self) -> bool:
-        return self in {Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL}
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
 PROTOCOL: Final = "security.protocol"
@@ -53,22 +53,22 @@ _PROVIDER: Final = "token_provider"
 _PROXY: Final = "token_proxy"
 _PROVIDER_CA: Final = "https.ca.location"
 _OIDC: Final = "sasl.oauthbearer."
-_TLS_KEYS: Final = names_of(Group.TLS)
-_TOKEN_KEYS: Final = names_of(Group.TOKEN)
-_PASSWORD_KEYS: Final = names_of(Group.PASSWORD)
+_TLS_KEYS: Final = names_of(KeyGroup.TLS)
+_TOKEN_KEYS: Final = names_of(KeyGroup.TOKEN)
+_PASSWORD_KEYS: Final = names_of(KeyGroup.PASSWORD)
 _KERBEROS_SERVICE: Final = "sasl.kerberos.service.name"
 _CLIENT_ID: Final = f"{_OIDC}client.id"
 _CLIENT_SECRET: Final = f"{_OIDC}client.secret"
 _OIDC_NEEDED: Final = (_CLIENT_ID, _CLIENT_SECRET, PROVIDER_URL)
-_BY_MECHANISM: Final[Mapping[str, Group]] = {
-    "PLAIN": Group.PASSWORD,
-    "SCRAM-SHA-256": Group.PASSWORD,
-    "SCRAM-SHA-512": Group.PASSWORD,
-    "GSSAPI": Group.KERBEROS,
-    "OAUTHBEARER": Group.TOKEN,
+_BY_MECHANISM: Final[Mapping[str, KeyGroup]] = {
+    "PLAIN": KeyGroup.PASSWORD,
+    "SCRAM-SHA-256": KeyGroup.PASSWORD,
+    "SCRAM-SHA-512": KeyGroup.PASSWORD,
+    "GSSAPI": KeyGroup.KERBEROS,
+    "OAUTHBEARER": KeyGroup.TOKEN,
 }
 _SENT: Final[Mapping[str, str]] = {"PLAIN": "password", "OAUTHBEARER": "token"}  # as it is
-_KEYS: Final = names_of(*(group for group in Group if group is not Group.CLIENT))  # beside PROTOCOL
+_KEYS: Final = names_of(*(group for group in KeyGroup if group is not KeyGroup.CLIENT))  # beside PROTOCOL
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "none"), _VERIFICATION: ("true", "false")}
 
 
@@ -76,7 +76,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "no
 class Security:
     """One protocol and what it takes; plain and picklable, so that a task of Spark can have it."""
 
-    protocol: Protocol = Protocol.PLAINTEXT
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     mechanism: str = ""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # checked, under librdkafka's names
 
@@ -112,7 +112,7 @@ class Security:
         SCRAM and Kerberos never send the password.
         """
         sent = _SENT.get(self.mechanism)
-        if self.protocol is Protocol.SASL_PLAINTEXT and sent and not is_near:
+        if self.protocol is SecurityProtocol.SASL_PLAINTEXT and sent and not is_near:
             yield f"{where(PROTOCOL)}: with {self.protocol} and {self.mechanism} the {sent} goes in clear to the brokers; take sasl_ssl"
         instead = f"{sent} and records" if self.protocol.has_sasl and sent else "records"
         given = self.properties
@@ -213,7 +213,7 @@ class Security:
         extensions = {name.strip(): text.strip() for name, _, text in pairs}
         return Tokens(self._source(), extensions)
 
-    def _source(self) -> Source:
+    def _source(self) -> TokenSource:
         given = self.properties
         if _PROVIDER in given:
             return FunctionSource(given[_PROVIDER])
@@ -250,12 +250,12 @@ def _is_proxy(text: str) -> bool:
     return found is not None and bool(port_of(found[1]))
 
 
-def _protocol(properties: Mapping[str, object], where: Where) -> Protocol:
-    text = str(properties.get(PROTOCOL, Protocol.PLAINTEXT.value))
+def _protocol(properties: Mapping[str, object], where: Where) -> SecurityProtocol:
+    text = str(properties.get(PROTOCOL, SecurityProtocol.PLAINTEXT.value))
     try:
-        return Protocol(text.lower())
+        return SecurityProtocol(text.lower())
     except ValueError:
-        raise UsageError(f"{where(PROTOCOL)}: is not one of {', '.join(Protocol)}") from None
+        raise UsageError(f"{where(PROTOCOL)}: is not one of {', '.join(SecurityProtocol)}") from None
 
 
 def _mechanism(given: Mapping[str, str], where: Where) -> str:
@@ -265,9 +265,9 @@ def _mechanism(given: Mapping[str, str], where: Where) -> str:
         raise UsageError(f"{where(MECHANISM)}: {what} of {', '.join(_BY_MECHANISM)}")
     group = _BY_MECHANISM[mechanism]
     for key in given:
-        if key not in (*names_of(Group.TLS, group), MECHANISM):
+        if key not in (*names_of(KeyGroup.TLS, group), MECHANISM):
             raise UsageError(f"{where(key)}: does not go with {MECHANISM} {mechanism}")
-    for key in _PASSWORD_KEYS if group is Group.PASSWORD else ():
+    for key in _PASSWORD_KEYS if group is KeyGroup.PASSWORD else ():
         if not given.get(key):
             raise UsageError(f"{where(key)}: is missing; {MECHANISM} {mechanism} needs it")
     return mechanism

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from archiver.config.kafka_keys import Group, names_of
+from archiver.config.kafka_keys import KeyGroup, names_of
 from archiver.errors import UsageError
-from archiver.kafka.security import Protocol, Security, Where
+from archiver.kafka.security import Security, SecurityProtocol, Where
 from archiver.process.endpoint import split_host
 from archiver.process.logs import warn_once
 from archiver.process.loopback import is_loopback
@@ -22,7 +22,7 @@ _NUMBERS = {
     "connections.max.idle.ms": "connections_max_idle_ms",
 }
 _TEXTS = {"client.id": "client_id", "client.rack": "client_rack"}
-_KEYS = names_of(*Group)
+_KEYS = names_of(*KeyGroup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class KafkaSettings:
 
     def for_tools(self) -> tuple[str, ...]:
         """Options of Kafka's own tools, word by word. How to log in stands in a file of Java properties, which we have not."""
-        is_open = self.security.protocol is Protocol.PLAINTEXT
+        is_open = self.security.protocol is SecurityProtocol.PLAINTEXT
         log_in = () if is_open else ("--command-config", "client.properties")
         return ("--bootstrap-server", self.bootstrap_servers, *log_in)
 

@@ -26,7 +26,7 @@ from archiver.process.mask import without_query, without_secrets
 
 Value = TypeVar("Value")
 
-PATIENCE_S: Final = 10.0  # for a token, or to import what gives it; a signal ends the program within 15 s
+TOKEN_PATIENCE_S: Final = 10.0  # for a token, or to import what gives it; a signal ends the program within 15 s
 _GIVE_UP_S = 300.0  # what hangs for so long is left alone, and another try is made beside it
 _SPARE_S = 60.0  # a token that expires sooner is not shown to anybody any more
 _LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # librdkafka counts the milliseconds until then
@@ -69,9 +69,9 @@ class FunctionSource:
     def check(self) -> None:
         """See that it can be called. Raises UsageError, also when the import hangs."""
         try:
-            _aside(self.find).result(PATIENCE_S)
+            _aside(self.find).result(TOKEN_PATIENCE_S)
         except TimeoutError:
-            raise UsageError(f"its import did not end within {PATIENCE_S:.0f} s; does it hang?") from None
+            raise UsageError(f"its import did not end within {TOKEN_PATIENCE_S:.0f} s; does it hang?") from None
 
     def find(self) -> Function:
         """Import it. Raises UsageError, which does not repeat the name: it may be a token, or a user and a password."""
@@ -115,7 +115,7 @@ class OidcSource:
             {"Authorization": f"Basic {credentials}", "Accept": "application/json"},
         )
         try:
-            with self._opener().open(request, timeout=PATIENCE_S) as answer:
+            with self._opener().open(request, timeout=TOKEN_PATIENCE_S) as answer:
                 found = json.loads(answer.read(_MOST_BYTES))
             text = found["access_token"]
             if not isinstance(text, str):
@@ -168,7 +168,7 @@ def _hint(error: urllib.error.HTTPError) -> str:
     )
 
 
-Source = FunctionSource | OidcSource
+TokenSource = FunctionSource | OidcSource
 
 
 class Tokens:
@@ -179,7 +179,7 @@ class Tokens:
 
     def __init__(
         self,
-        source: Source,
+        source: TokenSource,
         extensions: Mapping[str, str],
         *,
         clock: Callable[[], float] = lambda: datetime.now(UTC).timestamp(),
@@ -188,7 +188,7 @@ class Tokens:
         self.extensions = dict(extensions)
         self._source = source
         self._clock = clock
-        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        self._patience_s = TOKEN_PATIENCE_S if patience_s is None else patience_s
         self._lock = threading.Lock()
         self._asked: Future[Token] | None = None
         self._asked_at_s = 0.0  # by the monotonic clock

@@ -55,7 +55,7 @@ def uvarint(number: int) -> bytes:
     return bytes(out)
 
 
-class Writer:
+class RequestWriter:
     """Collects a request's bytes. `flexible` chooses the compact forms and the tagged fields of later versions."""
 
     __slots__ = ("_flexible", "_parts")
@@ -103,7 +103,7 @@ class Writer:
         return pieces
 
 
-class Reader:
+class AnswerReader:
     """Walks an answer. Nothing is copied but numbers and names; every step is checked against the end."""
 
     __slots__ = ("_at", "_flexible", "_view")
@@ -200,11 +200,11 @@ class Call(ABC, Generic[Answer]):
     when_sent: ClassVar[str] = "request.sent"  # the name (archiver.process.failpoints) of the place behind its sending
 
     @abstractmethod
-    def write(self, out: Writer, version: int) -> None:
+    def write(self, out: RequestWriter, version: int) -> None:
         """Write the body."""
 
     @abstractmethod
-    def read(self, answer: Reader, version: int) -> Answer:
+    def read(self, answer: AnswerReader, version: int) -> Answer:
         """Read the body of the answer."""
 
     @property
@@ -244,7 +244,7 @@ class PreparedCall:
 
     def pieces(self, header: bytes) -> list[bytes | memoryview]:
         """The request behind its header."""
-        out = Writer(flexible=self._flexible)
+        out = RequestWriter(flexible=self._flexible)
         out.raw(header)
         self._call.write(out, self.API_VERSION)
         return out.pieces()
@@ -258,7 +258,7 @@ class PreparedCall:
         return RawAnswer(self, body)
 
     def read(self, body: memoryview) -> Any:  # noqa: ANN401 the call's type, lost on the way through aiokafka
-        return self._call.read(Reader(body, flexible=self._flexible), self.API_VERSION)
+        return self._call.read(AnswerReader(body, flexible=self._flexible), self.API_VERSION)
 
     def __repr__(self) -> str:
         return f"{self._call.name} v{self.API_VERSION}"

@@ -14,7 +14,7 @@ _MAPPED_ALONE_FROM = 4 * 1024 * 1024
 _KEPT_WHEN_FREED = 8 * 1024 * 1024
 
 
-def settle_memory() -> None:
+def tune_memory() -> None:
     """Look for garbage rarely, and give back to the system what is freed, but not what the next block needs again."""
     gc.set_threshold(_GARBAGE_THRESHOLD)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

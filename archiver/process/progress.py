@@ -44,7 +44,7 @@ class Progress:
         self._status: Status | None = None
         self._on_terminal = not quiet and sys.stderr.isatty()
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """`text` is how far it is now; it replaces what was told before."""
         if self._quiet:
             return
@@ -61,7 +61,7 @@ class Progress:
                 self._due.daemon = True
                 self._due.start()
 
-    def say(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """Tell once what does not change: a line at once, on a terminal, too. Elsewhere it tells when the next one comes."""
         if self._quiet:
             return
@@ -93,7 +93,7 @@ class Progress:
         console = Console(stderr=True)
         if console.is_dumb_terminal:  # rich shows nothing there
             self._on_terminal = False
-            self.tell(text)
+            self.report(text)
             return
         self._status = console.status(line)
         self._status.start()
@@ -112,7 +112,7 @@ class Progress:
         return self._clock() - self._started
 
 
-class Pace:
+class Eta:
     """How fast something goes, and how long it still takes at that.
 
     `unit` is of what, as in `records`; of what has none for a reader, no rate is told.
@@ -123,7 +123,7 @@ class Pace:
         self._clock = clock
         self._begun: tuple[float, int] | None = None  # when, and how much was done by then
 
-    def tell(self, done: int, total: int) -> str:
+    def spell(self, done: int, total: int) -> str:
         """Tell of `done` things of `total`; what was done before the first call is not its work."""
         now_s = self._clock()
         begun_s, before = self._begun = self._begun or (now_s, done)
@@ -144,24 +144,24 @@ def spell_seconds(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def told_as(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
+def make_reporter(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
     """Without a unit what is told is shares of Spark's work, of which nobody knows the size."""
     notice(what)
-    pace = Pace(unit)
+    eta = Eta(unit)
 
     def tell(done: int, total: int) -> None:
-        notice(f"{what}: {pace.tell(done, total)}")
+        notice(f"{what}: {eta.spell(done, total)}")
 
     return tell
 
 
-def told_of_asked(notice: Callable[[str], None]) -> Callable[[int, int], None]:
+def make_asking_reporter(notice: Callable[[str], None]) -> Callable[[int, int], None]:
     """Tell of objects that are asked for their facts: that can take long, and where nobody else writes it may be spared."""
     tell: Callable[[int, int], None] | None = None
 
     def tell_asked(done: int, total: int) -> None:
         nonlocal tell
-        tell = tell or told_as(
+        tell = tell or make_reporter(
             f"asking {spell_count(total, 'object')} for the facts that decide what is read (storage.index)", notice
         )
         tell(done, total)

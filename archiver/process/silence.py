@@ -11,7 +11,7 @@ def steady_s() -> float:
     return time.clock_gettime(clock)
 
 
-class Vigil:
+class SilenceCounter:
     """Counts silences: spans between two beats longer than the limit. Who noted another count must ask the archive again.
 
     A process that was stopped wakes up anywhere: whoever asks first, before the next beat, notices the silence too.

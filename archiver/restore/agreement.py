@@ -6,7 +6,7 @@ from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, Replicas, TopicDescription
 from archiver.kafka.codes import Code
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
 from archiver.restore.bargain import Configs
@@ -170,7 +170,7 @@ class Agreement:
 
         Facts that say that this restore has begun them are not its own then, and the topics are somebody else's.
         """
-        configs, refused = await topic_configs_known(client, plans.keys() & self._terms.keys())
+        configs, refused = await topic_configs_each(client, plans.keys() & self._terms.keys())
         for error in refused.values():
             raise error
         return [

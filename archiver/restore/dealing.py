@@ -22,7 +22,7 @@ from archiver.codec.tally import Tally
 from archiver.errors import KafkaTemporaryError, NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.restore.estimate import dealt_batch_bytes
 from archiver.restore.joint_claims import JointClaimStream, Share
 from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, send
@@ -156,16 +156,16 @@ async def _deal_from(
     batches = _encode(frames, task, already_there, shares)
     pace = RateLimit(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
-    vigil, noted = Vigil(_SILENT_S), 0
+    silence_counter, noted = SilenceCounter(_SILENT_S), 0
 
     async def deliver(target: int, batch: EncodedBatch) -> None:
         nonlocal noted
-        was_silent = vigil.silences > noted and there[target] > 0
+        was_silent = silence_counter.silences > noted and there[target] > 0
         known = partial(_refuse_forgotten, client, task, target)
         await send(
             client, source.target_topic, target, batch, f"records for partition {target}", known, looks_first=was_silent
         )
-        noted = vigil.silences
+        noted = silence_counter.silences
         there[target] += batch.records
 
     # Closed here, as in archiver.restore.task.

@@ -13,7 +13,7 @@ from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, PartitionOffsets, Refusal, TopicDescription
 from archiver.kafka.codes import Code
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.deletion import delete_topics_by_id
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.failpoints import reach
@@ -385,7 +385,7 @@ class Targets:
         """Tell what configs of topics that keep them would do to what comes behind their records."""
         appended = [name for name, plan in look.plans.items() if plan.appends and not look.is_verified(name)]
         look.problems += [problem for name in appended for problem in open_ends(name, look.offsets[name])]
-        configs, refused = await topic_configs_known(client, appended)
+        configs, refused = await topic_configs_each(client, appended)
         for error in refused.values():
             raise error
         look.configs = {
@@ -409,7 +409,7 @@ class Targets:
             return set()
         # Empty: there was none, which is also all that is known of one without an id.
         came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
-        configs, _ = await topic_configs_known(client, came)
+        configs, _ = await topic_configs_each(client, came)
         # Nobody but this restore gives a topic the configs of a filling; one without any may be anybody's, and is made as it
         # should be only where it would be deleted otherwise.
         purges = self._request.existing is Existing.PURGE

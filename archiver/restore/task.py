@@ -32,7 +32,7 @@ from archiver.kafka.produce import ProducerIdentity, init_producer_id
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.process.text import spell_count
 from archiver.restore.claim_check import check_claim
 from archiver.restore.claims import Claim, ClaimStream, Verified
@@ -383,7 +383,7 @@ async def _send_from(
     last_there = Tally()
     batches = _encode(frames, claim.identity, index, totals, last_there, task)
     pace = RateLimit(task.rate_bytes)
-    vigil, noted = Vigil(_SILENT_S), 0
+    silence_counter, noted = SilenceCounter(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
         ahead = loop.run_in_executor(pool, next, batches, None)
@@ -393,9 +393,9 @@ async def _send_from(
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
                 await pace.wait_for(len(batch.content))
-                was_silent = vigil.silences > noted
+                was_silent = silence_counter.silences > noted
                 await _send(client, task, batch, claim.identity, claim.start_offset + index, looks_first=was_silent)
-                noted = vigil.silences
+                noted = silence_counter.silences
             except BaseException:
                 await asyncio.wait([ahead])
                 with suppress(Exception):

@@ -11,7 +11,7 @@ from archiver.archive.handle import open_archive
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_as, told_of_asked
+from archiver.process.progress import make_asking_reporter, make_reporter
 from archiver.restore.estimate import effort_of
 from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, tell_unreadable, with_mended
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
@@ -59,7 +59,7 @@ def preview_restore(
             wanted=some.__contains__,
             use=storage.index,
             reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
+            tell_asked=make_asking_reporter(notice),
         )
         unreadable.extend(tell_unreadable(archived, request))
         return plan_restore(archived, some, request)
@@ -119,7 +119,7 @@ def _read_before_purge(
         from archiver.spark.proof import read_whole  # noqa: PLC0415 - an extra that a backup does not need
 
         spark = start_spark()
-        tell = told_as("reading whole what is to be in the place of what is purged", notice)
+        tell = make_reporter("reading whole what is to be in the place of what is purged", notice)
         reading = read_whole(spark, storage, topics, purge, tell)
     problems = damage_problems(topics, reading, purge, skips_damage=request.skips_damage)
     if problems:

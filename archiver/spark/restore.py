@@ -12,7 +12,7 @@ from archiver.archive.index import read_index
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_of_asked
+from archiver.process.progress import make_asking_reporter
 from archiver.process.text import spell_count
 from archiver.restore.plan import (
     RestorePlan,
@@ -53,7 +53,7 @@ def run_restore_job(
             known=known,
             use=storage.index,
             reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
+            tell_asked=make_asking_reporter(notice),
         )
         _tell_other_lives(archived, is_asked_for=request.life is not None)
         for note in tell_unreadable(archived, request):

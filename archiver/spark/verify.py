@@ -14,11 +14,11 @@ from archiver.codec.selection import EVERYTHING
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_as
+from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.optional import spark_beside
-from archiver.upkeep.verify import Level, Listing, check_control, check_listing, put_since
+from archiver.upkeep.verify import Level, ListingReport, check_control, check_listing, put_since
 
 if TYPE_CHECKING:
     from archiver.upkeep.compare import ComparePlan
@@ -30,7 +30,7 @@ class VerifyResult:
     """What was looked at, and what is wrong with it; `errors` kept something from being looked at."""
 
     level: Level
-    listing: Listing
+    listing: ListingReport
     checked: int  # objects that were read
     compared: int | None  # records of Kafka's that were looked for in the archive; None: not asked
     problems: Sequence[str]
@@ -69,7 +69,7 @@ def run_verify(
         start_spark = None
         if kafka is not None or level is not Level.LISTING:
             start_spark = stack.enter_context(spark_beside("verify", notice))
-        listing = check_listing(archive, wanted, told_as("reading the archive's facts", notice, "objects"))
+        listing = check_listing(archive, wanted, make_reporter("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
             raise _nothing(storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
@@ -80,7 +80,7 @@ def run_verify(
             if since_ms is not None and not segments:
                 unread = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
             spark = start_spark()
-            tell = told_as(f"reading {spell_count(len(segments), 'object')}", notice)
+            tell = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
             checks = check_on_spark(spark, storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
             from archiver.spark.checks import compare_on_spark  # noqa: PLC0415
@@ -96,7 +96,7 @@ def run_verify(
                 if listing.is_empty and not (plan.problems or plan.errors):
                     raise _nothing(storage, topics)
                 spark = start_spark()
-                tell = told_as(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
+                tell = make_reporter(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
                 compared = compare_on_spark(spark, plan.tasks, tell)
                 comparisons = [*plan.errors, *compared]
     reports: list[Findings] = [*checks, *comparisons]
@@ -104,8 +104,8 @@ def run_verify(
     return VerifyResult(
         level=level,
         listing=listing,
-        checked=sum(report.looked_at for report in checks),
-        compared=sum(report.looked_at for report in comparisons) if plan is not None else None,
+        checked=sum(report.examined for report in checks),
+        compared=sum(report.examined for report in comparisons) if plan is not None else None,
         # What is damaged is met by more than one look.
         problems=list(
             dict.fromkeys([*listing.problems, *control, *(plan.problems if plan is not None else ()), *found])

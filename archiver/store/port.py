@@ -84,8 +84,8 @@ class ObjectStore(Protocol):
         Of an object with more bytes none is read. Raises CorruptSegmentError.
         """
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
-        """Do as `get`; the body lies in the room until it is used again."""
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+        """Do as `get`; the body lies in the buffer until the buffer is used again."""
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
         """Return the bytes from `start` on and before `stop`, which lie in the object; None when there is no such object."""

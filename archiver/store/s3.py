@@ -75,7 +75,7 @@ _TEMPORARY_CODES = frozenset(
 )
 # What botocore raises when the bytes did not get through. The rest of BotoCoreError is a mistake that stays one.
 _BROKEN_WIRE = (ConnectionError, HTTPClientError, IncompleteReadError, CredentialRetrievalError, HTTPError, OSError)
-_PIECE_BYTES = 256 * 1024  # of a body that is read into room
+_PIECE_BYTES = 256 * 1024  # of a body that is read into a buffer
 _ANY_ERROR = (ClientError, BotoCoreError, HTTPError, OSError)
 _REFUSED_NAMES = frozenset({"KeyTooLongError", "XMinioInvalidObjectName"})
 _REFUSED_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"})
@@ -171,12 +171,12 @@ class S3Store:
 
         return self._or_none("GetObject", key, read)
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[memoryview, Mapping[str, str]]:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
                 refuse_larger(key, answer["ContentLength"], MOST_PUT_BYTES)
-                target, filled = room.of(answer["ContentLength"]), 0
+                target, filled = buffer.of(answer["ContentLength"]), 0
                 while piece := body.read(_PIECE_BYTES):  # at the end it sees that all has come
                     target[filled : filled + len(piece)] = piece
                     filled += len(piece)

@@ -52,5 +52,5 @@ def run_check(task: CheckTask) -> Findings:
                 problems.append(str(error))
             checked += 1
     except ArchiverError as error:
-        return Findings(looked_at=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
-    return Findings(looked_at=checked, problems=tuple(problems))
+        return Findings(examined=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
+    return Findings(examined=checked, problems=tuple(problems))

@@ -76,7 +76,7 @@ async def plan_compare(
         denied = {name: error for name, error in seen.refused.items() if name in concerned}
         there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
-        offsets, refused = await client.offsets_known(partitions)
+        offsets, refused = await client.offsets_each(partitions)
         group, committed, untold = await _committed(client, config)
     problems = [
         f"{name}: is included, and nobody archives it"
@@ -237,7 +237,7 @@ async def _compare(task: CompareTask) -> Findings:
                 log = replace(log, start=max(log.start, offsets.log_start))
                 continue
             await asyncio.to_thread(comparison.finish)
-            return Findings(looked_at=comparison.records, problems=tuple(comparison.problems))
+            return Findings(examined=comparison.records, problems=tuple(comparison.problems))
     raise KafkaTemporaryError(
         f"{log.topic}-{log.partition}: the brokers delete faster than it can be read; run the same command again"
     )

@@ -41,7 +41,7 @@ class Comparison:
         while row < len(frame):
             offsets = frame.column(Column.OFFSET)
             while self._left and self._left[-1].next <= offsets[row]:
-                self._settle(self._left.pop())
+                self._compare_object(self._left.pop())
             if not self._left or offsets[row] < self._left[-1].from_offset:
                 until = self._left[-1].from_offset if self._left else self._end
                 stop = int(np.searchsorted(offsets, until))
@@ -56,25 +56,25 @@ class Comparison:
     def finish(self) -> None:
         """Say that there is no more."""
         while self._left:
-            self._settle(self._left.pop())
+            self._compare_object(self._left.pop())
 
     def _miss(self, offsets: Longs) -> None:
         self.problems.append(
             f"{self._name}: Kafka has {spell_count(len(offsets), 'record')} at offsets {offsets[0]}-{offsets[-1]} that no object covers"
         )
 
-    def _settle(self, reading: Reading) -> None:
+    def _compare_object(self, reading: Reading) -> None:
         """Hold what Kafka had of one object against it."""
         found, offsets = self._tally, self._offsets
         self._tally, self._offsets = Tally(), []
         if not found.records or _is_all_of(reading.segment.facts, found):
             return
         try:
-            self._compare(reading, found, np.concatenate(offsets))
+            self._compare_records(reading, found, np.concatenate(offsets))
         except NotWholeError as error:
             self.problems.append(f"{self._name}: {error}")
 
-    def _compare(self, reading: Reading, found: Tally, offsets: Longs) -> None:
+    def _compare_records(self, reading: Reading, found: Tally, offsets: Longs) -> None:
         """Hold the object's records at these offsets, which rise, against what they add up to in Kafka."""
         archived = Tally()
         is_there = np.zeros(len(offsets), bool)

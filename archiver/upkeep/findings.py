@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Findings:
     """What a task that looks at things found; `error`: what kept it from looking at all of them."""
 
-    looked_at: int = 0
+    examined: int = 0
     problems: tuple[str, ...] = ()
     error: str = ""
     exit_code: int = 0

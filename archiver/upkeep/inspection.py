@@ -41,7 +41,7 @@ class BlockRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class CheckResult:
     """One comparison; `problem` is empty when it went well. One that would tell the same fault again was not made."""
 
     what: str
@@ -72,7 +72,7 @@ class Inspection:
     records: int = 0
     blocks: list[BlockRow] = field(default_factory=list)
     text: str = ""
-    checks: Sequence[Check] = ()
+    checks: Sequence[CheckResult] = ()
 
 
 def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentKey | None, name: str) -> Inspection:
@@ -99,7 +99,7 @@ def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentK
 
 def take_control_apart(content: bytes, metadata: Mapping[str, str], problem: str) -> Inspection:
     """Look at an object beside the records; whether it is as it was written, archiver.upkeep.verify tells."""
-    found = Inspection(size=len(content), metadata=metadata, checks=[Check(what="control", problem=problem)])
+    found = Inspection(size=len(content), metadata=metadata, checks=[CheckResult(what="control", problem=problem)])
     if content.lstrip()[:1] == b"{":
         found.text = content.decode(errors="replace")
     return found
@@ -109,20 +109,20 @@ class _NoFactsError(CorruptSegmentError):
     """What there is to read can be read all the same."""
 
 
-def _made(steps: Sequence[tuple[str, Callable[[], object]]]) -> list[Check]:
-    checks: list[Check] = []
+def _made(steps: Sequence[tuple[str, Callable[[], object]]]) -> list[CheckResult]:
+    checks: list[CheckResult] = []
     goes_on = True
     for what, step in steps:
         if not goes_on:
-            checks.append(Check(what=what, was_made=False))
+            checks.append(CheckResult(what=what, was_made=False))
             continue
         try:
             step()
         except NotWholeError as error:
-            checks.append(Check(what=what, problem=str(error)))
+            checks.append(CheckResult(what=what, problem=str(error)))
             goes_on = isinstance(error, _NoFactsError)
         else:
-            checks.append(Check(what=what))
+            checks.append(CheckResult(what=what))
     return checks
 
 

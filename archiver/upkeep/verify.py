@@ -58,7 +58,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ListingReport:
     """What names and facts tell. `problems` make an archive not whole; `notes` explain what may surprise."""
 
     topics: int
@@ -82,7 +82,7 @@ def check_listing(
     archive: Archive,
     wanted: Callable[[str], bool] | None = None,
     tell: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Listing:
+) -> ListingReport:
     """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there.
 
     `tell` is told now and then how many objects were asked for their facts, and of how many.
@@ -102,7 +102,7 @@ def check_listing(
     others += _contradictions(archive, segments, facts)
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered)]
     beside, notes_beside = lost_beside(archive, index) if wanted is None else ((), ())
-    return Listing(
+    return ListingReport(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
         segments=segments,

@@ -355,7 +355,7 @@ def whole(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archi
     """A topic that a pipe holds, and one that it does not."""
     with laid_out(minio, tmp_path_factory.mktemp("whole")) as (site, archive):
         for count in (3, 20_000):
-            archive.settle(f"of-{count}")
+            archive.write_topic_fact(f"of-{count}")
             rows = [Rec(at, NOW_MS, 0, b"k", b"value %d" % at) for at in range(count)]
             archive.put(f"of-{count}", 0, rows, each=count)
         yield site
@@ -365,7 +365,7 @@ def whole(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archi
 def damaged(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSite]:
     """An archive with a gap, and with more to tell than a pipe holds."""
     with laid_out(minio, tmp_path_factory.mktemp("damaged")) as (site, archive):
-        archive.settle("orders")
+        archive.write_topic_fact("orders")
         keys = archive.put("orders", 0, [Rec(at, NOW_MS, 0, b"k", b"v" * 1000) for at in range(200)], each=10)
         archive.store.delete(keys[1:2])
         for number in range(300):

@@ -24,8 +24,8 @@ from archiver.spark.restore import run_restore_job
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import broker_cluster, log_folder
-from tests.support.deaths import Killed, MortalProduce
 from tests.support.kafka_topics import create_topic, with_client
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.target_topics import archived, log_of, records_of, restored, set_configs, strangers, until, write

@@ -70,7 +70,7 @@ def test_a_topic_that_goes_on_with_ours(
     old = [Rec(at, NOW_MS + at, -1, b"k", b"old %d" % at) for at in range(5, 25)]
     new = [Rec(at, NOW_MS + at, 0, b"k", b"new %d" % at, ((b"h", b"1"), (b"h", None))) for at in range(25, 45)]
     put_old(archive, "mixed", old, each=10)
-    archive.settle("mixed")
+    archive.write_topic_fact("mixed")
     archive.put("mixed", 0, new, each=10, base=25)
     exit_code, lines, err = run(site, capsys, "cat", "mixed")
     assert (exit_code, err) == (0, "")

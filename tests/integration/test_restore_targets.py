@@ -35,10 +35,10 @@ from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask, TaskReport, run_task
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
-from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of, with_client
+from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
 from tests.support.target_topics import (

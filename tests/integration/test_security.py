@@ -675,10 +675,10 @@ def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig
 
     def follow(process: subprocess.Popen[str], what: str, *, is_submitted: bool = False, stop: str = "") -> None:
         while process.poll() is None:
-            watch.look_at_processes(process.pid, java_has_ours=is_submitted)
-            watch.look_at_folder(site.folder)
-            watch.look_at_spark(int(ui.rpartition(":")[2])) if is_submitted else None
-            if stop and stop in watch.look_at_page(f"http://{listen}/metrics").decode():
+            watch.search_processes(process.pid, java_has_ours=is_submitted)
+            watch.search_folder(site.folder)
+            watch.search_spark(int(ui.rpartition(":")[2])) if is_submitted else None
+            if stop and stop in watch.search_page(f"http://{listen}/metrics").decode():
                 process.terminate()
                 break
             time.sleep(0.1)
@@ -712,7 +712,7 @@ def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig
     environment = {**guarded.environment, **temporary}
     submitted = submits.start_by_project("restore", *asked, confs=confs, environment=environment)
     follow(submitted, "spark-submit restore", is_submitted=True)
-    assert watch.look_at_bucket(site.bucket) > 3
+    assert watch.search_bucket(site.bucket) > 3
     assert not watch.found, watch.tell()
     names = "\n".join(sorted(watch.seen))
     for place in (
@@ -765,7 +765,7 @@ def test_no_secret_is_in_what_is_said_when_it_is_wrong(
     out, err = capsys.readouterr()
     watch.look("stdout", out)
     watch.look("stderr", err)
-    watch.look_at_folder(site.folder)
+    watch.search_folder(site.folder)
     assert not watch.found, watch.tell()
     assert any("archiver-defect-" in place for place in watch.seen) == (kind == "a defect")
 

@@ -18,9 +18,9 @@ from archiver.restore.request import Existing
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log
-from tests.support.deaths import Killed
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, recreate_topic, with_client
+from tests.support.produce_doubles import Killed
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.target_topics import (
     archived,

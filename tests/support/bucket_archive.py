@@ -33,7 +33,7 @@ class BucketArchive:
         self.layout = Layout()
         self.handle = Archive(self.store, self.layout)
 
-    def settle(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
+    def write_topic_fact(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
         """Write the control fact of a topic; another id begins a life."""
         settle_topic(
             self.handle,
@@ -92,7 +92,7 @@ class BucketArchive:
         return found[0]
 
 
-def tell_falsely(store: ObjectStore, key: str, **changes: int) -> None:
+def put_false_entry(store: ObjectStore, key: str, **changes: int) -> None:
     """Put an entry of the index that is of an object as it is, and false, as anybody can who may put objects there."""
     layout = Layout()
     found, parsed = store.head(key), layout.parse_segment(key)

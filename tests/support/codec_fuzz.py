@@ -299,13 +299,13 @@ def _encode_batch(frame: Frame) -> bytes:
 
 def _survey(frame: Frame) -> int:
     found = np.zeros(digest.SURVEY_SIZE, np.int64)
-    if not digest.survey(frame.body, frame.header_body, frame.table, 0, len(frame), found):
+    if not digest.add_rows(frame.body, frame.header_body, frame.table, 0, len(frame), found):
         raise ValueError("refused")
     return int(found[digest.DIGEST])
 
 
-def _rows(frame: Frame) -> list[rows.Row]:
-    return list(rows.frame_rows(frame))
+def _rows(frame: Frame) -> list[rows.PlainRecord]:
+    return list(rows.plain_records_of(frame))
 
 
 def use(frame: Frame, records: Sequence[Rec]) -> None:
@@ -388,14 +388,14 @@ def watched() -> Iterator[_WatchedNumpy]:
     for module in modules:
         module.np = watcher
     limited: list[Any] = [avro, arrow_scan]
-    most_bytes = avro.MOST_DECOMPRESSED_BYTES
+    most_bytes = avro.MOST_BLOCK_BYTES
     for module in limited:
-        module.MOST_DECOMPRESSED_BYTES = MOST_BYTES
+        module.MOST_BLOCK_BYTES = MOST_BYTES
     try:
         yield watcher
     finally:
         for module in limited:
-            module.MOST_DECOMPRESSED_BYTES = most_bytes
+            module.MOST_BLOCK_BYTES = most_bytes
         for module in modules:
             module.np = np
 

@@ -186,7 +186,7 @@ class GeneratedStore(MemoryStore):
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
         raise NotImplementedError("objects have no bodies")
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         raise NotImplementedError("objects have no bodies")
 
     def delete(self, keys: Iterable[str]) -> None:

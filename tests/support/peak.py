@@ -29,8 +29,8 @@ from archiver.codec.batch import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.selection import EVERYTHING
 from archiver.codec.tally import Tally
-from archiver.process.memory import settle_memory
-from archiver.process.silence import Vigil
+from archiver.process.memory import tune_memory
+from archiver.process.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
 from tests.support.bombs import BOMBS
 from tests.support.memory_store import MemoryStore
@@ -53,7 +53,7 @@ def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoo
         age_s=1e9,
         spool=Spool(folder),
         clock=lambda: 0.0,
-        vigil=Vigil(10.0, lambda: 0.0),
+        silence_counter=SilenceCounter(10.0, lambda: 0.0),
         ledger=NO_LEDGER,
         decoding=decoding,
     )
@@ -156,7 +156,7 @@ def peak_bytes(*command: object) -> int:
 
 
 def main() -> None:
-    settle_memory()
+    tune_memory()
     TASKS[sys.argv[1]](*sys.argv[2:])
     print(_status("VmHWM") - _before.pop())
 

@@ -29,10 +29,10 @@ from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.restore.notes import RestoreNotes
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.compiled import jars_with
-from tests.support.deaths import Killed, MortalProduce
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, recreate_topic
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.raw_produce import produce_records
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite

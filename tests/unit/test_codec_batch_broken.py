@@ -241,11 +241,11 @@ def test_the_table_of_the_records_has_a_cap_too(monkeypatch: pytest.MonkeyPatch)
     """A fetch ends before it; the records of a batch that has more come some at a time, and are the same."""
     records = [Rec(offset, 0, 0, None, b"%d" % offset) for offset in range(400)]
     batches = [batch_of(records[start : start + 80], codec="zstd") for start in range(0, 400, 80)]
-    monkeypatch.setattr(archiver.codec.batch, "MOST_ROWS", 200)
+    monkeypatch.setattr(archiver.codec.batch, "MOST_FETCHED_ROWS", 200)
     turns = decode_in_turns(fetch_of(*batches), 1_000_000)
     assert [turn.records for turn in turns] == [160, 160, 80]
     assert records_of(*(turn.frame for turn in turns)) == records
-    monkeypatch.setattr(archiver.codec.batch, "MOST_ROWS", 39)
+    monkeypatch.setattr(archiver.codec.batch, "MOST_FETCHED_ROWS", 39)
     turns = decode_in_turns(fetch_of(*batches), 1_000_000)
     assert [[len(frame) for frame in turn.frames()] for turn in turns] == [[39, 39, 2]] * 5
     assert [one for turn in turns for frame in turn.frames() for one in records_of(frame)] == records
@@ -258,7 +258,7 @@ def test_the_table_of_the_records_has_a_cap_too(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_is_given_out_of_a_long_batch_that_is_broken_at_its_end(
     monkeypatch: pytest.MonkeyPatch, tail: bytes
 ) -> None:
-    monkeypatch.setattr(archiver.codec.batch, "MOST_ROWS", 10)
+    monkeypatch.setattr(archiver.codec.batch, "MOST_FETCHED_ROWS", 10)
     records = [Rec(offset, 0, 0, None, None) for offset in range(40)]
     content = encode(batch_of(records), Oddities(tail=tail, count=40 + (len(tail) > 1)))
     with pytest.raises(CorruptBatchError, match="offset 0: "):

@@ -55,7 +55,7 @@ def test_two_thousand_records_of_every_class(seed: int, tmp_path: Path, batch_by
 def test_blocks_of_very_many_records_come_in_parts(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
 ) -> None:
-    monkeypatch.setattr(arrow_scan, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(arrow_scan, "MOST_ARROW_ROWS", most_rows)
     records = generate(seed, 2000)
     content, _ = written(tmp_path, records)
     scanner = Scanner(topic="orders", partition=3, columns=ALL)
@@ -76,7 +76,7 @@ def test_blocks_of_very_many_records_come_in_parts(
 def test_a_block_in_parts_is_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surplus: bytes, reason: str
 ) -> None:
-    monkeypatch.setattr(arrow_scan, "MOST_ROWS", 2)
+    monkeypatch.setattr(arrow_scan, "MOST_ARROW_ROWS", 2)
     content, _ = written(tmp_path, generate(1, 5), codec=BlockCodec.NULL)
     header = decode_header(content, "key.data")
     (block,) = split_blocks(memoryview(content), header, "key.data")

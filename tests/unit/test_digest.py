@@ -12,7 +12,7 @@ from tests.support.records import Rec, generate, record_lists
 
 def survey(frame: Frame, start: int = 0, stop: int | None = None, found: Longs | None = None) -> dict[str, int]:
     found = empty_survey() if found is None else found
-    assert d.survey(frame.body, frame.header_body, frame.table, start, len(frame) if stop is None else stop, found)
+    assert d.add_rows(frame.body, frame.header_body, frame.table, start, len(frame) if stop is None else stop, found)
     names = ("tombstones", "min", "max", "types", "bytes", "largest", "digest")
     return dict(zip(names, found.tolist(), strict=True))
 
@@ -121,11 +121,11 @@ def test_rows_that_point_outside_are_refused(column: Column) -> None:
     for wrong in BROKEN_ROWS[column]:
         frame = frame_of([Rec(0, 0, 0, b"key", b"value", ((b"a", b"b"), (b"c", None)))])
         frame.table[column, 0] = wrong
-        assert not d.survey(frame.body, frame.header_body, frame.table, 0, 1, empty_survey()), wrong
+        assert not d.add_rows(frame.body, frame.header_body, frame.table, 0, 1, empty_survey()), wrong
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (0, 3), (0, 2**62)])
 def test_rows_that_are_not_in_the_table_are_refused(start: int, stop: int) -> None:
     nothing: Bytes = np.empty(0, np.uint8)
     table = np.zeros((len(Column), 2), np.int64)
-    assert not d.survey(nothing, nothing, table, start, stop, empty_survey())
+    assert not d.add_rows(nothing, nothing, table, start, stop, empty_survey())

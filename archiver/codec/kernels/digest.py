@@ -102,13 +102,13 @@ def _hash_headers(source: Bytes, start: int, length: int, count: int) -> tuple[i
     return state, position == start + length
 
 
-# What `survey` reports, by index.
+# What `add_rows` reports, by index.
 TOMBSTONES, MIN_TIMESTAMP, MAX_TIMESTAMP, TYPES_SEEN, PAYLOAD_BYTES, LARGEST_RECORD, DIGEST = range(7)
 SURVEY_SIZE = 7
 
 
 @kernel(types.boolean(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONGS))
-def survey(body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, found: Longs) -> bool:
+def add_rows(body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, found: Longs) -> bool:
     """Add rows start..stop to the running facts in `found`. False when a row points outside its buffer, or cannot be."""
     if start < 0 or stop > table.shape[1]:
         return False
