@@ -24,7 +24,7 @@ from archiver.codec import batch as batch_codec
 from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
 from archiver.codec.compression import Arena, BatchCodec, BlockCodec, compress_block
 from archiver.codec.frame import Frame
-from archiver.codec.kernels import batches as kernels
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.codec.kernels.digest import SURVEY_SIZE, add_rows
 from archiver.config.model import StorageConfig
 from archiver.kafka.client import KafkaClient
@@ -107,15 +107,15 @@ def _decode(fetched: list[tuple[int, memoryview]], watch: Stopwatch) -> Iterator
     that all of it is laid into."""
     for position, records in fetched:
         batches, source = batch_codec.whole_batches(records, position)
-        starts, sizes = batches[kernels.START].tolist(), batches[kernels.SIZE].tolist()
+        starts, sizes = batches[batch_kernels.START].tolist(), batches[batch_kernels.SIZE].tolist()
         with watch.on("check CRC"):
             for start, size in zip(starts, sizes, strict=True):
-                google_crc32c.value(source[start + kernels.CRC_END : start + size])
+                google_crc32c.value(source[start + batch_kernels.CRC_END : start + size])
         arena = Arena(len(source), _MOST_BYTES)
-        codecs = (batches[kernels.ATTRIBUTES] & _CODEC_BITS).tolist()
+        codecs = (batches[batch_kernels.ATTRIBUTES] & _CODEC_BITS).tolist()
         with watch.on("decompress"):
             for start, size, codec in zip(starts, sizes, codecs, strict=True):
-                arena.add(BatchCodec(codec), source[start + kernels.HEADER_SIZE : start + size])
+                arena.add(BatchCodec(codec), source[start + batch_kernels.HEADER_SIZE : start + size])
         at, end, rest = position, batch_codec.position_after(batches, position), records
         while at < end:
             with watch.on("decode"):

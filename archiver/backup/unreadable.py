@@ -14,7 +14,7 @@ from archiver.backup.diagnosis import Skip, Take, Verdict, judge
 from archiver.backup.feed import Feed
 from archiver.backup.partition_writer import fault_of
 from archiver.codec.batch import first_batch_bytes, first_batch_offset, whole_batches
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.config.model import UnreadablePolicy
 from archiver.config.quantities import spell_exact_size
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
@@ -193,15 +193,24 @@ def _head_of(records: memoryview) -> Head | None:
         batches, content = whole_batches(records, 0)
     except CorruptBatchError:
         return None
-    size, base, magic, crc, last = batches[[k.SIZE, k.BASE_OFFSET, k.MAGIC, k.CRC, k.LAST_OFFSET], 0].tolist()
+    size, base, magic, crc, last = batches[
+        [
+            batch_kernels.SIZE,
+            batch_kernels.BASE_OFFSET,
+            batch_kernels.MAGIC,
+            batch_kernels.CRC,
+            batch_kernels.LAST_OFFSET,
+        ],
+        0,
+    ].tolist()
     batch = content[:size].tobytes()
     if magic in _MESSAGE_SETS:  # its offset is that of its last message
-        told = int.from_bytes(batch[k.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
+        told = int.from_bytes(batch[batch_kernels.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
         return Head(base, base, is_as_written=zlib.crc32(batch[_MESSAGE_SET_CRC_END:]) == told)
     if magic != _MAGIC:
-        last = base + int.from_bytes(batch[k.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
+        last = base + int.from_bytes(batch[batch_kernels.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
         return Head(base, last, is_as_written=False)
-    return Head(base, last, is_as_written=google_crc32c.value(batch[k.CRC_END :]) == crc)
+    return Head(base, last, is_as_written=google_crc32c.value(batch[batch_kernels.CRC_END :]) == crc)
 
 
 def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:

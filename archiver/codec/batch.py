@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadCompressor
 from archiver.codec.frame import Bytes, Column, Frame, Longs
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
 
 _CODEC_BITS = 0x07
@@ -35,12 +35,12 @@ _LEAST_PIECE_BYTES = 64 * 1024  # for the sake of the last few percent of a batc
 _MOST_OFFSET = 2**63 - 2  # there must be one after it
 
 _PROBLEMS = {
-    k.RECORD_CUT: "a record field runs past its record",
-    k.RECORD_LENGTH: "a record's length cannot be",
-    k.HEADER_BROKEN: "a record's headers do not fill it exactly",
-    k.OFFSET_ORDER: "offsets do not rise, or leave the batch",
-    k.PAYLOAD_REST: "bytes are left behind the last record",
-    k.BATCH_OUTSIDE: "its payload or its count leaves what is there",
+    batch_kernels.RECORD_CUT: "a record field runs past its record",
+    batch_kernels.RECORD_LENGTH: "a record's length cannot be",
+    batch_kernels.HEADER_BROKEN: "a record's headers do not fill it exactly",
+    batch_kernels.OFFSET_ORDER: "offsets do not rise, or leave the batch",
+    batch_kernels.PAYLOAD_REST: "bytes are left behind the last record",
+    batch_kernels.BATCH_OUTSIDE: "its payload or its count leaves what is there",
 }
 
 
@@ -78,7 +78,7 @@ class EncodedBatch:
 
 def first_batch_bytes(batches: memoryview) -> int:
     """Return the size of the first batch, by its own word."""
-    return k.LOG_OVERHEAD + int.from_bytes(batches[8 : k.LOG_OVERHEAD], "big")
+    return batch_kernels.LOG_OVERHEAD + int.from_bytes(batches[8 : batch_kernels.LOG_OVERHEAD], "big")
 
 
 def first_batch_offset(batches: memoryview) -> int:
@@ -93,10 +93,10 @@ def first_step(batches: memoryview) -> memoryview:
 
 def first_timestamp_ms(batches: memoryview) -> int | None:
     """Return about when the first record was written, by its batch's header alone; None when that is not there."""
-    if len(batches) < k.HEADER_SIZE:
+    if len(batches) < batch_kernels.HEADER_SIZE:
         return None
     _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = _HEADER.unpack_from(batches)
-    timestamp_ms: int = max_ms if attributes & k.LOG_APPEND_TIME_BIT else base_ms
+    timestamp_ms: int = max_ms if attributes & batch_kernels.LOG_APPEND_TIME_BIT else base_ms
     return timestamp_ms if magic == _MAGIC and timestamp_ms >= 0 else None
 
 
@@ -107,11 +107,11 @@ def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes
     """
     source = np.frombuffer(data, np.uint8)
     source.flags.writeable = False
-    table = np.empty((k.BATCH_COLUMNS, min(len(source) // _SMALLEST_BATCH, 4096) + 1), np.int64)
-    count, end = k.scan_batches(source, table)
+    table = np.empty((batch_kernels.BATCH_COLUMNS, min(len(source) // _SMALLEST_BATCH, 4096) + 1), np.int64)
+    count, end = batch_kernels.scan_batches(source, table)
     while count == table.shape[1]:
-        table = np.empty((k.BATCH_COLUMNS, 4 * table.shape[1]), np.int64)
-        count, end = k.scan_batches(source, table)
+        table = np.empty((batch_kernels.BATCH_COLUMNS, 4 * table.shape[1]), np.int64)
+        count, end = batch_kernels.scan_batches(source, table)
     if len(source) and not count:
         raise CorruptBatchError(f"offset {position}: {len(source)} bytes that do not begin with a whole record batch")
     return np.ascontiguousarray(table[:, :count]), source[:end]
@@ -119,7 +119,7 @@ def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes
 
 def position_after(batches: Longs, position: int) -> int:
     """Return where to go on after these batches, which nobody has checked: an offset that a log may have, not before `position`."""
-    last = batches[k.LAST_OFFSET, -1] if batches.shape[1] else position - 1
+    last = batches[batch_kernels.LAST_OFFSET, -1] if batches.shape[1] else position - 1
     return max(min(int(last), _MOST_OFFSET) + 1, position)
 
 
@@ -129,7 +129,7 @@ def in_place(batches: Longs, position: int, end: int) -> slice:
     No checksum covers where a batch begins. A false one in front is left out where the one that the position is of shows:
     whoever reads on behind it gets it again from a broker, which takes it for one of higher offsets.
     """
-    bases, lasts = batches[k.BASE_OFFSET], batches[k.LAST_OFFSET]
+    bases, lasts = batches[batch_kernels.BASE_OFFSET], batches[batch_kernels.LAST_OFFSET]
     cannot = lasts >= end
     cannot[:-1] |= bases[1:] <= lasts[:-1]
     first = 0
@@ -143,9 +143,11 @@ def in_place(batches: Longs, position: int, end: int) -> slice:
 
 def refuse_other_formats(batches: Longs) -> None:
     """Raise UnsupportedBatchError for the first that is no record batch v2: of such a one the table tells next to nothing."""
-    others = np.flatnonzero(batches[k.MAGIC] != _MAGIC)
+    others = np.flatnonzero(batches[batch_kernels.MAGIC] != _MAGIC)
     if len(others):
-        magic, base, start = batches[[k.MAGIC, k.BASE_OFFSET, k.START], others[0]].tolist()
+        magic, base, start = batches[
+            [batch_kernels.MAGIC, batch_kernels.BASE_OFFSET, batch_kernels.START], others[0]
+        ].tolist()
         raise _unknown_magic(magic, base, start)
 
 
@@ -195,36 +197,40 @@ def decode_batches(
     wanted = np.ascontiguousarray(batches[:, _with_records(batches, aborted)])
     body, fitting = _inflate(wanted, source, most_bytes, scratch)
     if fitting < wanted.shape[1]:
-        batches, source = _first(int((batches[k.START] < wanted[k.START, fitting]).sum()), batches, source)
+        batches, source = _first(
+            int((batches[batch_kernels.START] < wanted[batch_kernels.START, fitting]).sum()), batches, source
+        )
         wanted = np.ascontiguousarray(wanted[:, :fitting])
     index = _Index(body, wanted, position, scratch)
     return DecodedBatches(
         frames=index.frames,
         records=index.records,
         next_offset=position_after(batches, position),
-        leader_epoch=int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else _UNKNOWN_EPOCH,
+        leader_epoch=int(batches[batch_kernels.LEADER_EPOCH, -1]) if batches.shape[1] else _UNKNOWN_EPOCH,
         source_bytes=len(source),
         aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
-        writers=batches[[k.LAST_OFFSET, k.PRODUCER_ID]],
+        writers=batches[[batch_kernels.LAST_OFFSET, batch_kernels.PRODUCER_ID]],
     )
 
 
 def _fitting_rows(batches: Longs) -> int:
     """Tell of how many batches a frame can have the records, by their own word; of one at least."""
-    return max(1, int(np.searchsorted(np.cumsum(np.maximum(batches[k.COUNT], 0)), MOST_FETCHED_ROWS, side="right")))
+    return max(
+        1, int(np.searchsorted(np.cumsum(np.maximum(batches[batch_kernels.COUNT], 0)), MOST_FETCHED_ROWS, side="right"))
+    )
 
 
 def _first(count: int, batches: Longs, source: Bytes) -> tuple[Longs, Bytes]:
     if count >= batches.shape[1]:
         return batches, source
-    return np.ascontiguousarray(batches[:, :count]), source[: batches[k.START, count]]
+    return np.ascontiguousarray(batches[:, :count]), source[: batches[batch_kernels.START, count]]
 
 
 class _Index:
     """Where the records of decompressed batches lie: a table for some of them at a time. All of them have been looked at before."""
 
     def __init__(self, body: Bytes, batches: Longs, position: int, scratch: Scratch) -> None:
-        rows = int(batches[k.COUNT].sum())
+        rows = int(batches[batch_kernels.COUNT].sum())
         self._body = body
         self._batches = batches
         self._position = position
@@ -236,11 +242,13 @@ class _Index:
         return self._look() if self._all is None else iter(self._all)
 
     def _look(self) -> Iterator[Frame]:
-        state = np.zeros(k.INDEX_STATE_SIZE, np.int64)
+        state = np.zeros(batch_kernels.INDEX_STATE_SIZE, np.int64)
         while True:
-            rows, problem, batch = k.index_records(self._body, self._batches, self._position, self._table, state)
-            if problem != k.OK:
-                base, good_bytes = self._batches[[k.BASE_OFFSET, k.START], batch].tolist()
+            rows, problem, batch = batch_kernels.index_records(
+                self._body, self._batches, self._position, self._table, state
+            )
+            if problem != batch_kernels.OK:
+                base, good_bytes = self._batches[[batch_kernels.BASE_OFFSET, batch_kernels.START], batch].tolist()
                 raise CorruptBatchError(f"offset {base}: {_PROBLEMS[problem]}", good_bytes=good_bytes)
             frame = Frame(body=self._body, header_body=self._body, table=self._table)
             yield frame if rows == len(frame) else frame.rows(0, rows)
@@ -251,12 +259,22 @@ class _Index:
 def _check(batches: Longs, source: Bytes) -> None:
     previous_last = -1
     for start, size, base, magic, crc, last in zip(
-        *(batches[column].tolist() for column in (k.START, k.SIZE, k.BASE_OFFSET, k.MAGIC, k.CRC, k.LAST_OFFSET)),
+        *(
+            batches[column].tolist()
+            for column in (
+                batch_kernels.START,
+                batch_kernels.SIZE,
+                batch_kernels.BASE_OFFSET,
+                batch_kernels.MAGIC,
+                batch_kernels.CRC,
+                batch_kernels.LAST_OFFSET,
+            )
+        ),
         strict=True,
     ):
         if magic != _MAGIC:
             raise _unknown_magic(magic, base, start)
-        actual = google_crc32c.value(source[start + k.CRC_END : start + size])
+        actual = google_crc32c.value(source[start + batch_kernels.CRC_END : start + size])
         if actual != crc:
             raise CorruptBatchError(
                 f"offset {base}: the batch's CRC is {crc:08x}, its bytes have {actual:08x}", good_bytes=start
@@ -281,68 +299,76 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
 
     A count of 0 or less in front of a payload is for the kernel to refuse.
     """
-    control: npt.NDArray[np.bool_] = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
-    emptied = (batches[k.COUNT] == 0) & (batches[k.SIZE] == k.HEADER_SIZE)
+    control: npt.NDArray[np.bool_] = (batches[batch_kernels.ATTRIBUTES] & _CONTROL_BIT) != 0
+    emptied = (batches[batch_kernels.COUNT] == 0) & (batches[batch_kernels.SIZE] == batch_kernels.HEADER_SIZE)
     kept: npt.NDArray[np.bool_] = ~control & ~emptied
     if not aborted:
         return kept
     waiting = sorted(aborted, key=lambda entry: entry[1])
     open_aborted: set[int] = set()
     for index in range(batches.shape[1]):
-        while waiting and waiting[0][1] <= batches[k.LAST_OFFSET, index]:
+        while waiting and waiting[0][1] <= batches[batch_kernels.LAST_OFFSET, index]:
             open_aborted.add(waiting.pop(0)[0])
-        producer_id = int(batches[k.PRODUCER_ID, index])
+        producer_id = int(batches[batch_kernels.PRODUCER_ID, index])
         if producer_id not in open_aborted:
             continue
         if control[index]:  # the marker that ends the transaction
             open_aborted.discard(producer_id)
-        elif batches[k.ATTRIBUTES, index] & _TRANSACTIONAL_BIT:
+        elif batches[batch_kernels.ATTRIBUTES, index] & _TRANSACTIONAL_BIT:
             kept[index] = False
     return kept
 
 
 def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:
     """Tell whether the marker of a transaction is among the batches: from there on its producer's records count again."""
-    control = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
-    return bool((control & (batches[k.PRODUCER_ID] == producer_id) & (batches[k.LAST_OFFSET] >= first_offset)).any())
+    control = (batches[batch_kernels.ATTRIBUTES] & _CONTROL_BIT) != 0
+    return bool(
+        (
+            control
+            & (batches[batch_kernels.PRODUCER_ID] == producer_id)
+            & (batches[batch_kernels.LAST_OFFSET] >= first_offset)
+        ).any()
+    )
 
 
 def _inflate(batches: Longs, source: Bytes, most_bytes: int, scratch: Scratch) -> tuple[Bytes, int]:
     """Lay the payloads into one body, and fill the batches' payload columns. Returns (body, batches that fit)."""
-    starts = batches[k.START] + k.HEADER_SIZE
-    ends = batches[k.START] + batches[k.SIZE]
-    codecs = batches[k.ATTRIBUTES] & _CODEC_BITS
+    starts = batches[batch_kernels.START] + batch_kernels.HEADER_SIZE
+    ends = batches[batch_kernels.START] + batches[batch_kernels.SIZE]
+    codecs = batches[batch_kernels.ATTRIBUTES] & _CODEC_BITS
     body, fitting = source, batches.shape[1]
     if codecs.any():
         # An uncompressed payload cannot lie about its size; only these can take more memory than was fetched.
         arena = Arena(int((ends - starts).sum()), most_bytes, scratch.body)
         scratch.body = None  # when the arena grows, the buffer that it had goes
         fitting = _inflate_each(arena, batches, source)
-        starts, ends = batches[k.PAYLOAD_START], batches[k.PAYLOAD_END]
+        starts, ends = batches[batch_kernels.PAYLOAD_START], batches[batch_kernels.PAYLOAD_END]
         body, scratch.body = arena.body, arena.buffer
-    batches[k.PAYLOAD_START] = starts
-    batches[k.PAYLOAD_END] = ends
-    counts, room = batches[k.COUNT, :fitting], (ends - starts)[:fitting]
-    impossible = (counts < 0) | (counts > room // k.SMALLEST_RECORD)
+    batches[batch_kernels.PAYLOAD_START] = starts
+    batches[batch_kernels.PAYLOAD_END] = ends
+    counts, room = batches[batch_kernels.COUNT, :fitting], (ends - starts)[:fitting]
+    impossible = (counts < 0) | (counts > room // batch_kernels.SMALLEST_RECORD)
     if impossible.any():
         first = int(impossible.argmax())
         raise CorruptBatchError(
-            f"offset {batches[k.BASE_OFFSET, first]}: {counts[first]} records cannot lie in {room[first]} bytes",
-            good_bytes=int(batches[k.START, first]),
+            f"offset {batches[batch_kernels.BASE_OFFSET, first]}: {counts[first]} records cannot lie in {room[first]} bytes",
+            good_bytes=int(batches[batch_kernels.START, first]),
         )
     return body, fitting
 
 
 def _inflate_each(arena: Arena, batches: Longs, source: Bytes) -> int:
     """Return how many batches fit the arena."""
-    columns = (k.START, k.SIZE, k.ATTRIBUTES, k.BASE_OFFSET)
+    columns = (batch_kernels.START, batch_kernels.SIZE, batch_kernels.ATTRIBUTES, batch_kernels.BASE_OFFSET)
     for index, (start, size, attributes, base) in enumerate(zip(*batches[list(columns)].tolist(), strict=True)):
         codec = attributes & _CODEC_BITS
         if codec > max(BatchCodec):
             raise UnsupportedBatchError(f"offset {base}: compression {codec} is not known", good_bytes=start)
-        payload = source[start + k.HEADER_SIZE : start + size]
+        payload = source[start + batch_kernels.HEADER_SIZE : start + size]
         try:
-            batches[k.PAYLOAD_START, index], batches[k.PAYLOAD_END, index] = arena.add(BatchCodec(codec), payload)
+            batches[batch_kernels.PAYLOAD_START, index], batches[batch_kernels.PAYLOAD_END, index] = arena.add(
+                BatchCodec(codec), payload
+            )
         except DecompressionError as error:
             if index:  # broken or not, those before it are good
                 return index
@@ -374,10 +400,12 @@ class BatchEncoder:
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
         self._sequence = sequence
-        self._state = np.zeros(k.BATCH_STATE_SIZE, np.int64)
+        self._state = np.zeros(batch_kernels.BATCH_STATE_SIZE, np.int64)
         self._kept_bytes = min(batch_bytes, most_bytes)
         self._buffer = np.empty(min(self._kept_bytes, PIECE_BYTES + _LEAST_PIECE_BYTES), np.uint8)
-        self._payload = PayloadCompressor(codec, lead=k.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES)
+        self._payload = PayloadCompressor(
+            codec, lead=batch_kernels.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES
+        )
         self._packed_bytes = 0  # of records that the payload has
 
     @property
@@ -394,7 +422,7 @@ class BatchEncoder:
         """Take rows from `start` on, at least one. Returns the first that found no room."""
         row = start
         while True:
-            row, room, why = k.encode_records(
+            row, room, why = batch_kernels.encode_records(
                 frame.body,
                 frame.header_body,
                 frame.table,
@@ -405,11 +433,13 @@ class BatchEncoder:
                 self._buffer,
                 self._state,
             )
-            if why == k.ROW_OUTSIDE:
+            if why == batch_kernels.ROW_OUTSIDE:
                 raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
-            if why == k.NEEDS_ROOM:
+            if why == batch_kernels.NEEDS_ROOM:
                 self._buffer = np.concatenate((self._buffer, np.empty(room, np.uint8)))
-            elif why == k.PIECE_FULL or (why == k.BATCH_FULL and self._state[1] >= _LEAST_PIECE_BYTES):
+            elif why == batch_kernels.PIECE_FULL or (
+                why == batch_kernels.BATCH_FULL and self._state[1] >= _LEAST_PIECE_BYTES
+            ):
                 self._pack()  # how much room there is still, the size that it has then tells
             else:
                 return int(row)
@@ -435,7 +465,7 @@ class BatchEncoder:
             content.data,
             0,
             0,
-            len(content) - k.LOG_OVERHEAD,
+            len(content) - batch_kernels.LOG_OVERHEAD,
             _UNKNOWN_EPOCH,
             _MAGIC,
             0,
@@ -448,7 +478,9 @@ class BatchEncoder:
             self._sequence % SEQUENCES,
             count,
         )
-        _CRC.pack_into(content.data, k.CRC_END - _CRC.size, google_crc32c.value(content[k.CRC_END :]))
+        _CRC.pack_into(
+            content.data, batch_kernels.CRC_END - _CRC.size, google_crc32c.value(content[batch_kernels.CRC_END :])
+        )
         self._sequence += count
         self._state[:] = 0
         self._packed_bytes = 0

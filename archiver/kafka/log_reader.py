@@ -20,7 +20,7 @@ from archiver.codec.batch import (
     whole_batches,
 )
 from archiver.codec.frame import Column, Frame, Longs
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.emptiness import prove_empty
@@ -101,10 +101,12 @@ async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]
 
     def count(_: Fetched, batches: Longs, __: int, ___: int) -> None:
         refuse_other_formats(batches)
-        offsets = batches[k.BASE_OFFSET]
+        offsets = batches[batch_kernels.BASE_OFFSET]
         inside = batches[:, (offsets >= wanted.start) & (offsets < wanted.end)]
-        producers, places = np.unique(inside[k.PRODUCER_ID], return_inverse=True)
-        for producer, records in zip(producers.tolist(), np.bincount(places, inside[k.COUNT]).tolist(), strict=True):
+        producers, places = np.unique(inside[batch_kernels.PRODUCER_ID], return_inverse=True)
+        for producer, records in zip(
+            producers.tolist(), np.bincount(places, inside[batch_kernels.COUNT]).tolist(), strict=True
+        ):
             counts[producer] += int(records)
 
     await _walk(client, wanted, count)
@@ -138,7 +140,10 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
                 await asyncio.to_thread(work, answer, batches, _size_of(batches), position)
             except CorruptBatchError as error:
                 raise CorruptBatchError(f"{wanted.topic}-{wanted.partition}: {error}") from error
-            position, leader_epoch = after, int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else leader_epoch
+            position, leader_epoch = (
+                after,
+                int(batches[batch_kernels.LEADER_EPOCH, -1]) if batches.shape[1] else leader_epoch,
+            )
         return leader_epoch
     finally:
         ahead.cancel()
@@ -149,12 +154,12 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
 
 def _below(batches: Longs, end: int) -> Longs:
     """Leave out the first that begins at the end or behind it, and all after that: nobody asked whether they can be read."""
-    behind = np.flatnonzero(batches[k.BASE_OFFSET] >= end)
+    behind = np.flatnonzero(batches[batch_kernels.BASE_OFFSET] >= end)
     return batches[:, : behind[0]] if len(behind) else batches
 
 
 def _size_of(batches: Longs) -> int:
-    return int(batches[k.START, -1] + batches[k.SIZE, -1]) if batches.shape[1] else 0
+    return int(batches[batch_kernels.START, -1] + batches[batch_kernels.SIZE, -1]) if batches.shape[1] else 0
 
 
 async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
@@ -164,7 +169,9 @@ async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
     batches, _ = whole_batches(answer.records, wanted.start)
     if not batches.shape[1]:
         return None
-    return BatchHead(*map(int, batches[[k.BASE_OFFSET, k.PRODUCER_ID, k.LEADER_EPOCH], 0]))
+    return BatchHead(
+        *map(int, batches[[batch_kernels.BASE_OFFSET, batch_kernels.PRODUCER_ID, batch_kernels.LEADER_EPOCH], 0])
+    )
 
 
 async def producer_at(client: KafkaClient, wanted: LogRange) -> int:
