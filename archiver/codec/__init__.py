@@ -2,7 +2,8 @@
 
 - arrow_scan: objects -> Arrow record batches of chosen columns and rows, without a frame between
 - avro: Avro object container files: of AvroKafkaRecord <-> Frame; header and blocks of any
-- batch: record batches v2 <-> Frame
+- batch: record batches v2, as a broker sends them -> Frame
+- batch_encoder: frame -> record batches v2 of one idempotent producer
 - compression: compression by name, for record batches (Kafka's codecs) and for Avro blocks (Avro's)
 - frame: frame: n records of one partition as columns over byte buffers
 - large_record: one record as AvroKafkaRecord v2.0 in pieces, however large it is

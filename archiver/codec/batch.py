@@ -1,4 +1,4 @@
-"""Record batches v2 <-> Frame."""
+"""Record batches v2, as a broker sends them -> Frame."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +8,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadCompressor
+from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError
 from archiver.codec.frame import Bytes, Column, Frame, Longs
 from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
@@ -16,22 +16,16 @@ from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatch
 _CODEC_BITS = 0x07
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
-_MAGIC = 2
+BATCH_MAGIC = 2
 _SMALLEST_BATCH = 17  # up to and with the magic byte
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_CRC = struct.Struct(">I")
-_UNKNOWN_EPOCH = -1
-SEQUENCES = 2**31  # then they begin at 0 again
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+UNKNOWN_LEADER_EPOCH = -1
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # for the payloads of one call
 # Of a frame: the table of so many takes 2.6 MB, and no more whatever is fetched. A row may be eleven times as large as its record.
 MOST_FETCHED_ROWS = 32 * 1024
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # the same of any batch that a backup can be told to open (backup.batch.bytes)
 # Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
-# Of records that are packed at once into a batch that we make, for the same reason; a few large records may be more. With the
-# record that fills it a piece is still one block of lz4's frame, of 256 KiB, and not a block and a few bytes.
-PIECE_BYTES = 240 * 1024
-_LEAST_PIECE_BYTES = 64 * 1024  # for the sake of the last few percent of a batch's size
 _MOST_OFFSET = 2**63 - 2  # there must be one after it
 
 _PROBLEMS = {
@@ -68,14 +62,6 @@ class DecodedBatches:
         return frame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedBatch:
-    """One finished batch."""
-
-    content: memoryview
-    records: int
-
-
 def first_batch_bytes(batches: memoryview) -> int:
     """Return the size of the first batch, by its own word."""
     return batch_kernels.LOG_OVERHEAD + int.from_bytes(batches[8 : batch_kernels.LOG_OVERHEAD], "big")
@@ -95,9 +81,9 @@ def first_timestamp_ms(batches: memoryview) -> int | None:
     """Return about when the first record was written, by its batch's header alone; None when that is not there."""
     if len(batches) < batch_kernels.HEADER_SIZE:
         return None
-    _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = _HEADER.unpack_from(batches)
+    _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = BATCH_HEADER.unpack_from(batches)
     timestamp_ms: int = max_ms if attributes & batch_kernels.LOG_APPEND_TIME_BIT else base_ms
-    return timestamp_ms if magic == _MAGIC and timestamp_ms >= 0 else None
+    return timestamp_ms if magic == BATCH_MAGIC and timestamp_ms >= 0 else None
 
 
 def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes]:
@@ -143,7 +129,7 @@ def in_place(batches: Longs, position: int, end: int) -> slice:
 
 def refuse_other_formats(batches: Longs) -> None:
     """Raise UnsupportedBatchError for the first that is no record batch v2: of such a one the table tells next to nothing."""
-    others = np.flatnonzero(batches[batch_kernels.MAGIC] != _MAGIC)
+    others = np.flatnonzero(batches[batch_kernels.MAGIC] != BATCH_MAGIC)
     if len(others):
         magic, base, start = batches[
             [batch_kernels.MAGIC, batch_kernels.BASE_OFFSET, batch_kernels.START], others[0]
@@ -206,7 +192,7 @@ def decode_batches(
         frames=index.frames,
         records=index.records,
         next_offset=position_after(batches, position),
-        leader_epoch=int(batches[batch_kernels.LEADER_EPOCH, -1]) if batches.shape[1] else _UNKNOWN_EPOCH,
+        leader_epoch=int(batches[batch_kernels.LEADER_EPOCH, -1]) if batches.shape[1] else UNKNOWN_LEADER_EPOCH,
         source_bytes=len(source),
         aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
         writers=batches[[batch_kernels.LAST_OFFSET, batch_kernels.PRODUCER_ID]],
@@ -272,7 +258,7 @@ def _check(batches: Longs, source: Bytes) -> None:
         ),
         strict=True,
     ):
-        if magic != _MAGIC:
+        if magic != BATCH_MAGIC:
             raise _unknown_magic(magic, base, start)
         actual = google_crc32c.value(source[start + batch_kernels.CRC_END : start + size])
         if actual != crc:
@@ -375,115 +361,3 @@ def _inflate_each(arena: Arena, batches: Longs, source: Bytes) -> int:
             problem = LargeBatchError if isinstance(error, ExpandsError) else CorruptBatchError
             raise problem(f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start) from error
     return int(batches.shape[1])
-
-
-class BatchEncoder:
-    """Collects rows, of several frames where they are small, into batches of one idempotent producer.
-
-    A batch has at most about `batch_bytes` of records, and is no larger than `most_bytes` when it is sent, but that it has
-    one record at least. `sequence` is the number of the first row; the batches count on from it.
-    """
-
-    def __init__(
-        self,
-        *,
-        codec: BatchCodec,
-        batch_bytes: int,
-        most_bytes: int,
-        producer_id: int,
-        producer_epoch: int,
-        sequence: int = 0,
-    ) -> None:
-        self._codec = codec
-        self._batch_bytes = batch_bytes
-        self._most_bytes = most_bytes
-        self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
-        self._sequence = sequence
-        self._state = np.zeros(batch_kernels.BATCH_STATE_SIZE, np.int64)
-        self._kept_bytes = min(batch_bytes, most_bytes)
-        self._buffer = np.empty(min(self._kept_bytes, PIECE_BYTES + _LEAST_PIECE_BYTES), np.uint8)
-        self._payload = PayloadCompressor(
-            codec, lead=batch_kernels.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES
-        )
-        self._packed_bytes = 0  # of records that the payload has
-
-    @property
-    def rows(self) -> int:
-        """How many wait for `flush`."""
-        return int(self._state[0])
-
-    @property
-    def is_full(self) -> bool:
-        """Whether what waits leaves no room for more."""
-        return bool(self.rows > 0 and self._room() <= self._state[1])
-
-    def append(self, frame: Frame, start: int) -> int:
-        """Take rows from `start` on, at least one. Returns the first that found no room."""
-        row = start
-        while True:
-            row, room, why = batch_kernels.encode_records(
-                frame.body,
-                frame.header_body,
-                frame.table,
-                row,
-                len(frame),
-                PIECE_BYTES,
-                self._room(),
-                self._buffer,
-                self._state,
-            )
-            if why == batch_kernels.ROW_OUTSIDE:
-                raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
-            if why == batch_kernels.NEEDS_ROOM:
-                self._buffer = np.concatenate((self._buffer, np.empty(room, np.uint8)))
-            elif why == batch_kernels.PIECE_FULL or (
-                why == batch_kernels.BATCH_FULL and self._state[1] >= _LEAST_PIECE_BYTES
-            ):
-                self._pack()  # how much room there is still, the size that it has then tells
-            else:
-                return int(row)
-
-    def _room(self) -> int:
-        """Tell how many bytes of records may come, together with those that are not packed; not too few to be worth a piece."""
-        room = min(self._batch_bytes - self._packed_bytes, self._payload.room_within(self._most_bytes))
-        return room if room >= _LEAST_PIECE_BYTES or not self._packed_bytes else 0
-
-    def _pack(self) -> None:
-        used = int(self._state[1])
-        self._payload.add(self._buffer[:used])
-        self._packed_bytes += used
-        self._state[1] = 0
-
-    def flush(self) -> EncodedBatch:
-        """Make one CreateTime batch of what was taken: one row at least."""
-        if self._state[1]:
-            self._pack()
-        count, _, first_timestamp, largest_timestamp = self._state.tolist()
-        content = self._payload.finish()
-        _HEADER.pack_into(
-            content.data,
-            0,
-            0,
-            len(content) - batch_kernels.LOG_OVERHEAD,
-            _UNKNOWN_EPOCH,
-            _MAGIC,
-            0,
-            int(self._codec),
-            count - 1,
-            first_timestamp,
-            largest_timestamp,
-            self._producer_id,
-            self._producer_epoch,
-            self._sequence % SEQUENCES,
-            count,
-        )
-        _CRC.pack_into(
-            content.data, batch_kernels.CRC_END - _CRC.size, google_crc32c.value(content[batch_kernels.CRC_END :])
-        )
-        self._sequence += count
-        self._state[:] = 0
-        self._packed_bytes = 0
-        if len(self._buffer) > self._kept_bytes:  # one large record must not cost memory until the end
-            self._buffer = np.empty(self._kept_bytes, np.uint8)
-        return EncodedBatch(content=content.data.toreadonly(), records=count)

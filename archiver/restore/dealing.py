@@ -14,7 +14,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import Skip
-from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
+from archiver.codec.batch_encoder import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
 from archiver.codec.kernels.murmur2 import Partitioner

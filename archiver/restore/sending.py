@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from archiver.codec.batch import EncodedBatch
+from archiver.codec.batch_encoder import EncodedBatch
 from archiver.errors import (
     KafkaError,
     KafkaTemporaryError,

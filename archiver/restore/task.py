@@ -14,7 +14,7 @@ from archiver.archive.layout import Layout, OffsetMapKey
 from archiver.archive.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import Skip, read_parts, spare_rooms
-from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
+from archiver.codec.batch_encoder import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import Selection

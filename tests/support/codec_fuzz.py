@@ -19,10 +19,11 @@ import numba
 import numpy as np
 from fastavro.read import HEADER_SCHEMA
 
-from archiver.codec import arrow_scan, avro, batch, compression, rows, schemas
+from archiver.codec import arrow_scan, avro, batch, batch_encoder, compression, rows, schemas
 from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header
-from archiver.codec.batch import BatchEncoder, decode_batches
+from archiver.codec.batch import decode_batches
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec, compress_block
 from archiver.codec.frame import NULL_LENGTH, Column, Frame
 from archiver.codec.kernels import avro_encode, digest, headers
@@ -383,7 +384,15 @@ class _WatchedNumpy:
 @contextmanager
 def watched() -> Iterator[_WatchedNumpy]:
     """Compiled kernels cannot be watched inside, only what they are given."""
-    modules: list[Any] = [rows, arrow_scan, avro, batch, compression, *((avro_encode, headers) if UNCOMPILED else ())]
+    modules: list[Any] = [
+        rows,
+        arrow_scan,
+        avro,
+        batch,
+        batch_encoder,
+        compression,
+        *((avro_encode, headers) if UNCOMPILED else ()),
+    ]
     watcher = _WatchedNumpy()
     for module in modules:
         module.np = watcher

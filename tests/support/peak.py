@@ -25,7 +25,7 @@ from archiver.archive.topics import PartitionSource
 from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.partition_writer import Fetch, PartitionWriter, SegmentSink
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
-from archiver.codec.batch import BatchEncoder
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.selection import EVERYTHING
 from archiver.codec.tally import Tally

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archiver.codec.batch import BatchEncoder, decode_batches
+from archiver.codec.batch import decode_batches
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
 from archiver.codec.kernels import batches as batch_kernels

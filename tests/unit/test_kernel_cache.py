@@ -140,7 +140,8 @@ dispatcher._FunctionCompiler._compile_core = compile_and_tell
 
 from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_header
-from archiver.codec.batch import BatchEncoder, decode_batches, first_timestamp_ms
+from archiver.codec.batch import decode_batches, first_timestamp_ms
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.kernels.murmur2 import Partitioner
 from archiver.archive.offset_map import OffsetMapWriter

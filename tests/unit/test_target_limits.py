@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from archiver.archive.segment_facts import PartFacts
-from archiver.codec.batch import BatchEncoder
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
 from archiver.codec.selection import EVERYTHING, Selection
 from archiver.restore.plan import PartitionPlan, TopicPlan
