@@ -1,12 +1,12 @@
 """Archive and cluster compared, a partition a task."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
-from archiver.archive.handle import archive_of
+from archiver.archive.cluster_topics import ClusterTopics, look_at_topics, tell_unmatched
+from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY
 from archiver.archive.layout import is_topic_name
 from archiver.archive.segment_facts import Bounds
@@ -50,6 +50,24 @@ class ComparePlan:
     errors: Sequence[Findings]  # of partitions that brokers did not tell of
 
 
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """A plan while it is made."""
+
+    problems: list[str]
+    notes: list[str]
+    tasks: list[CompareTask] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commits:
+    """What the backup's group has committed where it names an object; `untold`: why that is not known."""
+
+    group: str
+    hints: Mapping[TopicPartition, Hint] = field(default_factory=dict)
+    untold: Sequence[str] = ()
+
+
 async def plan_compare(
     config: ArchiverConfig,
     kafka: KafkaSettings,
@@ -60,9 +78,8 @@ async def plan_compare(
 
     What the backup's group has committed must be archived. `asked_for` None: all topics are.
     """
-    storage, topics = config.storage, config.topics
-    wanted = asked_for or (lambda _: True)
-    archive = archive_of(storage)
+    topics, wanted = config.topics, asked_for or (lambda _: True)
+    archive = archive_of(config.storage)
     archived = {topic.topic: topic for topic in archived_topics}
     owner = read_cluster(archive)
     async with KafkaClient(kafka) as client:
@@ -71,54 +88,82 @@ async def plan_compare(
             other = f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {owner}; nothing was compared"
             return ComparePlan(tasks=(), problems=[other], notes=(), errors=())
         seen = await look_at_topics(client, topics, archived.keys())
-        cluster = seen.found
-        concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
-        denied = {name: error for name, error in seen.refused.items() if name in concerned}
-        there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
+        there = {name: seen.found[name] for name in sorted(archived.keys() & seen.found.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
         offsets, refused = await client.offsets_each(partitions)
-        group, committed, untold = await _committed(client, config)
+        commits = await _committed(client, config)
+    concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
+    denied = {name: error for name, error in seen.refused.items() if name in concerned}
+    gone = sorted(archived.keys() - seen.found.keys() - denied.keys())
+    draft = _Draft(
+        problems=_without_archive(config, seen, archived, asked_for),
+        notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone)],
+    )
+    for name, described in there.items():
+        if _is_same(archived[name], described):
+            _plan_topic(draft, config.storage, kafka, archived[name], described, offsets, commits)
+        else:
+            _note_recreated(draft, archive, described)
+    errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
+    return ComparePlan(tasks=draft.tasks, problems=draft.problems, notes=draft.notes, errors=errors)
+
+
+def _without_archive(
+    config: ArchiverConfig,
+    seen: ClusterTopics,
+    archived: Mapping[str, ArchivedTopic],
+    asked_for: Callable[[str], bool] | None,
+) -> list[str]:
+    """Tell which topics are included and not archived, and which entries of `topics.include` match nothing."""
+    topics = config.topics
     problems = [
         f"{name}: is included, and nobody archives it"
-        for name in topics.select(filter(wanted, cluster))
+        for name in topics.select(filter(asked_for or (lambda _: True), seen.found))
         if name not in archived
     ]
-    unmatched = topics.unmatched([*cluster, *seen.refused, *archived])
+    unmatched = topics.unmatched([*seen.found, *seen.refused, *archived])
     if asked_for is not None:  # a pattern may match what nobody asked for
         unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
         unmatched = [number for number in unmatched if asked_for(topics.include[number])]
-    problems += tell_unmatched(topics, unmatched, config.place_of_include)
-    errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
-    gone = sorted(archived.keys() - cluster.keys() - denied.keys())
-    notes = [*untold, *(f"{name}: is not in the cluster any more" for name in gone)]
-    tasks: list[CompareTask] = []
-    for name, described in there.items():
-        topic = archived[name]
-        if not _is_same(topic, described):
-            newest = read_topic(archive, name)
-            if newest is None or newest.current.topic_id != described.topic_id:
-                problems.append(f"{name}: was created again, and nobody archives the new one")
-            else:
-                notes.append(f"{name}: was created again, and nothing of the new one is archived yet")
+    return [*problems, *tell_unmatched(topics, unmatched, config.place_of_include)]
+
+
+def _note_recreated(draft: _Draft, archive: Archive, described: TopicDescription) -> None:
+    """Note of a topic that was created again: whether a backup has met the new one."""
+    newest = read_topic(archive, described.name)
+    if newest is None or newest.current.topic_id != described.topic_id:
+        draft.problems.append(f"{described.name}: was created again, and nobody archives the new one")
+    else:
+        draft.notes.append(f"{described.name}: was created again, and nothing of the new one is archived yet")
+
+
+def _plan_topic(
+    draft: _Draft,
+    storage: StorageConfig,
+    kafka: KafkaSettings,
+    topic: ArchivedTopic,
+    described: TopicDescription,
+    offsets: Mapping[TopicPartition, PartitionOffsets],
+    commits: _Commits,
+) -> None:
+    """Plan those partitions of a topic whose offsets are known; note what they lack at the end."""
+    name = topic.topic
+    for number in described.partitions:
+        at = offsets.get((name, number))
+        if at is None:
             continue
-        for number in described.partitions:
-            if (name, number) in offsets:
-                at = offsets[name, number]
-                hint = committed.get((name, number))
-                lost = "" if hint is None else _lost_end(topic, hint, group)
-                problems += [lost] if lost else []
-                task = _plan_partition(storage, kafka, topic, described, number, at)
-                tasks += [task] if task is not None else []
-                known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
-                if at.last_stable > known_end:
-                    notes.append(
-                        f"{name}-{number}: {spell_count(at.last_stable - known_end, 'offset is', 'offsets are')} not archived yet"
-                    )
-    return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
+        hint = commits.hints.get((name, number))
+        lost = "" if hint is None else _lost_end(topic, hint, commits.group)
+        draft.problems += [lost] if lost else []
+        task = _plan_partition(storage, kafka, topic, described, number, at)
+        draft.tasks += [task] if task is not None else []
+        known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
+        if at.last_stable > known_end:
+            missing = spell_count(at.last_stable - known_end, "offset is", "offsets are")
+            draft.notes.append(f"{name}-{number}: {missing} not archived yet")
 
 
-async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
-    """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
+async def _committed(client: KafkaClient, config: ArchiverConfig) -> _Commits:
     mark = archive_mark(config.storage)
     group = group_of(config)
     try:
@@ -126,16 +171,14 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, 
         if not positions and config.backup.group is None:
             group, positions = await _of_former_group(client, config.storage, group, mark)
     except (KafkaError, KafkaTemporaryError) as error:
-        return group, {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
+        untold = f"{error}; so the ends of the archive are not held against what the backup has committed"
+        return _Commits(group=group, untold=[untold])
     hints = {
         (topic, number): hint_of(topic, number, found.offset, found.metadata)
         for (topic, number), found in positions.items()
     }
-    return (
-        group,
-        {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}},
-        [],
-    )
+    ours = {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}}
+    return _Commits(group=group, hints=ours)
 
 
 async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str, mark: str) -> tuple[str, Positions]:

@@ -81,14 +81,14 @@ class ListingReport:
 def check_listing(
     archive: Archive,
     wanted: Callable[[str], bool] | None = None,
-    tell: Callable[[int, int], None] = lambda _done, _total: None,
+    report_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ListingReport:
     """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there.
 
-    `tell` is told now and then how many objects were asked for their facts, and of how many.
+    `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
     """
     index = read_index(archive)  # before the listing: what is put meanwhile is no loss
-    inventory, known, facts, unreadable = look(archive, wanted, asks_all=index, tell=tell)
+    inventory, known, facts, unreadable = look(archive, wanted, asks_all=index, tell=report_progress)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
