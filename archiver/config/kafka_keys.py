@@ -1,4 +1,4 @@
-"""The keys of a `kafka:` section: which there are, what each goes with and means, and what must never be shown."""
+"""The keys of a `kafka:` section: to which group each belongs, what it means, and which must never be shown."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -8,9 +8,9 @@ from archiver.process.mask import MASK, without_query
 
 
 class KeyGroup(Enum):
-    """What a key goes with."""
+    """Which part of a client's configuration a key belongs to."""
 
-    CLIENT = auto()  # anything
+    CLIENT = auto()  # taken with every protocol
     TLS = auto()
     SASL = auto()
     PASSWORD = auto()
@@ -24,14 +24,14 @@ class KafkaKey:
 
     name: str
     group: KeyGroup
-    default: str  # empty: it is required
+    default: str  # empty: the key is required
     meaning: str
-    is_secret: bool = False  # its value is in no log, message, or `config show`
-    alias: str = ""  # another name of the same thing
-    takes: str = "text"  # as the reference says it
+    is_secret: bool = False  # no log, no message and no `config show` has its value
+    alias: str = ""  # another name of the same key
+    takes: str = "text"  # what values it takes, as the reference says it
 
     def describe(self) -> str:
-        """For the reference: with its other name, and whether it is shown."""
+        """Return the meaning for the reference, with the other name, and whether the value is secret."""
         same = f"; `{self.alias}` is the same" if self.alias else ""
         return f"{self.meaning}{same}{'; a secret' if self.is_secret else ''}"
 
@@ -74,7 +74,7 @@ PROVIDER_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 def shown(name: str, value: str) -> str:
-    """Return the value of a key as everybody may see it."""
+    """Return the value of a key as anybody may see it: masked, or without a query."""
     if name in SECRET_KEYS:
         return MASK
     return without_query(value) if name == PROVIDER_URL else value

@@ -1,4 +1,4 @@
-"""The one typed configuration, validated once; the only reader of the environment."""
+"""The typed configuration: every key, what it takes, and its default. Validated once, when it is loaded."""
 
 import re
 import ssl
@@ -29,7 +29,7 @@ def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        reason = re.match(r"[^'\"]*", error.msg)  # what stands in quotes is out of the pattern
+        reason = re.match(r"[^'\"]*", error.msg)  # a quoted part of the message is from the pattern, and is left out
         place = "" if error.pos is None else f" at position {error.pos}"
         raise ValueError(f"is not a regular expression: {reason[0].strip() if reason else ''}{place}") from None
     return pattern
@@ -73,7 +73,7 @@ class IndexUse(StrEnum):
 
 
 class StorageConfig(Section):
-    """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
+    """Where the archive lies. Credentials are no part of it: they come by the usual AWS chain."""
 
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
     endpoint: str | None = Field(default=None, description="of an S3-compatible store; absent for AWS")
@@ -122,7 +122,7 @@ class StorageConfig(Section):
             raise ValueError("is no file" if path.exists() else "there is no such file")
         try:
             ssl.create_default_context(cafile=path)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # ssl.SSLError is an OSError
             reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
             raise ValueError(f"has no certificates in PEM: {reason}") from error
         return path
@@ -157,7 +157,7 @@ class StorageConfig(Section):
 
 
 class UnprovenPolicy(StrEnum):
-    """What becomes of a topic of which nothing tells whether it was created again."""
+    """What a backup does with a topic of which nothing proves whether it was created again."""
 
     REFUSE = "refuse"
     GO_ON = "go-on"
@@ -165,7 +165,7 @@ class UnprovenPolicy(StrEnum):
 
 
 class TopicsConfig(Section):
-    """Which topics."""
+    """Which topics are archived."""
 
     include: tuple[Pattern, ...] = Field(
         default=(), description="full-match regular expressions (Python); none: no topic"
@@ -189,7 +189,7 @@ class TopicsConfig(Section):
         return [number for number, pattern in enumerate(self.include) if _takes(pattern, name)]
 
     def excluding(self, name: str) -> list[int]:
-        """The same of `exclude`."""
+        """The entries of `exclude` that a name matches, by their numbers."""
         return [number for number, pattern in enumerate(self.exclude) if re.fullmatch(pattern, name)]
 
     def unmatched(self, names: Iterable[str]) -> list[int]:
@@ -203,9 +203,9 @@ def _takes(pattern: str, name: str) -> bool:
 
 
 class SegmentConfig(Section):
-    """When a segment is full: whichever limit is met first."""
+    """When a segment is full: as soon as one of the limits is reached."""
 
-    # One PutObject takes 5 GiB.
+    # A segment is put by one PutObject, which takes 5 GiB.
     bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
         default=64 * MEBIBYTE, description="of uncompressed Avro"
     )
@@ -216,7 +216,7 @@ class SegmentConfig(Section):
 
 
 class SpoolConfig(Section):
-    """Open segments on local disk. They mean nothing after a crash."""
+    """Where open segments lie on the local disk. After a crash they are worthless."""
 
     dir: Path | None = Field(default=None, description="absent: the system's folder for temporary files")
     bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
@@ -233,30 +233,30 @@ DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 class GroupProtocol(StrEnum):
     """How members of the group share partitions."""
 
-    CLASSIC = "classic"  # cooperative-sticky; every broker has it
+    CLASSIC = "classic"  # with cooperative-sticky assignment; every broker has it
     CONSUMER = "consumer"  # KIP-848; brokers from 4.0
 
 
 class PositionKeeping(StrEnum):
     """How the positions of consumer groups are kept."""
 
-    AUTO = "auto"  # as topic where it may be read, else as snapshot
-    TOPIC = "topic"  # __consumer_offsets, archived like any topic
-    SNAPSHOT = "snapshot"  # asked for on an interval, kept as control facts
+    AUTO = "auto"  # TOPIC where this user may read it, else SNAPSHOT
+    TOPIC = "topic"  # by archiving __consumer_offsets like any topic
+    SNAPSHOT = "snapshot"  # by asking brokers on an interval, and keeping the answers as control facts
     OFF = "off"
 
 
 class UnreadablePolicy(StrEnum):
-    """What becomes of a partition with a batch that nobody can read."""
+    """What a backup does with a partition that has a batch nobody can read."""
 
     STOP = "stop"
     SKIP = "skip"
 
 
 class BatchConfig(Section):
-    """What is opened of what producers have written."""
+    """Limits for the batches of producers."""
 
-    # What an Avro block of a record may then come to, readers still open.
+    # Readers still decompress an Avro block of a record of that size.
     bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
         description="the largest record batch that is opened: of its records uncompressed, however many. One that does not fit"
@@ -265,7 +265,7 @@ class BatchConfig(Section):
 
 
 class BackupConfig(Section):
-    """How topics become segments."""
+    """How a backup makes segments of topics."""
 
     group: Text | None = Field(
         default=None,
@@ -273,10 +273,12 @@ class BackupConfig(Section):
         " and storage.endpoint (`archiver config show` tells it)",
     )
     group_protocol: GroupProtocol = Field(default=GroupProtocol.CLASSIC, description="classic, or consumer (KIP-848)")
-    session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
-        default=45_000,
-        validation_alias="session-timeout",
-        description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",
+    session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = (
+        Field(  # the largest value that librdkafka takes
+            default=45_000,
+            validation_alias="session-timeout",
+            description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",
+        )
     )
     start: Start = Field(
         default="earliest",
@@ -326,7 +328,7 @@ class BackupConfig(Section):
 
 
 class MetricsConfig(Section):
-    """What a running backup tells of itself over HTTP: /metrics, /healthz, /readyz."""
+    """The HTTP endpoint of a running backup: /metrics, /healthz, /readyz."""
 
     listen: Text | None = Field(
         default=None, description="host:port; absent: no endpoint; it answers everybody who reaches it"
@@ -352,7 +354,7 @@ class WithKafka(Section):
 
 
 class ArchiverConfig(WithKafka):
-    """archive.yaml."""
+    """archive.yaml: the configuration of an archive."""
 
     storage: StorageConfig
     topics: TopicsConfig = TopicsConfig()
@@ -364,7 +366,7 @@ class ArchiverConfig(WithKafka):
         return self._place_of(f"topics.include[{number}]")
 
     def place_of_exclude(self, number: int) -> str:
-        """The same of `topics.exclude`."""
+        """Tell for messages where an entry of `topics.exclude` stands."""
         return self._place_of(f"topics.exclude[{number}]")
 
 

@@ -1,4 +1,4 @@
-"""The small requests: metadata, offsets, producers, transactions. Fetch and Produce stand beside what uses them."""
+"""The small requests: metadata, offsets, producers, transactions. FetchCall and ProduceCall are in the modules that use them."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,12 @@ from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 UNKNOWN_EPOCH = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-EARLIEST_TIMESTAMP = -2  # ListOffsets' marks in place of a timestamp
+EARLIEST_TIMESTAMP = -2  # these three stand in place of a timestamp in ListOffsets
 LATEST_TIMESTAMP = -1
 EARLIEST_LOCAL_TIMESTAMP = -4  # where the log on the leader's own disk begins; what lies below is in a remote tier
-_KNOWS_LOCAL_START = 8  # the version with that mark: no older broker of Apache Kafka has tiers
+_KNOWS_LOCAL_START = (
+    8  # the first version of ListOffsets that takes EARLIEST_LOCAL_TIMESTAMP: no older Apache Kafka has tiers
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class TopicMetadata:
     error_code: int
     is_internal: bool
     partitions: list[PartitionMetadata]
-    operations: int  # that this user may do, a bit each, where that was asked for and the broker tells
+    operations: int  # what this user may do, a bit each, where that was asked for and the broker tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ _OFFSET_LISTED = struct.Struct(">ihqqi")  # partition, error, timestamp, offset,
 class ListOffsetsCall(Call[list[ListedOffset]]):
     """Where partitions begin (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP) or end (LATEST_TIMESTAMP, by isolation level). Only leaders answer.
 
-    With `leader_epoch` only one that leads in that epoch. v5 says when a new leader cannot tell yet.
+    With `leader_epoch`, only a broker that leads in that epoch answers. From v5 on a new leader says that it cannot tell yet.
     """
 
     api_key = 2
@@ -156,7 +158,7 @@ class ListOffsetsCall(Call[list[ListedOffset]]):
         self._timestamp = timestamp
         self._isolation_level = isolation_level
         self._leader_epoch = leader_epoch
-        self.knows_local_start = False  # set by `write`: this broker knows EARLIEST_LOCAL_TIMESTAMP, and was not asked for EARLIEST_TIMESTAMP
+        self.knows_local_start = False  # set by `write`; False: this broker was asked for EARLIEST_TIMESTAMP instead
 
     def write(self, out: RequestWriter, version: int) -> None:
         self.knows_local_start = version >= _KNOWS_LOCAL_START
@@ -197,7 +199,7 @@ def _read_listed_partition(answer: AnswerReader, topic: str) -> ListedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
-    """One partition's answer: the largest epoch up to the one asked for, and where it ends; both -1: not known."""
+    """One partition's answer: the largest epoch that is not above the wanted one, and its end; both -1: not known."""
 
     topic: str
     partition: int
@@ -344,10 +346,10 @@ class ApiVersionsCall(Call[dict[int, int]]):
     flexible_from = 3
 
     def write(self, out: RequestWriter, version: int) -> None:
-        """Nothing is asked but that."""
+        """Write nothing: the request has no body."""
 
     def read(self, answer: AnswerReader, version: int) -> dict[int, int]:  # noqa: ARG002 one version
-        answer.int16()  # error code: of versions of this call that a broker does not know
+        answer.int16()  # error code, which only versions of this call have that a broker does not know
         rows = answer.array(lambda: (answer.int16(), answer.int16(), answer.int16()))
         return {key: newest for key, _, newest in rows}
 

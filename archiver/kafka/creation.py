@@ -1,4 +1,4 @@
-"""Which configs, and how many replicas, topics would have if they were created, and which may not be. None is."""
+"""Asks brokers which configs and replicas topics would have if they were created, and which may not be. None is created."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ Configs = Mapping[str, str]
 
 
 class IfCreated(NamedTuple):
-    """All configs that a topic would have, and how many replicas of each partition."""
+    """All configs that a new topic would have, and how many replicas of each partition."""
 
     configs: Configs
     replicas: int
@@ -23,13 +23,13 @@ class IfCreated(NamedTuple):
 async def if_created(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> dict[str, IfCreated]:
     """Return what topics would have.
 
-    Those that could not be created, or of which this user may not know it, are left out.
+    Topics that could not be created, or whose configs this user may not see, are left out.
     """
     return {name: topic for name, _, topic in await _tried(settings, topics) if topic.configs}
 
 
 async def never_created(settings: KafkaSettings, names: Collection[str]) -> list[str]:
-    """Return which topics this user may not create, also of those that are there: the right is what brokers ask for first."""
+    """Return which topics this user may not create, existing ones included: brokers check the right before anything else."""
     tried = await _tried(settings, {name: ToCreate(1) for name in names})
     return [name for name, code, _ in tried if code in DENIED]
 
@@ -39,7 +39,7 @@ async def _tried(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> lis
     if not topics:
         return []
     call = _TryCreationCall(topics, settings.request_timeout_ms)
-    async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
+    async with KafkaClient(settings) as client:  # a client of its own: a quota of changes may mute its connections
 
         async def once() -> list[tuple[str, int, IfCreated]]:
             controller = (await client.send_any(calls.MetadataCall([]))).controller
@@ -53,7 +53,7 @@ async def _tried(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> lis
 
 
 class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
-    """v5 is the first that tells configs; a later one may refuse for a quota what this one is only made to wait for."""
+    """Asks to create topics, as a trial. v5 is the first that tells configs; later ones refuse for a quota where v5 only waits."""
 
     api_key = 19
     lowest = highest = 5

@@ -1,4 +1,4 @@
-"""Deletes topics by their ids: a topic that has got the name meanwhile stays."""
+"""Deletes topics by their ids, so that a newer topic of the same name stays."""
 
 import asyncio
 import logging
@@ -13,8 +13,8 @@ from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 
-_DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # another one may have deleted it first
-_POLLS = 300  # for half a minute
+_DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # somebody else may have deleted the topic first
+_POLLS = 300  # questions, for half a minute
 _PAUSE_S = 0.1
 
 
@@ -23,7 +23,7 @@ async def delete_topics_by_id(
 ) -> None:
     """Have topics deleted, and return when no broker names them; those that are gone already are not an error.
 
-    `report_deleted` is given the name of each that a broker has agreed to delete. A quota of changes is waited for, however long.
+    `report_deleted` is called with the name of each topic that a broker has agreed to delete. A quota of changes is waited for, however long.
     """
     names = {topic_id: name for name, topic_id in topic_ids.items()}
 

@@ -1,4 +1,4 @@
-"""Whether a log is empty behind an offset: by what its leader proves. An answer without records is no fact (decision 24)."""
+"""Proves with the leader that a log is empty behind an offset. An answer without records proves nothing (decision 24)."""
 
 from dataclasses import dataclass, replace
 
@@ -20,14 +20,14 @@ _OTHER_TIERS = ("confluent.tier.enable", "redpanda.remote.read")  # configs of t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptiness:
-    """What is proved of a log behind an offset at which nothing came."""
+    """What is proved of a log behind an offset from which a fetch brought nothing."""
 
-    reaches: int  # no batch lies between the offset and this one; the offset itself: nothing is proved
-    local_start: int  # what lies below is in the remote tier
-    unknown: str = ""  # why it could not be proved, whatever is in the log
+    reaches: int  # no batch lies from the offset up to this one; equal to the offset: nothing is proved
+    local_start: int  # below this offset the log is in the remote tier
+    unknown: str = ""  # why nothing could be proved; empty: no such reason
 
     def advice(self, offset: int) -> str:
-        """Where nothing is proved: what to look at."""
+        """What to check where nothing is proved."""
         if self.unknown:
             return self.unknown
         if offset < self.local_start:
@@ -65,7 +65,7 @@ async def prove_empty(client: KafkaClient, target: FetchTarget) -> Emptiness:
 async def _list_offset(
     client: KafkaClient, node: int, target: FetchTarget, timestamp: int, leader_epoch: int = UNKNOWN_EPOCH
 ) -> tuple[ListedOffset, bool]:
-    """Return what the leader tells, and whether it knows of a local start at all."""
+    """Return the leader's answer, and whether its version knows of a local start at all."""
     call = ListOffsetsCall(
         {target.topic: [target.partition]},
         timestamp=timestamp,
@@ -81,7 +81,7 @@ async def _list_offset(
 
 
 async def _other_tier(client: KafkaClient, topic: str, *, knows_local_start: bool) -> str:
-    """Tell of a tier that the local start says nothing of, of another make or before Kafka had tiers; empty: there is none."""
+    """Describe a remote tier that the local start does not show (other makes, or before Kafka had tiers); empty: there is none."""
     found, refused = await topic_configs_each(client, [topic])
     if topic not in found:
         why = refused.get(topic, "no broker tells its configs")

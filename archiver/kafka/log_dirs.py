@@ -10,18 +10,20 @@ from archiver.kafka.codes import broker_error
 from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 _RIGHT = "Describe on the cluster"
-_TELLS_REFUSAL = 3  # the version that says it; the ones before tell of nothing to whom may not ask
+_TELLS_REFUSAL = (
+    3  # the first version with an error code; older ones answer a user without the right with an empty list
+)
 
 
 class LogSizes(NamedTuple):
-    """Bytes by partition, on the replica that has most of it; `unknown` tells why not of all."""
+    """Bytes by partition, on the replica that has most of it; `unknown`: why some sizes are missing."""
 
     bytes: Mapping[int, int]
     unknown: str = ""
 
 
 async def log_sizes(client: KafkaClient, topics: Mapping[str, TopicDescription]) -> dict[str, LogSizes]:
-    """Ask all brokers: whichever leads later deletes by what it has. Of a partition whose leader does not tell, nothing is known."""
+    """Ask all brokers: retention goes by the size on the leader, which may change. Without its leader's answer a size is unknown."""
     found: dict[tuple[str, int], dict[int, int]] = {}
     refused = ""
     for node in sorted(await client.brokers()) if topics else ():
@@ -63,7 +65,7 @@ async def _ask(client: KafkaClient, node: int, topics: Mapping[str, TopicDescrip
 
 
 class DescribeLogDirsCall(Call[tuple[int, list[_SizeRow]]]):
-    """(error code, sizes) of the replicas that a broker has of some partitions; of a log that moves to another disk, the old place."""
+    """(error code, sizes) of the replicas that a broker has of some partitions; of a log that is moving to another disk, the old copy."""
 
     api_key = 35
     lowest = 1
@@ -90,7 +92,7 @@ class DescribeLogDirsCall(Call[tuple[int, list[_SizeRow]]]):
 
 
 def _read_dir(answer: AnswerReader) -> list[_SizeRow]:
-    answer.int16()  # its error: what it has is not told then
+    answer.int16()  # its error, with which it lists nothing
     answer.text()  # its path
     rows = [row for rows in answer.array(lambda: _read_topic(answer)) for row in rows]
     answer.tags()
@@ -106,7 +108,7 @@ def _read_topic(answer: AnswerReader) -> list[_SizeRow]:
 
 def _read_partition(answer: AnswerReader) -> tuple[int, int, bool]:
     partition, size = answer.int32(), answer.int64()
-    answer.int64()  # how far it is behind
+    answer.int64()  # how far the replica is behind
     row = partition, size, bool(answer.int8())
     answer.tags()
     return row

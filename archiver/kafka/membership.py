@@ -25,15 +25,15 @@ from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 
-# librdkafka gives a member up that does not come back from a callback for so long; its own default.
+# A member that stays in a callback for so long is given up by librdkafka; this is its own default.
 MAX_POLL_INTERVAL_MS = 300_000
-_LONGEST_REFRESH_MS = 3_600_000  # librdkafka takes no more
+_LONGEST_REFRESH_MS = 3_600_000  # the largest value that librdkafka takes
 _LONGEST_HEARTBEAT_MS = 3_000  # its default; a third of a shorter session timeout
 _STEP_S = 0.1  # a queued command waits at most so long
 _ADMIN_TIMEOUT_S = 5.0
-_ANY_OFFSET = 0  # nothing is fetched; an explicit one spares a look for a committed one
+_ANY_OFFSET = 0  # nothing is fetched; with an explicit offset librdkafka does not ask for the committed one
 
-# The group does not take us as we are. Some may still change under us: an ACL, the limit of the group's size.
+# The group refuses us. Some reasons may change while we go on trying: an ACL, the limit of the group's size.
 _REFUSALS = frozenset({
     ClientError.GROUP_AUTHORIZATION_FAILED,
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
@@ -45,7 +45,7 @@ _REFUSALS = frozenset({
     ClientError.UNSUPPORTED_ASSIGNOR,
 })  # fmt: skip
 
-# The partition is somebody else's by now, or will be in a moment: this hint is theirs to commit.
+# The partition has another owner now, or will have one in a moment, who commits its own hints.
 _TOO_LATE = frozenset({
     ClientError.ILLEGAL_GENERATION,
     ClientError.UNKNOWN_MEMBER_ID,
@@ -55,18 +55,20 @@ _TOO_LATE = frozenset({
     ClientError.UNKNOWN_TOPIC_OR_PART,
 })  # fmt: skip
 
-_OF_COORDINATOR = "GroupCoordinator: "  # so librdkafka begins what it says of the connection to the group's coordinator
-_RECENT_S = 60.0  # what it says again within 30 s it does not tell
+_OF_COORDINATOR = "GroupCoordinator: "  # how librdkafka's messages about the connection to the coordinator begin
+_RECENT_S = 60.0  # librdkafka suppresses a message that it repeats within 30 s
 
-_AGAIN = frozenset({ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH})  # in a moment it goes
+_AGAIN = frozenset(
+    {ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH}
+)  # codes with which a commit succeeds a moment later
 _COMMIT_RETRIES = 20
 
 
 class Membership:
     """A member of the group, in a thread of its own. Every method may be called from any thread.
 
-    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched. Those that
-    are lost stay with the owner until the group has let us in again: a group that nobody can ask has given them to nobody.
+    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched. Lost
+    partitions stay with the owner until the group has let us in again: while nobody can ask the group, it gives them to nobody.
     """
 
     def __init__(
@@ -79,30 +81,30 @@ class Membership:
         admission_s: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`retry_s` passes before a broken consumer is replaced, `admission_s` before a silent group is asked for us."""
+        """`retry_s` passes before a broken consumer is replaced, `admission_s` before a silent group is asked whether we are in it."""
         self._settings = settings
         self._group = group
         self._owner = owner
         self._retry_s = retry_s
         self._admission_s = admission_s
         self._clock = clock
-        # Not the member's own consumer: that one may wait in a callback, or be closed, while somebody asks.
+        # A consumer of its own for questions: the member's may wait in a callback, or be closed, while somebody asks.
         reader = {"group.id": group.group, "enable.auto.commit": False, "log_level": 2}
         self._reader = Consumer({**settings.for_confluent(), **reader})
         self._thread = threading.Thread(target=self._run, name=f"membership {group.group}", daemon=True)
-        self._lock = threading.Lock()  # of what is queued
+        self._lock = threading.Lock()  # guards what is queued
         self._queued: dict[TopicPartition, Hint] = {}
         self._wanted: tuple[str, ...] = ()
         self._last_hints: tuple[Hint, ...] = ()
         self._leaving = threading.Event()
         self._counters = MembershipCounters()
         self._error: ArchiverError | None = None
-        # The rest is the thread's own.
+        # All below belongs to the thread.
         self._held: set[TopicPartition] = set()
         self._unsure: frozenset[TopicPartition] = frozenset()
         self._subscribed: tuple[str, ...] = ()
         self._serving = False
-        self._out_since_s: float | None = clock()  # None: the group has let us in
+        self._out_since_s: float | None = clock()  # since when the group has not let us in; None: it has
         self._asked_at_s = 0.0
         self._complaint: tuple[ClientError, float] | None = None  # the last one of the coordinator, and when
         self._delivered = False
@@ -113,16 +115,16 @@ class Membership:
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """From now on these topics; none: give everything back, but stay usable."""
+        """Subscribe to these topics from now on. None of them: give all partitions back, but stay usable."""
         self._wanted = tuple(sorted(set(topics)))
 
     def commit(self, hints: Sequence[Hint]) -> None:
-        """Queue hints; of a partition the newest counts. One that is not held when its turn comes is dropped."""
+        """Queue hints; of a partition the newest counts. A hint of a partition that is not held when its turn comes is dropped."""
         with self._lock:
             self._queued |= {(hint.topic, hint.partition): hint for hint in hints}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Hint]:
-        """What is committed, by whomever; partitions without a commit are left out. Blocks for one request."""
+        """Return what the group has committed, whoever did; partitions without a commit are left out. Blocks for one request."""
         wanted = [ClientPartition(topic, number) for topic, number in sorted(set(partitions))]
         if not wanted:
             return {}
@@ -137,9 +139,9 @@ class Membership:
         return {(row.topic, row.partition): _hint(row) for row in found if row.offset >= 0}
 
     def close(self, hints: Sequence[Hint], timeout_s: float) -> bool:
-        """Commit, leave the group, end the thread. The owner is not called any more, but for a call under way.
+        """Commit, leave the group, end the thread. The owner is not called any more, unless a call is under way.
 
-        False: it took longer, and goes on in its daemon thread.
+        False: closing takes longer, and goes on in its daemon thread.
         """
         self._last_hints = tuple(hints)
         self._leaving.set()
@@ -149,7 +151,7 @@ class Membership:
 
     @property
     def counters(self) -> MembershipCounters:
-        """A copy."""
+        """A copy of what was counted so far."""
         now = self._counters
         return replace(now, commit_failures=Counter(now.commit_failures), client_errors=Counter(now.client_errors))
 
@@ -160,7 +162,7 @@ class Membership:
 
     @property
     def unsure(self) -> frozenset[TopicPartition]:
-        """Lost, and no group has told yet whose they are: the owner has not heard of it, and works on them."""
+        """Partitions that were lost, and whose new owner is not known: our owner has not been told, and still works on them."""
         return self._unsure
 
     @property
@@ -206,8 +208,8 @@ class Membership:
             consumer.close()
 
     def _serve(self, consumer: Consumer) -> None:
-        """Until there are no topics or we leave: either way by closing. Unsubscribed, librdkafka 2.16 sends a heartbeat that
-        brokers of the consumer protocol refuse, and breaks.
+        """Be a member until there are no topics, or we leave. Both end by closing the consumer: unsubscribed, librdkafka 2.16
+        sends a heartbeat that brokers of the consumer protocol refuse, and breaks.
         """
         while self._wanted and not self._leaving.is_set():
             self._subscribe(consumer)
@@ -258,7 +260,7 @@ class Membership:
             self._silence(consumer, ClientPartition(str(message.topic()), int(message.partition() or 0)))
 
     def _silence(self, consumer: Consumer, partition: ClientPartition) -> None:
-        """A partition that is not paused would cost the brokers every byte twice."""
+        """Pause a partition of which a record came: fetched here, too, it would cost the brokers every byte twice."""
         if not self._delivered:
             what = "group %s: a record of %s-%d came, though it is paused; please report it"
             log.error(what, self._group.group, partition.topic, partition.partition)
@@ -326,7 +328,7 @@ class Membership:
             self._note_commit(error.args[0], positions)
 
     def _commit_now(self, consumer: Consumer, hints: Sequence[Hint]) -> None:
-        """Without a coordinator this blocks for the session timeout."""
+        """Commit, and wait for the answer; without a coordinator, for the session timeout."""
         positions = self._positions(hints)
         if not positions:
             return
@@ -334,7 +336,7 @@ class Membership:
         for _ in range(_COMMIT_RETRIES):
             if error is None or error.code() not in _AGAIN:
                 break
-            threading.Event().wait(_STEP_S)  # librdkafka finishes its part of the rebalance in a thread of its own
+            threading.Event().wait(_STEP_S)  # meanwhile a thread of librdkafka finishes its part of the rebalance
             error = _commit(consumer, positions)
         self._note_commit(error, positions)
 
@@ -354,10 +356,10 @@ class Membership:
         what = "group %s: hints of %s were not committed: %s; the archive needs none"
         log.log(level, what, self._group.group, spell_count(len(positions), "partition"), error.str())
 
-    # --- trouble
+    # --- errors
 
     def _take_error(self, error: ClientError) -> None:
-        """Temporary trouble is only counted: librdkafka goes on by itself."""
+        """Count an error. librdkafka recovers from most by itself; fatal ones are raised, refusals and complaints are kept."""
         self._counters.client_errors[error.name()] += 1
         log.debug("group %s: %s", self._group.group, error.str())
         if error.code() == ClientError._FATAL:  # noqa: SLF001 - public; fatal() is false of what comes through poll
@@ -368,14 +370,14 @@ class Membership:
             self._complaint = error, self._clock()
 
     def _take_complaint(self) -> None:
-        """Say why nothing is heard of the group, at once or after a while: a coordinator that is only away comes back."""
+        """Make the last complaint about the coordinator our error, at once or after a while: it may only be away."""
         if self._complaint is None or self._error is not None:
             return
         error, at_s = self._complaint
         now_s = self._clock()
         is_refusal = error.code() in NOT_LET_IN
         if self._out_since_s is None:
-            # With the consumer protocol no session ends while nobody is heard.
+            # With the consumer protocol librdkafka ends no session while the coordinator is silent.
             is_due = is_refusal and self._group.protocol is config.GroupProtocol.CONSUMER
         else:
             is_due = at_s > self._out_since_s - _RECENT_S and (
@@ -409,7 +411,9 @@ class Membership:
         self._report_lost()
 
     def _ask_for_ourselves(self, consumer: Consumer) -> None:
-        """Brokers without the consumer protocol are silent ones to librdkafka, and so are those that have nothing for us."""
+        """Ask the group whether we are in it. librdkafka hears nothing in two cases: the broker lacks the consumer protocol, or we got
+        no partitions.
+        """
         if self.is_member or not self._subscribed or self._group.protocol is not config.GroupProtocol.CONSUMER:
             return
         if self._clock() - self._asked_at_s < self._admission_s:
@@ -430,7 +434,7 @@ class Membership:
 
 
 class _LibrdkafkaLog:
-    """What librdkafka says of connections is of use to those who look for trouble only: it comes again and again."""
+    """Takes librdkafka's log. It repeats itself about connections, so all but the worst goes to our debug log."""
 
     def log(self, level: int, text: str, *fields: object) -> None:
         log.log(logging.ERROR if level >= logging.CRITICAL else logging.DEBUG, text, *fields)
@@ -454,7 +458,7 @@ def _hint(row: ClientPartition) -> Hint:
 
 
 def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:
-    """These two no retry heals: the consumer is broken, or was told what it cannot do."""
+    """Return the error for a cause. Two causes are final: a consumer that is broken, or has an invalid argument."""
     if cause.code() in {ClientError._FATAL, ClientError._INVALID_ARG}:  # noqa: SLF001 - public
         return KafkaError(f"{what}: {cause.str()}")
     right = "Read on the group" if cause.code() == Code.GROUP_AUTHORIZATION_FAILED else "Describe on the topics"

@@ -1,4 +1,4 @@
-"""Raw idempotent produce: finished record batches v2, one answer each. Repeating a batch is always safe."""
+"""Sends finished record batches v2, idempotently, one answer each. Sending a batch again is always safe."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -11,7 +11,7 @@ from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdentity:
-    """What the broker tells batches of one producer apart by."""
+    """By what a broker recognises the batches of one producer."""
 
     producer_id: int
     epoch: int
@@ -20,11 +20,11 @@ class ProducerIdentity:
 class ProduceOutcome(Enum):
     """What became of a batch."""
 
-    DONE = auto()  # base_offset says where it stands, also when it stood there before
-    OUT_OF_SEQUENCE = auto()  # someone with this identity is ahead, or a batch is missing: read the log end again
-    DUPLICATE = auto()  # it stands there, the broker no longer knows where
+    DONE = auto()  # the batch is in the log, perhaps from an earlier try; base_offset says where
+    OUT_OF_SEQUENCE = auto()  # another run with this identity is ahead, or a batch is missing: read the log's end again
+    DUPLICATE = auto()  # the batch is in the log; the broker no longer knows where
     TEMPORARY = auto()  # unknown outcome: send the same batch again
-    FATAL = auto()  # it will never be taken as it is
+    FATAL = auto()  # the broker will never take the batch as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class ProduceAnswer:
 
 
 async def init_producer_id(client: KafkaClient) -> ProducerIdentity:
-    """A new identity for idempotent produce, without a transactional id."""
+    """Ask for a new identity for idempotent produce, without a transactional id."""
 
     async def once() -> ProducerIdentity:
         error_code, producer_id, epoch = await client.send_any(InitProducerIdCall())
-        if error_code:  # a broker that has just started has no ids to give yet
+        if error_code:  # a broker that has just started has no ids yet
             right = "Write on a topic, or IdempotentWrite on the cluster"
             raise broker_error(error_code, "a producer id was asked for", right=right)
         return ProducerIdentity(producer_id=producer_id, epoch=epoch)
@@ -77,7 +77,7 @@ _OUTCOMES = {
 
 
 def outcome_of(error_code: int) -> ProduceOutcome:
-    """What a produce error code means to the sender."""
+    """Return what a produce error code means to the sender."""
     if error_code in TEMPORARY and error_code != Code.UNKNOWN_SERVER_ERROR:
         return ProduceOutcome.TEMPORARY
     return next((outcome for code, outcome in _OUTCOMES.items() if code == error_code), ProduceOutcome.FATAL)
@@ -91,7 +91,7 @@ class _Produced:
 
 
 class ProduceCall(Call[_Produced]):
-    """One batch to one partition. v8 is the last before the compact forms, and the first that says which record is wrong."""
+    """One batch to one partition. v8 is the last before the compact forms, and the first to name the records that are refused."""
 
     api_key = 0
     when_sent = "batch.sent"

@@ -1,4 +1,4 @@
-"""What this user may do with topics, also with those that are not there yet, and with the cluster, as the brokers tell."""
+"""What this user may do with topics, existing or not, and with the cluster, as the brokers tell."""
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
@@ -11,7 +11,7 @@ _UNTOLD = -(2**31)
 
 
 class Operation(IntEnum):
-    """What nothing can ask for without doing it; brokers tell a bit of each."""
+    """Operations that cannot be tried without doing them. Brokers tell by a bit of each whether they are allowed."""
 
     READ = 3
     WRITE = 4
@@ -20,14 +20,14 @@ class Operation(IntEnum):
 
     @property
     def right(self) -> str:
-        """As ACLs name it."""
+        """The operation's name in ACLs."""
         return self.name.capitalize()
 
 
 async def missing_rights(
     client: KafkaClient, wanted: Mapping[str, Collection[Operation]]
 ) -> dict[str, list[Operation]]:
-    """Return which of the wanted operations on topics this user may not do. Where brokers do not tell, none is missing."""
+    """Return which of the wanted operations on topics this user may not do. Where brokers do not tell, none counts as missing."""
     if not wanted:
         return {}
     metadata = await client.send_any(calls.MetadataCall(sorted(wanted), with_operations=True))
@@ -36,17 +36,17 @@ async def missing_rights(
 
 
 def missing_among(wanted: Collection[Operation], told: int) -> list[Operation]:
-    """Return the operations whose bits were not told."""
+    """Return the operations whose bits are not set."""
     return [] if told == _UNTOLD else [one for one in sorted(wanted) if not told >> one & 1]
 
 
 async def may_on_cluster(client: KafkaClient, operation: Operation) -> bool:
-    """Tell whether this user may do something with the cluster, or brokers do not tell."""
+    """Tell whether this user may do something with the cluster; also True where brokers do not tell."""
     return not missing_among([operation], await client.send_any(_ClusterOperationsCall()))
 
 
 class _ClusterOperationsCall(Call[int]):
-    """What this user may do with the cluster, a bit each: all that is taken of an answer to DescribeCluster."""
+    """Asks what this user may do with the cluster, a bit each; the rest of DescribeCluster's answer is skipped."""
 
     api_key = 60
     lowest = highest = 0

@@ -1,4 +1,4 @@
-"""A store whose requests are repeated where they are made: a reader of ten thousand objects must not begin again for one of them."""
+"""A store that repeats failed requests itself: a task that reads ten thousand objects must not begin again for one of them."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ _LONGEST_PAUSE_S = 10.0
 
 
 class PatientStore:
-    """Does what another store does. What a retry may heal is repeated for a while; the error that lasts is raised."""
+    """Wraps a store. A request that failed for now is repeated for a while; an error that lasts is raised."""
 
     def __init__(
         self,
