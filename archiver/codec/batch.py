@@ -17,16 +17,16 @@ _CODEC_BITS = 0x07
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 BATCH_MAGIC = 2
-_SMALLEST_BATCH = 17  # up to and with the magic byte
+_SMALLEST_BATCH = 17  # bytes, up to and including the magic byte
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 UNKNOWN_LEADER_EPOCH = -1
-MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # for the payloads of one call
-# Of a frame: the table of so many takes 2.6 MB, and no more whatever is fetched. A row may be eleven times as large as its record.
+MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of all payloads that one call opens
+# Rows of one frame: their table takes 2.6 MB, however many records a fetch has. A row may be eleven times as large as its record.
 MOST_FETCHED_ROWS = 32 * 1024
-LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # the same of any batch that a backup can be told to open (backup.batch.bytes)
-# Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
+LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # decompressed: the upper limit of backup.batch.bytes
+# Fetched bytes that are decoded at once: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
-_MOST_OFFSET = 2**63 - 2  # there must be one after it
+_MOST_OFFSET = 2**63 - 2  # a next offset must exist
 
 _PROBLEMS = {
     batch_kernels.RECORD_CUT: "a record field runs past its record",
@@ -42,9 +42,9 @@ _PROBLEMS = {
 class DecodedBatches:
     """The records of fetched batches, and where to go on.
 
-    `frames` gives them, in order, no more than MOST_FETCHED_ROWS at once: a frame holds until the next one is asked for.
-    `source_bytes` is how many bytes of the fetch these are; `aborted` is the list to decode the rest of them with;
-    `writers` has (last offset, producer id) of each batch, in order.
+    `frames` yields the records in order, in frames of at most MOST_FETCHED_ROWS. A frame is valid until the next one is asked for.
+    `source_bytes`: how many bytes of the fetch were decoded. `aborted`: the list with which to decode the rest.
+    `writers`: (last offset, producer id) of each batch, in order.
     """
 
     frames: Callable[[], Iterator[Frame]]
@@ -57,28 +57,28 @@ class DecodedBatches:
 
     @property
     def frame(self) -> Frame:
-        """All of the records; there must be no more than MOST_FETCHED_ROWS."""
+        """All records in one frame; there must be no more than MOST_FETCHED_ROWS."""
         (frame,) = self.frames()
         return frame
 
 
 def first_batch_bytes(batches: memoryview) -> int:
-    """Return the size of the first batch, by its own word."""
+    """Return the size of the first batch, as its header says."""
     return batch_kernels.LOG_OVERHEAD + int.from_bytes(batches[8 : batch_kernels.LOG_OVERHEAD], "big")
 
 
 def first_batch_offset(batches: memoryview) -> int:
-    """Return where the first batch begins, by its own word."""
+    """Return the base offset of the first batch, as its header says."""
     return int.from_bytes(batches[:8], "big", signed=True)
 
 
 def first_step(batches: memoryview) -> memoryview:
-    """Return as many of them as are well decoded at once, the last one perhaps cut; at least the first one."""
+    """Return the batches to decode at once: about STEP_BYTES, the last one perhaps cut; at least the first one."""
     return batches[: max(STEP_BYTES, first_batch_bytes(batches))]
 
 
 def first_timestamp_ms(batches: memoryview) -> int | None:
-    """Return about when the first record was written, by its batch's header alone; None when that is not there."""
+    """Return about when the first record was written, from its batch's header; None when there is no header, or no time in it."""
     if len(batches) < batch_kernels.HEADER_SIZE:
         return None
     _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = BATCH_HEADER.unpack_from(batches)
@@ -104,16 +104,16 @@ def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes
 
 
 def position_after(batches: Longs, position: int) -> int:
-    """Return where to go on after these batches, which nobody has checked: an offset that a log may have, not before `position`."""
+    """Return the offset behind these unchecked batches: one that a log can have, and not before `position`."""
     last = batches[batch_kernels.LAST_OFFSET, -1] if batches.shape[1] else position - 1
     return max(min(int(last), _MOST_OFFSET) + 1, position)
 
 
 def in_place(batches: Longs, position: int, end: int) -> slice:
-    """Tell which batches of a fetch at `position` stand where they can, up to the first that does not; `end` is the log's.
+    """Tell which batches of a fetch at `position` have possible offsets, up to the first that does not; `end` is the log's end.
 
-    No checksum covers where a batch begins. A false one in front is left out where the one that the position is of shows:
-    whoever reads on behind it gets it again from a broker, which takes it for one of higher offsets.
+    No checksum covers the base offset of a batch. A batch with a false one may come first: brokers, which take it for one of
+    higher offsets, send it again to whoever reads on behind it. It is left out if the batch of `position` follows it.
     """
     bases, lasts = batches[batch_kernels.BASE_OFFSET], batches[batch_kernels.LAST_OFFSET]
     cannot = lasts >= end
@@ -128,7 +128,7 @@ def in_place(batches: Longs, position: int, end: int) -> slice:
 
 
 def refuse_other_formats(batches: Longs) -> None:
-    """Raise UnsupportedBatchError for the first that is no record batch v2: of such a one the table tells next to nothing."""
+    """Raise UnsupportedBatchError for the first batch that is not v2: the table's columns mean nothing for it."""
     others = np.flatnonzero(batches[batch_kernels.MAGIC] != BATCH_MAGIC)
     if len(others):
         magic, base, start = batches[
@@ -138,9 +138,9 @@ def refuse_other_formats(batches: Longs) -> None:
 
 
 class Scratch:
-    """Memory that one call of decode_batches leaves to the next: what the earlier one returned is overwritten then.
+    """Memory that calls of decode_batches share: each call overwrites what the one before returned.
 
-    New memory for each fetch costs a page fault for every 4 KiB, and what several threads let go does not come back soon.
+    New memory for each fetch costs a page fault for every 4 KiB, and memory that several threads free is not reused soon.
     """
 
     def __init__(self) -> None:
@@ -150,12 +150,12 @@ class Scratch:
     def table(self, rows: int) -> Longs:
         size = len(Column) * rows
         if size > len(self._table):
-            self._table = np.empty(0, np.int64)  # the old one first
+            self._table = np.empty(0, np.int64)  # free the old table first
             self._table = np.empty(min(size + size // 4, max(size, len(Column) * MOST_FETCHED_ROWS)), np.int64)
         return self._table[:size].reshape(len(Column), rows)
 
     def trim(self, most_bytes: int) -> None:
-        """Keep no buffer that is larger."""
+        """Free buffers that are larger than this."""
         if self.body is not None and self.body.nbytes > most_bytes:
             self.body = None
         if self._table.nbytes > most_bytes:
@@ -171,10 +171,10 @@ def decode_batches(
 ) -> DecodedBatches:
     """Decode what a broker sent for a fetch at `position`; `aborted` is its list of (producer id, first offset).
 
-    Nothing is skipped but control batches, aborted records, records below the position, and a last batch that is cut.
+    Skipped are only control batches, aborted records, records below the position, and a last batch that is cut.
     With `scratch` the records are valid until its next use. Ends early: before a batch whose payload is broken, or takes more
     than `most_bytes` of memory together with those before it, and where there are more records than MOST_FETCHED_ROWS.
-    Raises CorruptBatchError, naming the offset; also for a first batch that is such a one.
+    Raises CorruptBatchError, naming the offset; also when the first batch is broken or too large.
     """
     scratch = scratch or Scratch()
     batches, source = whole_batches(data, position)
@@ -200,7 +200,7 @@ def decode_batches(
 
 
 def _fitting_rows(batches: Longs) -> int:
-    """Tell of how many batches a frame can have the records, by their own word; of one at least."""
+    """Return how many batches have records for one frame, as their headers say; at least one."""
     return max(
         1, int(np.searchsorted(np.cumsum(np.maximum(batches[batch_kernels.COUNT], 0)), MOST_FETCHED_ROWS, side="right"))
     )
@@ -213,7 +213,7 @@ def _first(count: int, batches: Longs, source: Bytes) -> tuple[Longs, Bytes]:
 
 
 class _Index:
-    """Where the records of decompressed batches lie: a table for some of them at a time. All of them have been looked at before."""
+    """Indexes the records of decompressed batches, a table of some of them at a time. At first all are indexed once, as a check."""
 
     def __init__(self, body: Bytes, batches: Longs, position: int, scratch: Scratch) -> None:
         rows = int(batches[batch_kernels.COUNT].sum())
@@ -221,13 +221,13 @@ class _Index:
         self._batches = batches
         self._position = position
         self._table = scratch.table(min(rows, MOST_FETCHED_ROWS))
-        self._all = list(self._look()) if rows <= MOST_FETCHED_ROWS else None
-        self.records = sum(len(frame) for frame in self._all or self._look())
+        self._all = list(self._index_frames()) if rows <= MOST_FETCHED_ROWS else None
+        self.records = sum(len(frame) for frame in self._all or self._index_frames())
 
     def frames(self) -> Iterator[Frame]:
-        return self._look() if self._all is None else iter(self._all)
+        return self._index_frames() if self._all is None else iter(self._all)
 
-    def _look(self) -> Iterator[Frame]:
+    def _index_frames(self) -> Iterator[Frame]:
         state = np.zeros(batch_kernels.INDEX_STATE_SIZE, np.int64)
         while True:
             rows, problem, batch = batch_kernels.index_records(
@@ -281,9 +281,9 @@ def _unknown_magic(magic: int, base: int, start: int) -> CorruptBatchError:
 
 
 def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """Tell which batches hold records of the archive: not control, not aborted, not emptied by compaction.
+    """Tell which batches hold records for the archive: they are not control, not aborted, not emptied by compaction.
 
-    A count of 0 or less in front of a payload is for the kernel to refuse.
+    The kernel refuses a batch that has a payload and a count of 0 or less.
     """
     control: npt.NDArray[np.bool_] = (batches[batch_kernels.ATTRIBUTES] & _CONTROL_BIT) != 0
     emptied = (batches[batch_kernels.COUNT] == 0) & (batches[batch_kernels.SIZE] == batch_kernels.HEADER_SIZE)
@@ -298,7 +298,7 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
         producer_id = int(batches[batch_kernels.PRODUCER_ID, index])
         if producer_id not in open_aborted:
             continue
-        if control[index]:  # the marker that ends the transaction
+        if control[index]:  # a marker that ends a transaction
             open_aborted.discard(producer_id)
         elif batches[batch_kernels.ATTRIBUTES, index] & _TRANSACTIONAL_BIT:
             kept[index] = False
@@ -306,7 +306,7 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
 
 
 def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:
-    """Tell whether the marker of a transaction is among the batches: from there on its producer's records count again."""
+    """Tell whether a transaction's marker is among the batches: behind it the producer's records count again."""
     control = (batches[batch_kernels.ATTRIBUTES] & _CONTROL_BIT) != 0
     return bool(
         (
@@ -318,15 +318,15 @@ def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:
 
 
 def _inflate(batches: Longs, source: Bytes, most_bytes: int, scratch: Scratch) -> tuple[Bytes, int]:
-    """Lay the payloads into one body, and fill the batches' payload columns. Returns (body, batches that fit)."""
+    """Decompress the payloads into one body, and fill the payload columns of the table. Returns (body, batches that fit)."""
     starts = batches[batch_kernels.START] + batch_kernels.HEADER_SIZE
     ends = batches[batch_kernels.START] + batches[batch_kernels.SIZE]
     codecs = batches[batch_kernels.ATTRIBUTES] & _CODEC_BITS
     body, fitting = source, batches.shape[1]
     if codecs.any():
-        # An uncompressed payload cannot lie about its size; only these can take more memory than was fetched.
+        # Only compressed payloads can take more memory than was fetched.
         arena = Arena(int((ends - starts).sum()), most_bytes, scratch.body)
-        scratch.body = None  # when the arena grows, the buffer that it had goes
+        scratch.body = None  # so that the arena frees its buffer when it grows
         fitting = _inflate_each(arena, batches, source)
         starts, ends = batches[batch_kernels.PAYLOAD_START], batches[batch_kernels.PAYLOAD_END]
         body, scratch.body = arena.body, arena.buffer
@@ -356,7 +356,7 @@ def _inflate_each(arena: Arena, batches: Longs, source: Bytes) -> int:
                 BatchCodec(codec), payload
             )
         except DecompressionError as error:
-            if index:  # broken or not, those before it are good
+            if index:  # whatever is wrong with this batch, those before it are good
                 return index
             problem = LargeBatchError if isinstance(error, ExpandsError) else CorruptBatchError
             raise problem(f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start) from error

@@ -28,10 +28,10 @@ class EncodedBatch:
 
 
 class BatchEncoder:
-    """Collects rows, of several frames where they are small, into batches of one idempotent producer.
+    """Collects rows, of several small frames if need be, into batches of one idempotent producer.
 
-    A batch has at most about `batch_bytes` of records, and is no larger than `most_bytes` when it is sent, but that it has
-    one record at least. `sequence` is the number of the first row; the batches count on from it.
+    A batch has about `batch_bytes` of records at most, and is no larger than `most_bytes` when it is sent; but it has at
+    least one record. `sequence` is the sequence number of the first row.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class BatchEncoder:
         self._payload = PayloadCompressor(
             codec, lead=batch_kernels.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES
         )
-        self._packed_bytes = 0  # of records that the payload has
+        self._packed_bytes = 0  # uncompressed, in the payload so far
 
     @property
     def rows(self) -> int:
-        """How many wait for `flush`."""
+        """How many rows wait for `flush`."""
         return int(self._state[0])
 
     @property
@@ -69,7 +69,7 @@ class BatchEncoder:
         return bool(self.rows > 0 and self._room() <= self._state[1])
 
     def append(self, frame: Frame, start: int) -> int:
-        """Take rows from `start` on, at least one. Returns the first that found no room."""
+        """Take rows from `start` on, at least one. Returns the first row that found no room."""
         row = start
         while True:
             row, room, why = batch_kernels.encode_records(
@@ -90,12 +90,12 @@ class BatchEncoder:
             elif why == batch_kernels.PIECE_FULL or (
                 why == batch_kernels.BATCH_FULL and self._state[1] >= _LEAST_PIECE_BYTES
             ):
-                self._pack()  # how much room there is still, the size that it has then tells
+                self._pack()  # its compressed size then tells how much room is left
             else:
                 return int(row)
 
     def _room(self) -> int:
-        """Tell how many bytes of records may come, together with those that are not packed; not too few to be worth a piece."""
+        """Return how many bytes of records the batch may still take, unpacked ones included; 0 where a piece is not worth it."""
         room = min(self._batch_bytes - self._packed_bytes, self._payload.room_within(self._most_bytes))
         return room if room >= _LEAST_PIECE_BYTES or not self._packed_bytes else 0
 
@@ -106,7 +106,7 @@ class BatchEncoder:
         self._state[1] = 0
 
     def flush(self) -> EncodedBatch:
-        """Make one CreateTime batch of what was taken: one row at least."""
+        """Make one CreateTime batch of the rows that were taken: at least one."""
         if self._state[1]:
             self._pack()
         count, _, first_timestamp, largest_timestamp = self._state.tolist()
@@ -134,6 +134,6 @@ class BatchEncoder:
         self._sequence += count
         self._state[:] = 0
         self._packed_bytes = 0
-        if len(self._buffer) > self._kept_bytes:  # one large record must not cost memory until the end
+        if len(self._buffer) > self._kept_bytes:  # a large record must not cost memory until the end
             self._buffer = np.empty(self._kept_bytes, np.uint8)
         return EncodedBatch(content=content.data.toreadonly(), records=count)

@@ -1,4 +1,4 @@
-"""Frame -> plain Python values, a row at a time: for people, not for bulk."""
+"""Frame -> records as plain Python values, one at a time: for people, not for bulk."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class PlainRecord(NamedTuple):
 
 
 def plain_records_of(frame: Frame) -> Iterator[PlainRecord]:
-    """Yield the records of a frame. ValueError when one points outside its buffers."""
+    """Yield the records of a frame. Raises ValueError when one points outside its buffers."""
     parts = _header_parts(frame).T.tolist()
     headers = iter(parts)
     for offset, timestamp, kind, key, key_size, value, value_size, _, _, count in frame.table.T.tolist():
@@ -52,7 +52,7 @@ class LongRecord(NamedTuple):
 
 
 class LongHeaders:
-    """The headers of a row, as often as they are asked for."""
+    """The headers of a large record, parsed each time they are iterated over."""
 
     def __init__(self, source: memoryview, start: int, length: int, count: int) -> None:
         if not 0 <= start <= len(source) - length or length < 0 or count < 0:
@@ -78,7 +78,7 @@ class LongHeaders:
 
 
 def long_record_of(frame: Frame) -> LongRecord:
-    """Return the only record of a frame. ValueError when it points outside its buffers."""
+    """Return the only record of a frame. Raises ValueError when it points outside its buffers."""
     (offset, timestamp, kind, key, key_size, value, value_size, *headers) = frame.table[:, 0].tolist()
     return LongRecord(
         offset,
@@ -105,7 +105,7 @@ def _bytes(source: Bytes, start: int, length: int) -> bytes | None:
 
 def _header_parts(frame: Frame) -> Longs:
     counts = frame.column(Column.HEADER_COUNT)
-    # A header takes two bytes at least: a count that lies must not choose how much is allocated.
+    # A header takes at least two bytes: refuse a false count before memory is allocated by it.
     if (counts < 0).any() or (counts > len(frame.header_body) // 2).any():
         raise ValueError("the frame counts more headers than its buffer can hold")
     parts = np.empty((4, int(counts.sum())), np.int64)
