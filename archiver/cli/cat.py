@@ -1,4 +1,4 @@
-"""`archiver cat`: its options, and its run. Records are JSON lines in either case."""
+"""`archiver cat`: its options, and its run. It has one printer: records are always printed as JSON lines."""
 
 import argparse
 import threading
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     archive = open_archive(storage)
     problems: list[str] = []
 
-    def tell(problem: str) -> None:
+    def report_problem(problem: str) -> None:
         problems.append(problem)
         complain(problem)
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         records = follow_records(
             archive,
             options.topic,
-            tell=tell,
+            tell=report_problem,
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
@@ -66,19 +66,21 @@ def run(options: argparse.Namespace) -> int:
         )
     else:
         reads = wanted_of(options.partition, selection)
-        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
+        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=report_problem)
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
-        records = read_records(archive.store, topic, tell=tell, partition=options.partition, selection=selection)
+        records = read_records(
+            archive.store, topic, tell=report_problem, partition=options.partition, selection=selection
+        )
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):
-                break  # as with --limit: whoever reads this has enough
+                break  # the reader has closed the pipe, and wants no more
             if not write("", flush=options.follow):
                 break
     except KeyboardInterrupt:
-        if not options.follow:  # for which it is the end that was meant
+        if not options.follow:  # with --follow Ctrl-C is the normal end
             raise
     return NotWholeError.exit_code if problems else 0
 

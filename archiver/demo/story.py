@@ -1,4 +1,4 @@
-"""The story, chapter by chapter. Commands are those that a user types; a plain Kafka client is the witness."""
+"""The story of the demo, chapter by chapter. It runs commands as a user types them, and a plain Kafka client checks the result."""
 
 import asyncio
 import time
@@ -66,12 +66,12 @@ print(records[2])
 }
 
 
-def run_demo(*, records: int, tell: Callable[[str], object]) -> None:
-    """Play the story with so many records, and tell it line by line. Leaves nothing behind, also when interrupted."""
+def run_demo(*, records: int, print_text: Callable[[str], object]) -> None:
+    """Run the demo with so many records, and print it line by line. It leaves nothing behind, also when interrupted."""
     if records < FEWEST_RECORDS:
         raise UsageError(f"--records {records}: the demo needs {FEWEST_RECORDS:,} or more")
     check_parts()
-    teller = Teller(tell)
+    teller = Teller(print_text)
     started_s = time.monotonic()
     teller.title("kafka-archiver: a topic is archived, deleted, restored, and compared record by record.")
     try:
@@ -112,7 +112,7 @@ class _Story:
             (self.stage.folder / name).write_text(filled, encoding="utf-8")
 
     def _take_orders(self, records: int) -> None:
-        """Write so many records that count, and some in a transaction that is aborted."""
+        """Write so many committed records, and some in a transaction that is aborted."""
         self.teller.chapter("A small shop takes orders")
         payments = records // 400
         start_ms = (int(time.time()) - (DAYS + 1) * 24 * 3600) * 1000  # noqa: TID251 - orders of these days
@@ -131,7 +131,7 @@ class _Story:
         self.teller.say(f"{payments:,} records belong to a transaction that was aborted: nobody may ever see those.")
 
     def _consume_topic(self) -> tuple[Topic, Mapping[str, str]]:
-        """Return what a plain consumer sees, and the topic's own configs."""
+        """Return the records that a plain consumer sees, and the configs that are set on the topic."""
         with self.teller.busy("reading the topic with a plain consumer"):
             configs = asyncio.run(self._configs())
             return consume_topic(self.stage.broker.bootstrap, TOPIC), configs
@@ -202,7 +202,7 @@ class _Story:
         self.teller.shown((self.stage.folder / name).read_text(encoding="utf-8"))
 
     def _archiver(self, *arguments: str) -> None:
-        """Run a command of ours as a process, and tell what it prints."""
+        """Run a command of ours as a process, and print what it prints."""
         self.teller.command(spell_command(["archiver", *arguments]))
         self._show_run(f"archiver {arguments[0]}", "-m", "archiver", *arguments)
 

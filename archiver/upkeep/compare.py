@@ -1,4 +1,4 @@
-"""Archive and cluster compared, a partition a task."""
+"""Compares the archive with the cluster, a partition in each task."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from archiver.store.shared import patient_store_of
 from archiver.upkeep.comparison import Comparison
 from archiver.upkeep.findings import Findings
 
-_ATTEMPTS = 5  # when the brokers delete while we read
+_ATTEMPTS = 5  # how often to begin again because the brokers have deleted meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ class CompareTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan:
-    """Which partitions are compared; `problems` and `notes` tell of the others, and of what is not archived yet."""
+    """Which partitions are compared; `problems` and `notes` are about the others, and about what is not archived yet."""
 
     tasks: Sequence[CompareTask]
     problems: Sequence[str]
     notes: Sequence[str]
-    errors: Sequence[Findings]  # of partitions that brokers did not tell of
+    errors: Sequence[Findings]  # of topics and partitions that brokers refused to describe
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,9 +74,9 @@ async def plan_compare(
     archived_topics: Iterable[ArchivedTopic],
     asked_for: Callable[[str], bool] | None,
 ) -> ComparePlan:
-    """Look at the topics of the cluster that are included or archived, and where they begin and end now.
+    """Plan the comparison of all topics that are included or archived, by where their partitions begin and end now.
 
-    What the backup's group has committed must be archived. `asked_for` None: all topics are.
+    What the backup's group has committed must be archived. `asked_for`: the topics to compare; None: all.
     """
     topics, wanted = config.topics, asked_for or (lambda _: True)
     archive = archive_of(config.storage)
@@ -182,7 +182,7 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> _Commits:
 
 
 async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str, mark: str) -> tuple[str, Positions]:
-    """Return the group that all archives had once, and its commits, if some of them name objects of this archive."""
+    """Return the group that all archives shared once, and its commits, if some of them name objects of this archive."""
     try:
         positions = await positions_of(client, FORMER_GROUP)
     except KafkaError:
@@ -193,7 +193,7 @@ async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: s
 
 
 def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
-    """Tell when the newest object that the group has committed is gone, and all behind it: then no listing shows that."""
+    """Return a problem if the newest object that the group has committed is gone, with all behind it: no listing shows that."""
     end = _end_of(topic, hint.partition)
     if hint.base is None or end > hint.base or _is_cut_below(topic, hint):
         return ""
@@ -205,7 +205,7 @@ def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
 
 
 def _is_cut_below(topic: ArchivedTopic, hint: Hint) -> bool:
-    """Tell whether the log was cut back below what was committed: that object is the parent life's then."""
+    """Tell whether the log was cut back below what was committed: then the committed object belongs to the parent life."""
     if topic.fact is None or hint.base is None:
         return False
     branch = topic.fact.life_of_partition(topic.fact.current.topic_id, hint.partition).branches.get(hint.partition)
@@ -218,7 +218,7 @@ def _end_of(topic: ArchivedTopic, number: int) -> int:
 
 
 def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
-    """Tell whether what is archived is of the topic that the cluster has. Old brokers have no ids."""
+    """Tell whether the archived topic is the one that the cluster has now; also True where there are no ids (old brokers)."""
     known = "" if topic.fact is None else topic.fact.current.topic_id
     return not known or not described.topic_id or known == described.topic_id
 
@@ -240,17 +240,17 @@ def _plan_partition(
 
 
 def _first_of(readings: Sequence[Reading]) -> int:
-    """Return where the comparison begins: a hole that was recorded in front of the first record is explained."""
+    """Return where the comparison begins: behind a hole that is recorded in front of the first record."""
     if not readings:
         return 0
     facts = readings[0].segment.facts
     if isinstance(facts, Bounds):
-        return facts.base  # nothing tells what was below
+        return facts.base  # nothing is known of what was below
     return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
 
 
 def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
-    """Leave out what the backup could not read either, and has told."""
+    """Yield the parts of a range without what the backup could not read, which it has recorded as holes."""
     position = log.start
     for first, after in unreadable_within(readings, log.start, log.end):
         yield replace(log, start=position, end=first)
@@ -259,7 +259,7 @@ def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
 
 
 def run_compare(task: CompareTask) -> Findings:
-    """Compare one partition. Errors come back as a report, so that the other partitions go on."""
+    """Compare one partition. An error is returned in the findings, so that the other partitions go on."""
     try:
         return asyncio.run(_compare(task))
     except ArchiverError as error:
@@ -275,7 +275,7 @@ async def _compare(task: CompareTask) -> Findings:
             try:
                 for stretch in _readable(log, task.readings):
                     await read_log(client, stretch, comparison.take)
-            except LogStartError:  # retention has deleted under us: what it deleted need not be there
+            except LogStartError:  # retention has deleted meanwhile, and what it deleted is not compared
                 offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
                 log = replace(log, start=max(log.start, offsets.log_start))
                 continue
