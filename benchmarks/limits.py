@@ -10,11 +10,11 @@ class Limits:
     def __init__(self) -> None:
         self.over: list[str] = []
 
-    def tell(self, what: str, value: float, most: float, unit: str) -> None:
+    def report(self, what: str, value: float, most: float, unit: str) -> None:
         is_over = value > most
         print(f"{what:58} {value:9.1f} {unit:3} of at most {most:.1f}{'  OVER' if is_over else ''}", flush=True)
         if is_over:
             self.over.append(what)
 
-    def tell_memory(self, what: str, value_bytes: float, most_bytes: float) -> None:
-        self.tell(what, value_bytes / 1e6, most_bytes / 1e6, "MB")
+    def report_memory(self, what: str, value_bytes: float, most_bytes: float) -> None:
+        self.report(what, value_bytes / 1e6, most_bytes / 1e6, "MB")

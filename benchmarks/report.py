@@ -137,7 +137,7 @@ def ratios(summary: Sequence[Row]) -> dict[str, float | None]:
     return found
 
 
-def beside(now: Row, recorded: Row) -> str:
+def compare_with_recorded(now: Row, recorded: Row) -> str:
     """Ratios of now, the recorded ones, and how far they are apart. One run of few records is right to about a quarter."""
     lines = [f"{'':48}{'now':>10}{recorded['date']:>22}{'change':>9}"]
     for name, value in now["ratios"].items():

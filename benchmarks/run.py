@@ -21,7 +21,7 @@ from archiver.demo.sandbox import KafkaBroker
 from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
 from benchmarks.measure import Usage, read_all, run_measured
-from benchmarks.report import beside, machine_facts, ratios, results, summarise, write_page
+from benchmarks.report import compare_with_recorded, machine_facts, ratios, results, summarise, write_page
 from benchmarks.servers import environment_for, own_broker, own_minio
 from tests.support.brokers import KAFKA_41
 from tests.support.foreign_reader import open_client
@@ -309,7 +309,7 @@ def main() -> None:
     if given.quick:
         now = {"date": found["machine"]["date"], "ratios": ratios(found["summary"])}
         recorded = json.loads(LAST_QUICK.read_text(encoding="utf-8")) if LAST_QUICK.exists() else now
-        print(beside(now, recorded))
+        print(compare_with_recorded(now, recorded))
         if given.record:
             LAST_QUICK.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
         return

@@ -44,7 +44,7 @@ from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.leaks import Watch, session_of
-from tests.support.relay import far_away
+from tests.support.relay import delayed_address
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
 from tests.support.submits import by_project
@@ -497,7 +497,10 @@ def test_a_restore_that_is_refused_leaves_no_connection_behind(
     secure.grant(*reading(filled))
     assert errors_of_backup(site, secure, filled) == []
     secure.grant(*(right for right in writing(f"{filled}.back") if right[2] != Op.CREATE))
-    with far_away(secure.address("SASLTLS"), late_s=0.2) as address, warnings.catch_warnings(record=True) as seen:
+    with (
+        delayed_address(secure.address("SASLTLS"), late_s=0.2) as address,
+        warnings.catch_warnings(record=True) as seen,
+    ):
         warnings.simplefilter("always")
         with pytest.raises(TargetError, match="Create on topic"):
             restored(site, secure, filled, address=address)
@@ -683,8 +686,8 @@ def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig
                 break
             time.sleep(0.1)
         out, err = process.communicate(timeout=60)
-        watch.look(f"stdout of {what}", out)
-        watch.look(f"stderr of {what}", err)
+        watch.search(f"stdout of {what}", out)
+        watch.search(f"stderr of {what}", err)
         assert process.returncode == 0, out + err
 
     def run(*arguments: str, stop: str = "") -> None:
@@ -713,7 +716,7 @@ def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig
     submitted = submits.start_by_project("restore", *asked, confs=confs, environment=environment)
     follow(submitted, "spark-submit restore", is_submitted=True)
     assert watch.search_bucket(site.bucket) > 3
-    assert not watch.found, watch.tell()
+    assert not watch.found, watch.describe()
     names = "\n".join(sorted(watch.seen))
     for place in (
         "arguments of java",
@@ -763,10 +766,10 @@ def test_no_secret_is_in_what_is_said_when_it_is_wrong(
         monkeypatch.setattr("aiokafka.client.AIOKafkaClient.__init__", broken)
     assert main(["backup", "--until-end", "-c", str(site.folder / "archive.yaml"), "--verbose"]) in {1, 2}
     out, err = capsys.readouterr()
-    watch.look("stdout", out)
-    watch.look("stderr", err)
+    watch.search("stdout", out)
+    watch.search("stderr", err)
     watch.search_folder(site.folder)
-    assert not watch.found, watch.tell()
+    assert not watch.found, watch.describe()
     assert any("archiver-defect-" in place for place in watch.seen) == (kind == "a defect")
 
 
@@ -790,10 +793,10 @@ def test_a_secret_is_seen_however_it_is_spelled(before: str) -> None:
         repr({"password": whole}),
     ):
         watch = Watch({"it": secret}, {})
-        watch.look("there", f"before {text} behind")
+        watch.search("there", f"before {text} behind")
         assert watch.found == {"it in there"}, text
     watch = Watch({"it": secret}, {})
-    watch.look("there", "before and behind")
+    watch.search("there", "before and behind")
     assert watch.found == set()
 
 

@@ -25,12 +25,12 @@ from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.target_topics import (
     archived,
     configs_of,
+    foreign_topic,
     log_of,
     on_target,
     records_of,
     restored,
     set_configs,
-    strangers,
     until,
     write,
 )
@@ -185,7 +185,7 @@ def test_a_log_that_was_cut_back_and_has_grown_again(
     broker = new_broker(version)
     archived(broker, topic, site, records_of(100))
     targets = [f"{topic}.{number}" for number in range(len(GROWN_AGAIN))]
-    strangers(broker, targets[-1], 30)
+    foreign_topic(broker, targets[-1], 30)
 
     def restore_again() -> list[Any]:
         return [

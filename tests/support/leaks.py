@@ -57,12 +57,12 @@ class Watch:
     seen: set[str] = field(default_factory=set)
     _forms: dict[str, "re.Pattern[bytes]"] = field(default_factory=dict)
 
-    def look(self, where: str, content: bytes | str) -> None:
+    def search(self, where: str, content: bytes | str) -> None:
         self.seen.add(where)
         found = content.encode(errors="surrogateescape") if isinstance(content, str) else content
         self.found |= {f"{name} in {where}" for name in self.secrets if self._form(name).search(found)}
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return "\n".join(sorted(self.found))
 
     def _form(self, name: str) -> "re.Pattern[bytes]":
@@ -76,24 +76,24 @@ class Watch:
             for path in (Path(place, name) for name in names):
                 with suppress(OSError):
                     if path.is_file() and path not in self.of_user:
-                        self.look(f"file {path.relative_to(folder)}", path.read_bytes())
+                        self.search(f"file {path.relative_to(folder)}", path.read_bytes())
 
     def search_processes(self, pid: int, *, java_has_ours: bool) -> None:
         """Arguments everybody can see, the environment the same user. Java evaluates SQL: the one that we start is given none."""
         for one in tree_of(pid):
             name = name_of(one)
-            self.look(f"arguments of {name}", command_of(one))
+            self.search(f"arguments of {name}", command_of(one))
             with suppress(OSError):
                 pairs = Path(f"/proc/{one}/environ").read_bytes().split(b"\0")
                 is_trusted = name != "java" or java_has_ours
                 own = {f"{key}={text}".encode() for key, text in self.given.items()} if is_trusted else set()
-                self.look(f"environment of {name}", b"\0".join(pair for pair in pairs if pair not in own))
+                self.search(f"environment of {name}", b"\0".join(pair for pair in pairs if pair not in own))
 
     def search_page(self, url: str) -> bytes:
         """Empty when nobody answers (yet), or to the end (any more)."""
         with suppress(OSError, http.client.HTTPException), urllib.request.urlopen(url, timeout=5) as answer:
             page: bytes = answer.read()
-            self.look(f"page {re.sub(r'.*:[0-9]+', '', url)}", page)
+            self.search(f"page {re.sub(r'.*:[0-9]+', '', url)}", page)
             return page
         return b""
 
@@ -114,5 +114,5 @@ class Watch:
             answer = client.get_object(Bucket=bucket.name, Key=key)
             body = answer["Body"].read()
             plain = gzip.decompress(body) if key.endswith(".gz") else body
-            self.look(f"object {key}", json.dumps([key, answer["Metadata"]]).encode() + plain)
+            self.search(f"object {key}", json.dumps([key, answer["Metadata"]]).encode() + plain)
         return len(keys)

@@ -9,7 +9,7 @@ _PIECE_BYTES = 1 << 16
 
 
 @contextmanager
-def far_away(address: str, late_s: float) -> Iterator[str]:
+def delayed_address(address: str, late_s: float) -> Iterator[str]:
     """The address of a port behind which `address` lies; whatever comes from there takes so long."""
     relay = _Relay(address, late_s)
     loop = asyncio.new_event_loop()

@@ -118,7 +118,7 @@ class Stage:
 
     # --- what is there before the restore
 
-    def stand(self, case: Case) -> Rows:
+    def set_up(self, case: Case) -> Rows:
         """Bring the target into its state; returns the records that it has, and that are not a restore's."""
         match case.state.story:
             case None:
@@ -244,7 +244,7 @@ class Stage:
             "sasl.password": PASSWORD,
         }
 
-    def leave(self, case: Case, seen: Picture) -> None:
+    def discard_target(self, case: Case, seen: Picture) -> None:
         """Look at its target no more, and delete what restores have noted: else each case takes longer than the one before."""
         self._done.add(case.target)
         notes: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in seen.objects if key.startswith(NOTES)]

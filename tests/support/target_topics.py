@@ -37,7 +37,7 @@ def archived(broker: Broker, topic: str, site: ArchiveSite, *partitions: Sequenc
     return {number: list(records) for number, records in enumerate(partitions)}
 
 
-def strangers(broker: Broker, topic: str, *sizes: int, **configs: str) -> Partitions:
+def foreign_topic(broker: Broker, topic: str, *sizes: int, **configs: str) -> Partitions:
     """A topic that somebody else has filled."""
     create_topic(broker.bootstrap, topic, len(sizes), KEEP_ALL)
     written = {number: records_of(size, mark=b"theirs") for number, size in enumerate(sizes)}
