@@ -1,11 +1,11 @@
-"""What a figure may be at most, and whether one was over."""
+"""Limits of figures, and whether one was exceeded."""
 
 MOST_MEMORY = 320_000_000  # of a backup, for records up to 1 MB
 MOST_TASK = 300_000_000  # of a task of a restore
 
 
 class Limits:
-    """Tells figures beside their limits, and keeps which were over."""
+    """Prints figures with their limits, and keeps those that exceed them."""
 
     def __init__(self) -> None:
         self.over: list[str] = []

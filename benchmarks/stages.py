@@ -1,4 +1,4 @@
-"""Where the CPU of a backup goes: the same functions over the same bytes, one after the other, in one thread.
+"""Measures where the CPU of a backup goes: calls the same functions with the same bytes, one after the other, in one thread.
 
 The hot path is not instrumented; its stages are called here as it calls them. CPU of this thread only, but for the
 fetch, which is all of the process.

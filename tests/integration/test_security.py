@@ -241,7 +241,7 @@ def test_a_provider_that_is_away_may_come_back(secure: SecureBroker) -> None:
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("arguments", [["backup"], ["backup", "--until-end"]], ids=["for ever", "until end"])
+@pytest.mark.parametrize("arguments", [["backup"], ["backup", "--until-end"]], ids=["until stopped", "until end"])
 def test_a_signal_ends_what_waits_for_a_token(arguments: list[str], secure: SecureBroker, site: ArchiveSite) -> None:
     kafka = way_in("token of a function", secure) | {"token_provider": "tests.support.token_server:hang"}
     (site.folder / "archive.yaml").write_text(yaml.safe_dump(site.config("", ["orders"]) | {"kafka": kafka}))

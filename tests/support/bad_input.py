@@ -4,10 +4,10 @@ from typing import Final, NamedTuple
 
 
 class Answer(NamedTuple):
-    """What the program does with it."""
+    """How the program answers a bad input."""
 
     exit_code: int
-    says: str  # a part of the line; the whole also says where
+    says: str  # a part of the printed line, which also says where the input is wrong
 
 
 CONFIGURATION: Final[dict[str, Answer]] = {
@@ -152,7 +152,7 @@ ALL: Final = CONFIGURATION | COMMAND_LINE | KAFKA | STORE | ARCHIVE | MACHINE
 
 
 def table() -> str:
-    """The table of docs/troubleshooting.md."""
+    """Return the table of docs/troubleshooting.md."""
     rows = [
         f"| {kind} | {answer.exit_code} | {answer.says.strip().replace('|', chr(92) + '|')} |"
         for kind, answer in ALL.items()

@@ -1,4 +1,4 @@
-"""An archive that a test lays into a bucket object by object, with the writer's own segments."""
+"""An archive that a test writes to a bucket object by object, with segments of the program's own writer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -93,7 +93,7 @@ class BucketArchive:
 
 
 def put_false_entry(store: ObjectStore, key: str, **changes: int) -> None:
-    """Put an entry of the index that is of an object as it is, and false, as anybody can who may put objects there."""
+    """Put an entry into the index that names an existing object, and has false facts of it, as anybody with the right to put can."""
     layout = Layout()
     found, parsed = store.head(key), layout.parse_segment(key)
     assert found is not None

@@ -1,4 +1,4 @@
-"""What lies in a bucket beside segments, mutated: an error of ours, or what the rest of the archive has still.
+"""Mutates objects of a bucket that are no segments. Reading must give an error of ours, or what the rest of the archive has.
 
 In this process, or as `python -m tests.support.bucket_fuzz KIND SEED COUNT`.
 """

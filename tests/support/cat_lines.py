@@ -1,4 +1,4 @@
-"""What `archiver cat` is to print of a record, spelled without the program's help."""
+"""What `archiver cat` must print for a record, made without the program's own code."""
 
 import base64
 from typing import Any

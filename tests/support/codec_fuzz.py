@@ -1,4 +1,4 @@
-"""Mutated batches, containers and frames for the codec: an error of ours, or what an independent reader makes of them.
+"""Mutates batches, containers and frames. The codec must raise an error of ours, or read what an independent reader reads.
 
 In this process, or as `python -m tests.support.codec_fuzz KIND SEED COUNT` with kernels uncompiled or bounds-checked.
 """
@@ -310,7 +310,7 @@ def _rows(frame: Frame) -> list[rows.PlainRecord]:
 
 
 def use(frame: Frame, records: Sequence[Rec]) -> None:
-    """What came out of one codec goes into every other."""
+    """Give the result of one codec to all others."""
     if not records:
         return
     values = [avro_of(record, TOPIC, PARTITION) for record in records]
@@ -383,7 +383,7 @@ class _WatchedNumpy:
 
 @contextmanager
 def watched() -> Iterator[_WatchedNumpy]:
-    """Compiled kernels cannot be watched inside, only what they are given."""
+    """Watch the buffers of all codecs. Of compiled kernels only the arguments can be watched."""
     modules: list[Any] = [
         rows,
         arrow_scan,

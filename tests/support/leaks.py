@@ -1,4 +1,4 @@
-"""Where a secret turns up: in files, streams, objects, pages, and what other processes of this machine can see of ours."""
+"""Searches for secrets that leak: into files, streams, objects, pages, and what other processes of this machine can see."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""A process that does one thing, and tells how much memory that took at most: `python -m tests.support.peak WHAT ARGUMENTS...`.
+"""Runs one task in a process of its own, and prints its peak memory: `python -m tests.support.peak WHAT ARGUMENTS...`.
 
 Linux only: the kernel counts.
 """

@@ -1,4 +1,4 @@
-"""The read rule and a plan as they were before columns, one object after the other: what columns are held against."""
+"""The read rule and a plan without columns, object by object: the columns are compared with it."""
 
 import hashlib
 from collections.abc import Iterable, Sequence

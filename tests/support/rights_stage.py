@@ -1,4 +1,4 @@
-"""A broker and a store on which each command is run by a user with some rights, and what it did is seen by clients that are not ours."""
+"""A broker and a store on which commands run as a user with chosen rights. Independent clients check what they did."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""A leader and a follower with a cable between them that can be cut: both still serve clients, and one of them hears of nothing new."""
+"""A leader and a follower whose connection can be cut: both still serve clients, and the follower gets no new records."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +15,7 @@ LEADER, FOLLOWER = 1, 2
 
 @contextmanager
 def leader_and_follower(folder: Path) -> Iterator[tuple[BrokerCluster, Callable[[], None]]]:
-    """The two, in `rack-1` and `rack-2`, and what cuts the cable. Both log requests."""
+    """Yield the two brokers, in `rack-1` and `rack-2`, and a function that cuts their connection. Both log requests."""
     with ExitStack() as stack:
         cable = stack.enter_context(ExitStack())
         of_leader, of_follower = (f"127.0.0.1:{port}" for port in free_ports(2))
@@ -30,7 +30,7 @@ def leader_and_follower(folder: Path) -> Iterator[tuple[BrokerCluster, Callable[
 
 
 class _Cabled(KafkaBroker):
-    """Brokers come through a door of their own, at the far end of the cable; clients do not."""
+    """A broker that other brokers reach by a listener of their own, whose address leads through the relay that can be cut."""
 
     def __init__(self, folder: Path, node: int, door: str, far_end: str, *, joins: Self | None) -> None:
         super().__init__(

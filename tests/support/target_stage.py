@@ -1,4 +1,4 @@
-"""Clusters on which target topics are brought into a state, restored into by the command, and looked at by clients that are not ours."""
+"""Clusters on which a test sets target topics up and restores into them. Independent clients check the result."""
 
 import contextlib
 import io
@@ -245,7 +245,7 @@ class Stage:
         }
 
     def discard_target(self, case: Case, seen: Picture) -> None:
-        """Look at its target no more, and delete what restores have noted: else each case takes longer than the one before."""
+        """Forget the target of a case, and delete the notes of its restores: else each case takes longer than the one before."""
         self._done.add(case.target)
         notes: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in seen.objects if key.startswith(NOTES)]
         if notes:
