@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     archive = open_archive(storage)
     problems: list[str] = []
 
-    def report_problem(problem: str) -> None:
+    def tell(problem: str) -> None:
         problems.append(problem)
         complain(problem)
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         records = follow_records(
             archive,
             options.topic,
-            tell=report_problem,
+            tell=tell,
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
@@ -66,13 +66,11 @@ def run(options: argparse.Namespace) -> int:
         )
     else:
         reads = wanted_of(options.partition, selection)
-        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=report_problem)
+        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
-        records = read_records(
-            archive.store, topic, tell=report_problem, partition=options.partition, selection=selection
-        )
+        records = read_records(archive.store, topic, tell=tell, partition=options.partition, selection=selection)
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):
