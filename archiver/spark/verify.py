@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.segments import Segment
+from archiver.archive.handle import open_archive
 from archiver.codec.selection import EVERYTHING
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import NotWholeError, UsageError
@@ -22,9 +21,8 @@ from archiver.spark.optional import spark_beside
 from archiver.upkeep.verify import Level, ListingReport, check_control, check_listing, put_since
 
 if TYPE_CHECKING:
+    from archiver.upkeep.compare import ComparePlan
     from archiver.upkeep.findings import Findings
-
-StartSpark = Callable[[], Any]  # returns pyspark's context, when Spark has started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +43,6 @@ class VerifyResult:
         return not self.problems and not self.errors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    """What came of reading objects."""
-
-    findings: "Sequence[Findings]" = ()
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """What came of comparing the archive with Kafka. `records`: how many were compared; None: nothing was."""
-
-    records: int | None = None
-    problems: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    findings: "Sequence[Findings]" = ()
-
-
 def run_verify(
     config: ArchiverConfig,
     level: Level,
@@ -76,98 +56,63 @@ def run_verify(
     started_s = time.monotonic()
     if since_ms is not None:
         _check_since(since_ms, level)
-    archive = open_archive(config.storage)
+    storage = config.storage
+    archive = open_archive(storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
-    checked, compared = _Checked(), _Compared()
+    checks: Sequence[Findings] = ()
+    comparisons: Sequence[Findings] = ()
+    plan: ComparePlan | None = None
+    unread: Sequence[str] = ()
     with ExitStack() as stack:
+        # It starts beside the listing.
         start_spark = None
-        if kafka is not None or level is not Level.LISTING:  # Spark starts while the archive is listed
+        if kafka is not None or level is not Level.LISTING:
             start_spark = stack.enter_context(spark_beside("verify", notice))
         listing = check_listing(archive, wanted, make_reporter("reading the archive's facts", notice, "objects"))
-        nothing = _nothing(config.storage, topics) if listing.is_empty else None
-        if nothing is not None and kafka is None:
-            raise nothing
+        if listing.is_empty and kafka is None:
+            raise _nothing(storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
         if start_spark is not None and level is not Level.LISTING:
-            checked = _check_objects(start_spark, config.storage, listing.segments, level, since_ms, notice)
+            from archiver.spark.checks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+
+            segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
+            if since_ms is not None and not segments:
+                unread = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
+            spark = start_spark()
+            tell = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
+            checks = check_on_spark(spark, storage, segments, level, tell)
         if start_spark is not None and kafka is not None:
-            compared = _compare(start_spark, config, kafka, archive, wanted, nothing, notice)
-    return _result(level, listing, control, checked, compared, time.monotonic() - started_s)
+            from archiver.spark.checks import compare_on_spark  # noqa: PLC0415
+            from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - as above
 
-
-def _check_objects(
-    start_spark: StartSpark,
-    storage: StorageConfig,
-    listed: Sequence[Segment],
-    level: Level,
-    since_ms: int | None,
-    notice: Callable[[str], None],
-) -> _Checked:
-    """Have Spark read the listed objects, or those alone that were put since a time."""
-    from archiver.spark.checks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
-
-    segments = listed if since_ms is None else put_since(listed, since_ms)
-    notes = []
-    if since_ms is not None and not segments:
-        notes = [f"none of {spell_count(len(listed), 'object')} was read: none was put since"]
-    spark = start_spark()
-    report_progress = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
-    return _Checked(findings=check_on_spark(spark, storage, segments, level, report_progress), notes=notes)
-
-
-def _compare(
-    start_spark: StartSpark,
-    config: ArchiverConfig,
-    kafka: KafkaSettings,
-    archive: Archive,
-    wanted: Callable[[str], bool] | None,
-    nothing: UsageError | None,
-    notice: Callable[[str], None],
-) -> _Compared:
-    """Have Spark compare what the cluster still has with the archive.
-
-    `nothing` is what to raise where the archive is empty: unless the cluster has topics that should be in it.
-    """
-    from archiver.spark.checks import compare_on_spark  # noqa: PLC0415 - an extra that a backup does not need
-    from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - as above
-
-    notice("looking at the cluster")
-    try:
-        archived = read_archive(archive, wanted=wanted, use=config.storage.index, reads=lambda _: EVERYTHING)
-        plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
-    except NotWholeError as error:
-        return _Compared(problems=[f"{error}; nothing was compared with Kafka"])
-    if nothing is not None and not (plan.problems or plan.errors):
-        raise nothing
-    spark = start_spark()
-    report_progress = make_reporter(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
-    findings = [*plan.errors, *compare_on_spark(spark, plan.tasks, report_progress)]
-    return _Compared(
-        records=sum(one.examined for one in findings), problems=plan.problems, notes=plan.notes, findings=findings
-    )
-
-
-def _result(
-    level: Level,
-    listing: ListingReport,
-    control: Sequence[str],
-    checked: _Checked,
-    compared: _Compared,
-    seconds: float,
-) -> VerifyResult:
-    findings = [*checked.findings, *compared.findings]
-    found = sorted(problem for one in findings for problem in one.problems)
+            notice("looking at the cluster")
+            try:
+                archived = read_archive(archive, wanted=wanted, use=storage.index, reads=lambda _: EVERYTHING)
+                plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
+            except NotWholeError as error:
+                control.append(f"{error}; nothing was compared with Kafka")
+            else:
+                if listing.is_empty and not (plan.problems or plan.errors):
+                    raise _nothing(storage, topics)
+                spark = start_spark()
+                tell = make_reporter(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
+                compared = compare_on_spark(spark, plan.tasks, tell)
+                comparisons = [*plan.errors, *compared]
+    reports: list[Findings] = [*checks, *comparisons]
+    found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(
         level=level,
         listing=listing,
-        checked=sum(one.examined for one in checked.findings),
-        compared=compared.records,
-        # What is damaged is found in more than one way: each problem is told once.
-        problems=list(dict.fromkeys([*listing.problems, *control, *compared.problems, *found])),
-        notes=[*listing.notes, *checked.notes, *compared.notes],
-        errors=[one for one in findings if one.error],
-        seconds=round(seconds, 3),
+        checked=sum(report.examined for report in checks),
+        compared=sum(report.examined for report in comparisons) if plan is not None else None,
+        # What is damaged is met by more than one look.
+        problems=list(
+            dict.fromkeys([*listing.problems, *control, *(plan.problems if plan is not None else ()), *found])
+        ),
+        notes=[*listing.notes, *unread, *(plan.notes if plan is not None else ())],
+        errors=[report for report in reports if report.error],
+        seconds=round(time.monotonic() - started_s, 3),
     )
 
 
