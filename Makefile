@@ -33,7 +33,7 @@ test-worlds: .venv/.set-up-test ## the full cycle on each broker and store of te
 	$(BIN)/pytest tests/worlds --worlds $(ARGS)
 	$(BIN)/python -m tests.worlds.figures
 
-docs: .venv/.set-up-test ## write the generated pages again
+docs: .venv/.set-up-test ## the generated pages, written anew
 	$(BIN)/python -c 'from pathlib import Path; from archiver.backup.metrics import metrics_page; Path("docs/metrics.md").write_text(metrics_page(), encoding="utf-8")'
 	$(BIN)/archiver config reference > docs/configuration.md
 	$(BIN)/python -m tests.worlds.figures
@@ -49,7 +49,7 @@ bench: .venv/.set-up-test ## ours against the baseline; writes docs/benchmarks.m
 bench-quick: .venv/.set-up-test ## the same with few records: its ratios beside the recorded ones, in two minutes
 	$(BIN)/python -m benchmarks.run --quick $(ARGS)
 
-pins: .venv/.set-up-test ## write the hashes of all that set-up, tests and demo fetch again
+pins: .venv/.set-up-test ## the hashes of all that set-up, tests and demo fetch, written anew
 	$(BIN)/python -m tests.support.pins
 
 .venv/.set-up-test: $(SETUP_INPUTS)

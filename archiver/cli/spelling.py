@@ -43,7 +43,7 @@ def _line(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text) if not text.isprintable() else text
 
 
-def left_out(count: int, what: str) -> Iterator[str]:
+def left_out_lines(count: int, what: str) -> Iterator[str]:
     if count > 0:
         yield f"... and {spell_count(count, f'more {what}')}"
 

@@ -39,7 +39,7 @@ Size = Annotated[int, BeforeValidator(parse_size_bytes)]
 Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
 Pattern = Annotated[str, AfterValidator(_compiles)]
 # "earliest", "latest", or milliseconds since the epoch
-Start = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
+StartPoint = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 KafkaProperties = Mapping[str, str]
 
@@ -280,7 +280,7 @@ class BackupConfig(Section):
             description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",
         )
     )
-    start: Start = Field(
+    start: StartPoint = Field(
         default="earliest",
         description="where a topic begins that has no archive yet: earliest, latest, or a time with its zone",
     )

@@ -29,7 +29,7 @@ from archiver.process.shell import spell_command
 from archiver.restore.plan import RETENTION_KEYS
 
 TOPIC: Final = "orders"
-PARTITIONS: Final = 4
+ORDERS_PARTITIONS: Final = 4
 CONFIGS: Final[Mapping[str, str]] = {
     "compression.type": "lz4",
     "max.message.bytes": "2097152",
@@ -122,12 +122,12 @@ class _Story:
         paid = make_payments(payments, start_ms, PAID)
         bootstrap = self.stage.broker.bootstrap
         with self.teller.busy("writing orders"):
-            asyncio.run(self._admin().create_topic(TOPIC, partitions=PARTITIONS, configs=CONFIGS))
+            asyncio.run(self._admin().create_topic(TOPIC, partitions=ORDERS_PARTITIONS, configs=CONFIGS))
             write_records(bootstrap, TOPIC, orders[:half])
             write_transaction(bootstrap, TOPIC, charged_twice, name="payments", commit=False)
             write_records(bootstrap, TOPIC, orders[half:])
             write_transaction(bootstrap, TOPIC, paid, name="payments", commit=True)
-        self.teller.say(f"Topic {TOPIC}, {PARTITIONS} partitions, {_listed(CONFIGS)}.")
+        self.teller.say(f"Topic {TOPIC}, {ORDERS_PARTITIONS} partitions, {_listed(CONFIGS)}.")
         self.teller.say(f"{payments:,} records belong to a transaction that was aborted: nobody may ever see those.")
 
     def _consume_topic(self) -> tuple[Topic, Mapping[str, str]]:

@@ -29,7 +29,7 @@ from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.connection import Connections, watching, work_in_place
 from archiver.kafka.refusal import explain, explain_one
 from archiver.kafka.settings import KafkaSettings
-from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
+from archiver.kafka.wire import Call, MalformedAnswerError, ParsedAnswer, RawAnswer
 from archiver.process.text import spell_count
 
 work_in_place()
@@ -98,7 +98,7 @@ class KafkaClient:
 
     # --- requests
 
-    async def send(self, node_id: int, call: Call[Answer], *, lane: Lane = Lane.CONTROL) -> Answer:
+    async def send(self, node_id: int, call: Call[ParsedAnswer], *, lane: Lane = Lane.CONTROL) -> ParsedAnswer:
         """Ask one broker. The outcome of a call that ended in KafkaTemporaryError is unknown."""
         # A quota mutes a connection: a request would wait there, and look like a broker that hangs.
         muted_s = self._muted_until_s.get((node_id, lane), 0.0) - self._clock()
@@ -114,14 +114,14 @@ class KafkaClient:
             cause = type(error).__name__
             raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}", cause=cause) from error
         try:
-            answer: Answer = raw.read()
+            answer: ParsedAnswer = raw.read()
         except MalformedAnswerError as error:
             raise KafkaError(f"broker {node_id} sent an {raw!r} that does not parse: {error}") from error
         if call.throttle_ms > 0:
             self._muted_until_s[node_id, lane] = self._clock() + call.throttle_ms / 1000
         return answer
 
-    async def send_any(self, call: Call[Answer]) -> Answer:
+    async def send_any(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
         """Ask whichever broker answers; when none does, look for the cluster at its bootstrap addresses again."""
         try:
             return await self._send_first(call)
@@ -132,7 +132,7 @@ class KafkaClient:
                 raise self._unreachable() from trouble
         return await self._send_first(call)
 
-    async def _send_first(self, call: Call[Answer]) -> Answer:
+    async def _send_first(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
         """Ask one broker after the other. When all fail, raise what a retry may heal; only if nothing may, that none lets us in."""
         troubles: list[Refusal] = []
         for node_id in self._nodes():
@@ -404,7 +404,7 @@ class KafkaClient:
     def _unreachable(self) -> Refusal:
         return explain(self._settings, self._connections.reasons)
 
-    def _not_let_in(self, node_id: int, call: Call[Answer]) -> KafkaTemporaryError:
+    def _not_let_in(self, node_id: int, call: Call[ParsedAnswer]) -> KafkaTemporaryError:
         """Explain why a broker cannot be reached: aiokafka says only that it is not ready."""
         broker = self._client.cluster.broker_metadata(node_id)
         address = f"{broker.host}:{broker.port}" if broker is not None else f"broker {node_id}"

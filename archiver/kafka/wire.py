@@ -24,7 +24,7 @@ _NO_UUID = bytes(16)
 _NOTHING = memoryview(b"")
 _LARGE_BYTES = 16 * 1024
 
-Answer = TypeVar("Answer")
+ParsedAnswer = TypeVar("ParsedAnswer")
 Item = TypeVar("Item")
 
 
@@ -189,7 +189,7 @@ class AnswerReader:
         return found
 
 
-class Call(ABC, Generic[Answer]):
+class Call(ABC, Generic[ParsedAnswer]):
     """A request and how to read what comes back. `lowest`..`highest` are the versions that it can write."""
 
     api_key: ClassVar[int]
@@ -204,7 +204,7 @@ class Call(ABC, Generic[Answer]):
         """Write the body."""
 
     @abstractmethod
-    def read(self, answer: AnswerReader, version: int) -> Answer:
+    def read(self, answer: AnswerReader, version: int) -> ParsedAnswer:
         """Read the body of the answer."""
 
     @property
