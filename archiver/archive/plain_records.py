@@ -16,7 +16,7 @@ from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
 from archiver.codec.rows import long_record_of, plain_records_of
-from archiver.codec.selection import EVERYTHING, Selection, Wanted
+from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.store.port import ObjectStore
@@ -32,7 +32,7 @@ def read_records(
     *,
     tell: Tell,
     partition: int | None = None,
-    selection: Selection = EVERYTHING,
+    selection: Selection = ALL_RECORDS,
     positions: Mapping[int, int] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Read what can be read as plain values, partition by partition, in offset order; tell what cannot.
@@ -71,7 +71,7 @@ def follow_records(
     tell: Tell,
     pause: Callable[[], object],
     partition: int | None = None,
-    selection: Selection = EVERYTHING,
+    selection: Selection = ALL_RECORDS,
     use: IndexUse = IndexUse.CHECK,
 ) -> Iterator[dict[str, Any]]:
     """Read a topic, and what is archived of it later, until stopped. Each problem is told once."""

@@ -44,7 +44,7 @@ class Selection:
         )
 
 
-EVERYTHING = Selection()
+ALL_RECORDS = Selection()
 
 Wanted = Callable[[int], Selection | None]  # by partition; None: nothing of it
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive
 from archiver.archive.handle import open_archive
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.settings import KafkaSettings
@@ -88,7 +88,7 @@ def run_verify(
 
             notice("looking at the cluster")
             try:
-                archived = read_archive(archive, wanted=wanted, use=storage.index, reads=lambda _: EVERYTHING)
+                archived = read_archive(archive, wanted=wanted, use=storage.index, reads=lambda _: ALL_RECORDS)
                 plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
             except NotWholeError as error:
                 control.append(f"{error}; nothing was compared with Kafka")

@@ -57,7 +57,7 @@ from archiver.backup.start_offsets import Starts
 from archiver.codec.avro import decode_header, encode_block, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.schemas import OFFSET_RUN
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import PositionKeeping
 from archiver.errors import ArchiverError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
@@ -475,7 +475,7 @@ def _plan(objects: int, *, is_chosen: bool) -> TopicPlan:
             partition=number,
             records=objects,
             stored_bytes=objects,
-            selection=EVERYTHING,
+            selection=ALL_RECORDS,
             selection_digest="d",
             problem="",
             missing=(),

@@ -28,7 +28,7 @@ from archiver.codec.compression import BatchCodec, BlockCodec, compress_block
 from archiver.codec.frame import NULL_LENGTH, Column, Frame
 from archiver.codec.kernels import avro_encode, digest, headers
 from archiver.codec.kernels.varint import encode_long
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import ArchiverError
 from tests.support import reference_batch as rb
 from tests.support.frames import avro_of, digest_of, frame_of, of_avro, records_of
@@ -182,7 +182,7 @@ def _check_scan(
 ) -> None:
     """Some columns and rows straight to Arrow: what the frames hold, or the same refusal; offsets that fall are one more."""
     columns = rng.sample(sorted(arrow_scan.COLUMN_TYPES), rng.randint(1, len(arrow_scan.COLUMN_TYPES)))
-    selection = rng.choice((EVERYTHING, Selection(first_offset=1, last_offset=2), Selection(from_ms=1)))
+    selection = rng.choice((ALL_RECORDS, Selection(first_offset=1, last_offset=2), Selection(from_ms=1)))
     scanner = Scanner(topic=TOPIC, partition=PARTITION, columns=columns, batch_bytes=rng.choice((1, 1 << 20)))
     try:
         scanned = list(scanner.scan(memoryview(content), header, "key", selection))

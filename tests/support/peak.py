@@ -27,7 +27,7 @@ from archiver.backup.partition_writer import Fetch, PartitionWriter, SegmentSink
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
 from archiver.process.memory import tune_memory
 from archiver.process.silence import SilenceCounter
@@ -120,7 +120,7 @@ def _restore(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
 
 def _query(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
     header, _ = check_header(content, facts, key)
-    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, EVERYTHING):
+    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, ALL_RECORDS):
         pass
 
 

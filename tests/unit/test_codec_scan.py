@@ -14,7 +14,7 @@ from archiver.codec.arrow_scan import COLUMN_TYPES, Scanned, Scanner
 from archiver.codec.avro import decode_blocks, decode_header, split_blocks
 from archiver.codec.compression import BlockCodec
 from archiver.codec.kernels.varint import encode_long
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import CorruptSegmentError
 from tests.support.frames import records_of
 from tests.support.old_archive import old_file
@@ -26,7 +26,7 @@ ALL = tuple(COLUMN_TYPES)
 
 
 def scan(
-    content: bytes, columns: tuple[str, ...] = ALL, selection: Selection = EVERYTHING, batch_bytes: int = 1 << 20
+    content: bytes, columns: tuple[str, ...] = ALL, selection: Selection = ALL_RECORDS, batch_bytes: int = 1 << 20
 ) -> list[dict[str, Any]]:
     scanner = Scanner(topic="orders", partition=3, columns=columns, batch_bytes=batch_bytes)
     header, rows = decode_header(content, "key.data"), list[dict[str, Any]]()
@@ -38,7 +38,7 @@ def scan(
 
 
 def expected(
-    records: list[Rec], columns: tuple[str, ...] = ALL, selection: Selection = EVERYTHING
+    records: list[Rec], columns: tuple[str, ...] = ALL, selection: Selection = ALL_RECORDS
 ) -> list[dict[str, Any]]:
     return [scan_row(record, columns, "orders", 3) for record in records if is_selected(record, selection)]
 
@@ -62,7 +62,7 @@ def test_blocks_of_very_many_records_come_in_parts(
     header = decode_header(content, "key.data")
     rows: list[dict[str, Any]] = []
     last: Scanned | None = None
-    for last in scanner.scan(memoryview(content), header, "key.data", EVERYTHING):
+    for last in scanner.scan(memoryview(content), header, "key.data", ALL_RECORDS):
         assert last.batch.num_rows <= most_rows
         rows += rows_of(last.batch)
     assert rows == expected(records)
@@ -120,7 +120,7 @@ def test_a_key_of_a_header_that_is_no_text_keeps_its_bytes(tmp_path: Path, kind:
     assert {record.headers for record in records_of(*frames)} == {kept}
     assert {tuple(row["headers"]) for row in scan(content)} == {kept}
     scanner = Scanner(topic="orders", partition=3, columns=("headers",))
-    (one,) = scanner.scan(view, header, "k", EVERYTHING)
+    (one,) = scanner.scan(view, header, "k", ALL_RECORDS)
     one.batch.validate(full=True)
     element = {"key": "caf\ufffd\ufffd", "value": b"x", "rawKey": NOT_TEXT}
     assert one.batch.column("headers").to_pylist() == [[element] * len(headers)] * 2000
@@ -147,4 +147,4 @@ def test_another_partition_is_refused(tmp_path: Path) -> None:
     content, _ = written(tmp_path, [Rec(0, 0, 0, None, b"v")])
     scanner = Scanner(topic="orders", partition=4, columns=("offset",))
     with pytest.raises(CorruptSegmentError, match="a record of another topic or partition"):
-        list(scanner.scan(memoryview(content), decode_header(content, "k"), "k", EVERYTHING))
+        list(scanner.scan(memoryview(content), decode_header(content, "k"), "k", ALL_RECORDS))
