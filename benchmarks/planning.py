@@ -30,9 +30,9 @@ from archiver.archive.layout import Layout
 from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_newest
 from archiver.backup.indexer import Indexer
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
-from archiver.process.memory import settle_memory
+from archiver.process.memory import tune_memory
 from archiver.restore.plan import RestorePlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.spark.table.options import parse_options
@@ -59,7 +59,7 @@ SHARES = (0.9, 0.04, 0.03, 0.03)  # of the files of the index: a merged one, and
 def plan_all(store: GeneratedStore) -> object:
     targets = {name: name for name in store.shape.names}
     archive = read_archive(
-        Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: EVERYTHING, share=share_learned
+        Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: ALL_RECORDS, share=share_learned
     )
     plan = plan_restore(archive, targets)
     assert sum(len(one.parts) for topic in plan.topics for one in topic.partitions) == store.shape.objects
@@ -70,7 +70,7 @@ def plan_query(store: GeneratedStore) -> object:
     """Of one topic, as the data source does for each that a statement names."""
     options = parse_options({"topic": store.shape.names[0]}, StorageConfig(url="s3://nowhere"))
     with patch("archiver.spark.table.scan.archive_of", lambda _: Archive(store, Layout())):
-        plan = plan_scan(options, lambda _: EVERYTHING, 8)
+        plan = plan_scan(options, lambda _: ALL_RECORDS, 8)
     assert sum(len(task.parts) for task in plan.tasks) == store.shape.partitions * store.shape.per_partition
     return plan
 
@@ -128,7 +128,7 @@ TASKS: dict[str, tuple[str, Callable[[GeneratedStore], object]]] = {
 
 def run_task(task: str, shape: Shape, folder: Path, *, is_traced: bool) -> None:
     """In a process of its own: print what it took."""
-    settle_memory()
+    tune_memory()
     store = GeneratedStore(shape, folder)
     work = TASKS[task][1]
     gc.collect()

@@ -37,7 +37,7 @@ from archiver.archive.topics import PartitionSource, record_cluster, record_topi
 from archiver.backup.opener import OPENERS
 from archiver.config.model import StorageConfig
 from archiver.process.children import start_child
-from archiver.process.memory import settle_memory
+from archiver.process.memory import tune_memory
 from archiver.restore.plan import plan_restore
 from archiver.restore.request import RestoreRequest
 from benchmarks.growth import table, write_page
@@ -259,7 +259,7 @@ def measure(minio: S3, shape: Shape, task: str) -> Figure:
 
 
 def run_task(task: str, shape: Shape) -> None:
-    settle_memory()  # as the command does
+    tune_memory()  # as the command does
     config = StorageConfig(url=f"s3://{shape.bucket}", endpoint=os.environ["AWS_ENDPOINT_URL"])
     archive = open_archive(config)
     CALLS[task](archive, shape)

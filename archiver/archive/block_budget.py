@@ -12,7 +12,7 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _LEAST_BLOCK_BYTES: Final = 8 * 1024  # smaller ones would hardly compress
 
 
-# What a thread takes beside the payloads that it decodes: the table of MOST_ROWS, and a segment's current block before and after
+# What a thread takes beside the payloads that it decodes: the table of MOST_FETCHED_ROWS, and a segment's current block before and after
 # compression.
 _BESIDE_BYTES: Final = 10 * 1024 * 1024
 _LEAST_STEP_BYTES: Final = 1024 * 1024

@@ -8,7 +8,7 @@ from enum import StrEnum
 from archiver.archive.handle import open_archive
 from archiver.archive.layout import is_topic_name
 from archiver.archive.topics import list_known_topics
-from archiver.config.model import ArchiverConfig, GroupPositions, TopicsConfig
+from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
@@ -73,10 +73,10 @@ async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: 
     Brokers leave a topic that a user may not describe out of that list, as if it did not exist. An entry that spells such a
     topic may still match others, as `a.b` matches `a-b`.
     """
-    found, refused = await client.describe_known(None)
+    found, refused = await client.describe_each(None)
     hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
     if hidden:
-        more, denied = await client.describe_known(hidden)
+        more, denied = await client.describe_each(hidden)
         patterns = {*topics.include} - {topics.include[at] for at in topics.unmatched(found)} - {*known}
         found |= more
         refused |= {name: _hidden(error, name, name in patterns) for name, error in denied.items()}
@@ -153,7 +153,7 @@ def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_arc
 
 
 def _holds_positions(config: ArchiverConfig, name: str) -> bool:
-    return name == OFFSETS_TOPIC and config.backup.groups in {GroupPositions.AUTO, GroupPositions.TOPIC}
+    return name == OFFSETS_TOPIC and config.backup.groups in {PositionKeeping.AUTO, PositionKeeping.TOPIC}
 
 
 def _spell(entries: Sequence[IncludeEntry]) -> str:

@@ -24,7 +24,7 @@ from archiver.codec.avro import (
 )
 from archiver.codec.compression import BlockCodec
 from archiver.codec.frame import Frame, Longs
-from archiver.codec.kernels import runs as k
+from archiver.codec.kernels import runs as run_kernels
 from archiver.codec.kernels.varint import BROKEN
 from archiver.codec.schemas import OFFSET_RUN
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError
@@ -127,17 +127,17 @@ class OffsetMapWriter:
         self._sync = os.urandom(SYNC_BYTES)
         self._blocks: list[bytes] = []
         self._block_runs = 0
-        self._state = np.zeros(k.RUN_STATE_SIZE, np.int64)
+        self._state = np.zeros(run_kernels.RUN_STATE_SIZE, np.int64)
         self._closed = np.empty((2, _RUNS_A_BLOCK), np.int64)  # pages that are not written to take no memory
 
     @property
     def runs(self) -> int:
-        return self._block_runs + int(self._state[k.CLOSED]) + (1 if self.records else 0)
+        return self._block_runs + int(self._state[run_kernels.CLOSED]) + (1 if self.records else 0)
 
     @property
     def source_next(self) -> int:
         """The source's offset behind the last record."""
-        return int(self._state[k.SOURCE_NEXT])
+        return int(self._state[run_kernels.SOURCE_NEXT])
 
     @property
     def target_next(self) -> int:
@@ -146,28 +146,28 @@ class OffsetMapWriter:
     def add(self, frame: Frame) -> None:
         """Take all records of a frame; their offsets must be above those of frames before."""
         row = 0
-        while (row := k.collect_runs(frame.table, row, self._closed, self._state)) != len(frame):
+        while (row := run_kernels.collect_runs(frame.table, row, self._closed, self._state)) != len(frame):
             if row == BROKEN:
                 raise ValueError(f"offsets do not rise from {self.source_next} on")
             self._flush()
         self.records += len(frame)
 
     def _flush(self) -> None:
-        runs = int(self._state[k.CLOSED])
-        body = np.empty(runs * k.MAX_RUN_BYTES, np.uint8)
-        used = k.encode_runs(self._closed, runs, body)
+        runs = int(self._state[run_kernels.CLOSED])
+        body = np.empty(runs * run_kernels.MAX_RUN_BYTES, np.uint8)
+        used = run_kernels.encode_runs(self._closed, runs, body)
         self._blocks.append(encode_block(body[:used], runs, BlockCodec.ZSTANDARD, _LEVEL, self._sync))
         self._block_runs += runs
-        self._state[k.CLOSED] = 0
+        self._state[run_kernels.CLOSED] = 0
 
     def finish(self, facts: OffsetMapFacts) -> bytes:
         """Return the whole object; the writer cannot be used afterwards."""
         if self.records:
-            if self._state[k.CLOSED] == _RUNS_A_BLOCK:
+            if self._state[run_kernels.CLOSED] == _RUNS_A_BLOCK:
                 self._flush()
-            last = int(self._state[k.CLOSED])
-            self._closed[:, last] = self._state[[k.OPEN_ABSENT, k.OPEN_RECORDS]]
-            self._state[k.CLOSED] += 1
+            last = int(self._state[run_kernels.CLOSED])
+            self._closed[:, last] = self._state[[run_kernels.OPEN_ABSENT, run_kernels.OPEN_RECORDS]]
+            self._state[run_kernels.CLOSED] += 1
             self._flush()
         header = encode_header(BlockCodec.ZSTANDARD, self._sync, facts.to_header(), OFFSET_RUN)
         return b"".join((header, *self._blocks))
@@ -270,7 +270,7 @@ def _decode_block(block: Block, header: ContainerHeader) -> Longs:
     if block.count > len(body) // _SMALLEST_RUN:
         raise CorruptSegmentError(f"{block.where}: {block.count} runs cannot lie in {len(body)} bytes")
     runs = np.empty((2, block.count), np.int64)
-    if not k.decode_runs(body, runs):
+    if not run_kernels.decode_runs(body, runs):
         raise CorruptSegmentError(f"{block.where}: not {block.count} runs of an offset map")
     return runs
 

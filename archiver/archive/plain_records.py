@@ -16,8 +16,8 @@ from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
-from archiver.codec.rows import frame_rows, long_row
-from archiver.codec.selection import EVERYTHING, Selection, Wanted
+from archiver.codec.rows import long_record_of, plain_records_of
+from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.store.port import ObjectStore
@@ -33,7 +33,7 @@ def read_records(
     *,
     report_problem: ReportProblem,
     partition: int | None = None,
-    selection: Selection = EVERYTHING,
+    selection: Selection = ALL_RECORDS,
     positions: Mapping[int, int] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Read records as plain values, partition by partition, in offset order; report what cannot be read.
@@ -72,7 +72,7 @@ def follow_records(
     report_problem: ReportProblem,
     pause: Callable[[], object],
     partition: int | None = None,
-    selection: Selection = EVERYTHING,
+    selection: Selection = ALL_RECORDS,
     use: IndexUse = IndexUse.CHECK,
     share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
@@ -124,7 +124,7 @@ def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
     """Turn a frame into plain values that `json_pieces` writes; long values of a large record are read only while they are written."""
     for run in _runs(frame):
-        rows = [long_row(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else frame_rows(run)
+        rows = [long_record_of(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else plain_records_of(run)
         for row in rows:
             yield {
                 "partition": partition,

@@ -13,7 +13,7 @@ from archiver.archive.chosen_records import MOST_OFFSETS, read_chosen
 from archiver.archive.parts import ObjectPart, check_planned
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.codec.frame import Column, Frame, Longs
-from archiver.codec.selection import EVERYTHING, NO_TIMESTAMP, Selection
+from archiver.codec.selection import ALL_RECORDS, NO_TIMESTAMP, Selection
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import ObjectStore, ReadBuffer
 
@@ -44,7 +44,7 @@ def read_parts(
     partition: int,
     parts: Sequence[ObjectPart],
     *,
-    selection: Selection = EVERYTHING,
+    selection: Selection = ALL_RECORDS,
     skip: SkipDamaged | None = None,
     buffers: BufferPair | None = None,
 ) -> Iterator[Frame]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from archiver.backup.service import Service
-from archiver.config.model import ArchiverConfig, Protocol
+from archiver.config.model import ArchiverConfig, GroupProtocol
 from archiver.kafka.cluster import TopicPartition
 from archiver.process.progress import spell_seconds
 from archiver.process.text import spell_count
@@ -51,7 +51,7 @@ class Arrival:
     @property
     def _has_brokers_timeout(self) -> bool:
         """Tell whether the brokers' session timeout counts. Such a group lets in every instance at once, and gives it partitions when dead ones are given up."""
-        return self._config.backup.group_protocol is Protocol.CONSUMER
+        return self._config.backup.group_protocol is GroupProtocol.CONSUMER
 
     def _joined(self, partitions: Collection[TopicPartition]) -> str:
         topics = {topic for topic, _ in partitions}

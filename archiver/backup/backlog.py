@@ -26,8 +26,8 @@ class Backlog:
 
 async def find_backlogs(client: KafkaClient, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Backlog]:
     """Find what waits behind these positions; a partition whose leader does not answer is left out."""
-    described, _ = await client.describe_known({topic for topic, _ in positions})
-    offsets, _ = await client.offsets_known([which for which in positions if which[0] in described])
+    described, _ = await client.describe_each({topic for topic, _ in positions})
+    offsets, _ = await client.offsets_each([which for which in positions if which[0] in described])
     found: dict[TopicPartition, Backlog] = {}
     waiting: dict[int, list[FetchTarget]] = defaultdict(list)
     for which, ends in offsets.items():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from archiver.archive.block_budget import DecodingBudget
-from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
+from archiver.codec.avro import MOST_BLOCK_BYTES
 from archiver.codec.batch import DecodedBatches, Scratch, decode_batches, first_batch_bytes, whole_batches
 from archiver.codec.frame import Column, Longs
 from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH

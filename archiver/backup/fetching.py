@@ -187,7 +187,7 @@ class Fetching:
         while True:
             await asyncio.sleep(_LEADERS_ASKED_EVERY_S)
             followed = {key: feed for key, feed in self._feeds.items() if feed.replica is not None}
-            ends, _ = await self._client.offsets_known(followed) if followed else ({}, {})
+            ends, _ = await self._client.offsets_each(followed) if followed else ({}, {})
             now_s = self._clock()
             for key, feed in followed.items():
                 if feed.replica_until_s <= now_s:

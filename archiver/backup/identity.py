@@ -21,11 +21,11 @@ from archiver.backup.cut_back import Archived, find_branch, first_reaching, newe
 from archiver.backup.segment_sink import SegmentSink
 from archiver.codec.frame import Column, Frame
 from archiver.codec.tally import Tally
-from archiver.config.model import Unproven
+from archiver.config.model import UnprovenPolicy
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
-from archiver.kafka.log_reader import LogRange, LogStartError, first_offset, read_log
+from archiver.kafka.log_reader import LogRange, LogStartError, first_record_offset, read_log
 from archiver.process.workers import Workers
 from archiver.store.port import ObjectStore
 
@@ -88,7 +88,7 @@ class _Findings:
 class Identity:
     """Compares the newest archived records of partitions with their logs."""
 
-    def __init__(self, client: KafkaClient, sink: SegmentSink, pool: Workers, unproven: Unproven) -> None:
+    def __init__(self, client: KafkaClient, sink: SegmentSink, pool: Workers, unproven: UnprovenPolicy) -> None:
         self._client = client
         self._sink = sink
         self._pool = pool
@@ -108,7 +108,7 @@ class Identity:
         archived = {place.key: (place, end) for place, end in zip(places, ends, strict=True) if end is not None}
         if not archived:
             return _Findings([], [], [])
-        offsets, refused = await self._client.offsets_known(archived)
+        offsets, refused = await self._client.offsets_each(archived)
         kins = await asyncio.gather(
             *(self.kin(*archived[key], offsets[key]) for key in sorted(offsets)), return_exceptions=True
         )
@@ -161,7 +161,7 @@ class Identity:
             return has_first is not False
         if at.log_start == held.facts.next or await self._has_sighted(place, at):
             return True
-        if self._unproven is Unproven.GO_ON and at.high_watermark >= held.facts.next:
+        if self._unproven is UnprovenPolicy.GO_ON and at.high_watermark >= held.facts.next:
             return True
         return Kin.SAME in (await self._compare(topic, known)).kins
 
@@ -172,7 +172,7 @@ class Identity:
 
         When a backup is behind, its log may lose all archived records. Records near the end stay longest.
         """
-        offsets, _ = await self._client.offsets_known([(topic.name, number) for number in topic.partitions])
+        offsets, _ = await self._client.offsets_each([(topic.name, number) for number in topic.partitions])
         keys = sorted(offsets)
         sights = await asyncio.gather(*(self._sight_end(key, topic.topic_id, offsets[key]) for key in keys))
         return {number: sight for (_, number), sight in zip(keys, sights, strict=True)}
@@ -230,7 +230,7 @@ class Identity:
 
     def _decide(self, topic: str, archived: Sequence[tuple[Place, Archived]]) -> bool:
         """Decide by the configuration, where no record proves anything."""
-        if self._unproven is Unproven.REFUSE:
+        if self._unproven is UnprovenPolicy.REFUSE:
             place, end = archived[0]
             raise KafkaError(
                 f"topic {topic} has no topic id that is known, and none of the archived records was found in its log: not the"
@@ -238,7 +238,7 @@ class Identity:
                 " tells whether it was created again, and nothing of it is archived until topics.unproven says: go-on (it is"
                 " the same topic) or new-life (it is another one)"
             )
-        return self._unproven is Unproven.GO_ON
+        return self._unproven is UnprovenPolicy.GO_ON
 
     async def newest(self, place: Place) -> Archived | None:
         """Return the newest object of a partition; None when nothing is archived."""
@@ -317,7 +317,7 @@ class Identity:
         position = log_start
         for _ in range(_MOST_SAMPLES):
             wanted = self._range(place, position, below)
-            found = None if position >= below else await first_offset(self._client, wanted)
+            found = None if position >= below else await first_record_offset(self._client, wanted)
             if found is None:
                 return None
             sink = self._sink

@@ -29,7 +29,7 @@ from archiver.backup.partition_writer import PartitionWriter, Written, refuse_st
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import START_EARLIEST, StartOffset, StartOffsets
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
-from archiver.config.model import Start, Unproven
+from archiver.config.model import StartPoint, UnprovenPolicy
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
@@ -79,8 +79,8 @@ class Opener:
         sink: SegmentSink,
         pool: Workers,
         cluster_id: str,
-        start: Start = START_EARLIEST,
-        unproven: Unproven = Unproven.REFUSE,
+        start: StartPoint = START_EARLIEST,
+        unproven: UnprovenPolicy = UnprovenPolicy.REFUSE,
     ) -> None:
         self._client = client
         self._identity = Identity(client, sink, pool, unproven)
@@ -126,7 +126,7 @@ class Opener:
     ) -> _Learned:
         refused: Mapping[str, Refusal] = {}
         if described is None:
-            described, refused = await self._client.describe_known({topic for topic, _ in wanted})
+            described, refused = await self._client.describe_each({topic for topic, _ in wanted})
         return _Learned(
             hints=hints,
             found=described,
@@ -180,7 +180,7 @@ class Opener:
         are_many_unknown = len(unknown) >= _MANY
         topics = {topic for topic, _ in (unknown if are_many_unknown else partitions)}
         most_keys = math.inf if are_many_unknown else _KEYS_A_LISTING * len(partitions)
-        sink, silences = self._sink, self._sink.vigil.silences
+        sink, silences = self._sink, self._sink.silence_counter.silences
         try:
             async with asyncio.timeout(_FIND_ENDS_S):
                 newest = await self._pool.call(list_newest, sink.archive, topics, most_keys)
@@ -206,7 +206,7 @@ class Opener:
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
         listed = None
-        if ends is not None and source.topic in ends.topics and ends.silences == self._sink.vigil.silences:
+        if ends is not None and source.topic in ends.topics and ends.silences == self._sink.silence_counter.silences:
             listed = ends.newest.get((source.topic, source.life, partition), NO_SEGMENTS)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         if end.key:

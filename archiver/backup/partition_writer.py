@@ -17,7 +17,7 @@ from archiver.backup.segment_sink import BatchPolicy, SegmentSink
 from archiver.codec.batch import (
     DecodedBatches,
     first_batch_bytes,
-    first_offset,
+    first_batch_offset,
     first_step,
 )
 from archiver.codec.frame import Column, Frame
@@ -95,7 +95,7 @@ class PartitionWriter:
         self.was_overtaken = False  # another writer was first at the last put
         self._sink = sink
         self._confirm = confirm
-        self._silences = sink.vigil.silences
+        self._silences = sink.silence_counter.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
         self._closed: FinishedSegment | None = None  # the closed segment that waits for its put
@@ -173,9 +173,9 @@ class PartitionWriter:
 
     def _refuse_older(self, rest: Fetch) -> None:
         """Refuse a batch that goes back behind the step before. Within a step the decoder refuses such batches."""
-        if rest.follows and not rest.charged_bytes and first_offset(rest.records) < self.position:
+        if rest.follows and not rest.charged_bytes and first_batch_offset(rest.records) < self.position:
             raise CorruptBatchError(
-                f"offset {first_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
+                f"offset {first_batch_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
             )
 
     def _take_step(self, rest: Fetch) -> Fetch:
@@ -339,7 +339,7 @@ class PartitionWriter:
         """After a silence of this process, ask the archive before the put: others may have gone on here, and a key may have been swept."""
         if self._confirm is not None:
             self._confirm(closed)
-        silences = self._sink.vigil.silences
+        silences = self._sink.silence_counter.silences
         if silences == self._silences:
             return None
         source = self.source

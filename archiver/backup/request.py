@@ -10,7 +10,7 @@ from archiver.backup.opener import Opener
 from archiver.backup.pump import Pump
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import START_EARLIEST
-from archiver.config.model import Start, TopicsConfig, Unproven
+from archiver.config.model import StartPoint, TopicsConfig, UnprovenPolicy
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -32,8 +32,8 @@ class BackupRequest:
     memory_bytes: int
     spool_bytes: int
     rate_bytes: int = 0
-    start: Start = START_EARLIEST
-    unproven: Unproven = Unproven.REFUSE
+    start: StartPoint = START_EARLIEST
+    unproven: UnprovenPolicy = UnprovenPolicy.REFUSE
 
 
 def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
@@ -80,6 +80,6 @@ def pump_of(
         rate_bytes=request.rate_bytes,
         clock=sink.clock,
         ledger=sink.ledger,
-        on_tick=sink.vigil.beat,
+        on_tick=sink.silence_counter.beat,
         on_durable=on_durable,
     )

@@ -22,7 +22,7 @@ from archiver.backup.retry import persist
 from archiver.backup.segment_sink import BatchPolicy, SegmentSink
 from archiver.backup.until_end import Attend, BackupReport, attend_nothing, back_up_until_end
 from archiver.codec.compression import BlockCodec
-from archiver.config.model import ArchiverConfig, GroupPositions
+from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.errors import DroppedError, StoppedError, UsageError
 from archiver.groups.keeper import PositionPolicy
 from archiver.groups.own_group import own_group
@@ -32,7 +32,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.process.workers import Workers, workers
 from archiver.store.address import archive_mark
 
@@ -196,7 +196,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             spool=spool,
             clock=time.monotonic,
             # Brokers give an instance up after the session timeout without a heartbeat: half of it counts as silence, to be sure.
-            vigil=Vigil(backup.session_timeout_ms / 2000),
+            silence_counter=SilenceCounter(backup.session_timeout_ms / 2000),
             ledger=ledger,
             decoding=DecodingBudget(int(backup.memory_bytes * _DECODING_SHARE)),
             batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
@@ -213,7 +213,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
 def _positions(config: ArchiverConfig) -> PositionPolicy:
     backup, topics = config.backup, config.topics
     is_excluded = not topics.model_copy(update={"include": (OFFSETS_TOPIC,)}).select([OFFSETS_TOPIC])
-    if is_excluded and backup.groups is GroupPositions.TOPIC:
+    if is_excluded and backup.groups is PositionKeeping.TOPIC:
         raise UsageError(f"backup.groups: topic is to archive {OFFSETS_TOPIC}, and topics.exclude leaves it out")
     return PositionPolicy(keep=backup.groups, interval_ms=backup.groups_interval_ms, is_topic_excluded=is_excluded)
 

@@ -10,8 +10,8 @@ from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.backup.ledger import Ledger
 from archiver.codec.batch import MOST_DECOMPRESSED_BYTES
-from archiver.config.model import Unreadable
-from archiver.process.silence import Vigil
+from archiver.config.model import UnreadablePolicy
+from archiver.process.silence import SilenceCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class BatchPolicy:
     """Which record batches are opened, and what becomes of those that nobody can read."""
 
     most_bytes: int = MOST_DECOMPRESSED_BYTES  # decompressed bytes of one batch
-    unreadable: Unreadable = Unreadable.STOP
+    unreadable: UnreadablePolicy = UnreadablePolicy.STOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class SegmentSink:
     age_s: float
     spool: Spool
     clock: Callable[[], float]
-    vigil: Vigil
+    silence_counter: SilenceCounter
     ledger: Ledger
     decoding: DecodingBudget = field(default_factory=lambda: DecodingBudget(MOST_DECOMPRESSED_BYTES))
     batches: BatchPolicy = BatchPolicy()

@@ -12,7 +12,7 @@ from archiver.archive.control import Fact, append_fact, append_first_fact, lates
 from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
-from archiver.config.model import Start
+from archiver.config.model import StartPoint
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -86,7 +86,7 @@ class StartOffsets:
         client: KafkaClient,
         sink: SegmentSink,
         pool: Workers,
-        start: Start,
+        start: StartPoint,
         *,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -117,7 +117,7 @@ class StartOffsets:
         ends: Mapping[TopicPartition, _End] = {}
         if not isinstance(self._start, int):
             partitions = [(name, number) for name, topic in new.items() for number in topic.partitions]
-            found, _ = await self._client.offsets_known(partitions)
+            found, _ = await self._client.offsets_each(partitions)
             ends = {which: [one.last_stable, one.leader_epoch] for which, one in found.items()}
         topics = {
             name: _Topic(

@@ -11,7 +11,7 @@ from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
-from archiver.kafka.configs import TopicConfigs, topic_configs_known
+from archiver.kafka.configs import TopicConfigs, topic_configs_each
 from archiver.process.failpoints import reach
 from archiver.process.text import spell_count
 from archiver.process.workers import Workers
@@ -48,7 +48,7 @@ class TopicRecorder:
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
         """Ask the brokers for the configs of topics, all at once."""
-        return LearnedConfigs(*await topic_configs_known(self._client, [topic.name for topic in topics]))
+        return LearnedConfigs(*await topic_configs_each(self._client, [topic.name for topic in topics]))
 
     async def record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
         """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""

@@ -13,10 +13,10 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.backup.diagnosis import Diagnosis, Skip, Take, judge
 from archiver.backup.feed import Feed
 from archiver.backup.fetched_batches import fault_of
-from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
-from archiver.codec.kernels import batches as k
-from archiver.config.model import Unreadable
-from archiver.config.quantities import spell_size
+from archiver.codec.batch import first_batch_bytes, first_batch_offset, whole_batches
+from archiver.codec.kernels import batches as batch_kernels
+from archiver.config.model import UnreadablePolicy
+from archiver.config.quantities import spell_exact_size
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import code_text
@@ -118,7 +118,7 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
     behind = more.records[size:]
     is_last = len(behind) < _OFFSET_BYTES
-    after = last_stable if is_last else first_offset(behind)
+    after = last_stable if is_last else first_batch_offset(behind)
     head = _head_of(answer.records)
     if head is None or feed.fetch_offset <= head.last_offset < min(after, last_stable):
         return None
@@ -149,7 +149,7 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
     heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
     head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
     what = f"{copy.fault}; {_whose(head, copy, copies)}"
-    if feed.writer.batches.unreadable is Unreadable.STOP:
+    if feed.writer.batches.unreadable is UnreadablePolicy.STOP:
         return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
     after = None if head is None else await _reach(client, feed, head, copy.fault)
     if head is None or after is None:
@@ -193,15 +193,24 @@ def _head_of(records: memoryview) -> Head | None:
         batches, content = whole_batches(records, 0)
     except CorruptBatchError:
         return None
-    size, base, magic, crc, last = batches[[k.SIZE, k.BASE_OFFSET, k.MAGIC, k.CRC, k.LAST_OFFSET], 0].tolist()
+    size, base, magic, crc, last = batches[
+        [
+            batch_kernels.SIZE,
+            batch_kernels.BASE_OFFSET,
+            batch_kernels.MAGIC,
+            batch_kernels.CRC,
+            batch_kernels.LAST_OFFSET,
+        ],
+        0,
+    ].tolist()
     batch = content[:size].tobytes()
     if magic in _MESSAGE_SETS:  # the offset of a message set is that of its last message
-        told = int.from_bytes(batch[k.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
+        told = int.from_bytes(batch[batch_kernels.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
         return Head(base, base, is_as_written=zlib.crc32(batch[_MESSAGE_SET_CRC_END:]) == told)
     if magic != _MAGIC:
-        last = base + int.from_bytes(batch[k.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
+        last = base + int.from_bytes(batch[batch_kernels.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
         return Head(base, last, is_as_written=False)
-    return Head(base, last, is_as_written=google_crc32c.value(batch[k.CRC_END :]) == crc)
+    return Head(base, last, is_as_written=google_crc32c.value(batch[batch_kernels.CRC_END :]) == crc)
 
 
 def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:
@@ -221,7 +230,7 @@ def _choices(feed: Feed, fault: CorruptBatchError) -> str:
     skip = "set backup.unreadable: skip, to go on behind it with a hole that is told"
     if not isinstance(fault, LargeBatchError):
         return skip[0].upper() + skip[1:]
-    return f"Raise backup.batch.bytes (now {spell_size(feed.writer.batches.most_bytes)}), or {skip}"
+    return f"Raise backup.batch.bytes (now {spell_exact_size(feed.writer.batches.most_bytes)}), or {skip}"
 
 
 def _stop(feed: Feed, fault: CorruptBatchError, what: str) -> CorruptBatchError:

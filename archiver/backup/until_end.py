@@ -134,7 +134,7 @@ class _Run:
 
         wanted = [(topic.name, number) for topic in topics for number in topic.partitions]
         await self._opener.open_all(wanted, feeds.append, refuse, described=described)
-        offsets, refused = await self._client.offsets_known([feed.key for feed in feeds])
+        offsets, refused = await self._client.offsets_each([feed.key for feed in feeds])
         for key, error in refused.items():
             refuse([key], error)
         await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds if feed.key in offsets))

@@ -14,7 +14,7 @@ from archiver.backup.service import Service
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ class Vitals:
             if topics <= asked and self._clock() - asked_at_s < _RETENTION_EVERY_S:
                 continue
             try:
-                found, _ = await topic_configs_known(client, topics)
+                found, _ = await topic_configs_each(client, topics)
             except ArchiverError as error:
                 log.info("retention is not known: %s", error)
                 continue

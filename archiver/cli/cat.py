@@ -1,4 +1,4 @@
-"""`archiver cat`: its options, and its run. Records are JSON lines in either case."""
+"""`archiver cat`: its options, and its run. It has one printer: records are always printed as JSON lines."""
 
 import argparse
 import threading
@@ -88,11 +88,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):
-                break  # as with --limit: whoever reads this has enough
+                break  # the reader has closed the pipe, and wants no more
             if not write("", flush=options.follow):
                 break
     except KeyboardInterrupt:
-        if not options.follow:  # for which it is the end that was meant
+        if not options.follow:  # with --follow Ctrl-C is the normal end
             raise
     return NotWholeError.exit_code if problems else 0
 

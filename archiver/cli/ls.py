@@ -1,4 +1,4 @@
-"""`archiver ls`: its options, its run, and its two printers."""
+"""`archiver ls`: its options, its run, and its printers: of what each topic or partition holds, and of single objects."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import spell_count, spell_size, spell_table
 
 if TYPE_CHECKING:
-    from archiver.archive.holdings import Holding, SegmentRow
+    from archiver.archive.holdings import Holding, SegmentRow, Survey
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,15 +39,7 @@ def run(options: argparse.Namespace) -> int:
     archive = open_archive(config)
     found = survey(archive, options.topic, share_learned)
     if options.format == "json":
-        segments = {"segments": [segment_row(one) for one in found.segments]} if options.segments else {}
-        print_json(
-            {
-                "holdings": [holding_row(one) for one in found.holdings],
-                **segments,
-                "strangers": found.strangers,
-                "problems": found.problems,
-            }
-        )
+        print_json(survey_row(found, with_segments=options.segments))
     else:
         print_lines(segment_lines(found.segments) if options.segments else holding_lines(found.holdings))
         if not found.holdings and not found.strangers:
@@ -56,6 +48,16 @@ def run(options: argparse.Namespace) -> int:
     for problem in found.problems:
         complain(problem)
     return NotWholeError.exit_code if found.problems else 0
+
+
+def survey_row(found: "Survey", *, with_segments: bool) -> dict[str, Any]:
+    segments = {"segments": [segment_row(one) for one in found.segments]} if with_segments else {}
+    return {
+        "holdings": [holding_row(one) for one in found.holdings],
+        **segments,
+        "strangers": found.strangers,
+        "problems": found.problems,
+    }
 
 
 def holding_row(holding: "Holding") -> dict[str, Any]:

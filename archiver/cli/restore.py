@@ -1,4 +1,4 @@
-"""`archiver restore`: its options, its run, and the way on when it stops."""
+"""`archiver restore`: its options, its run, and what to type when it stopped. Its printers are in restore_report."""
 
 import argparse
 import time
@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
 
         def begin(restore_id: str) -> None:
             begun.append(restore_id)
-            progress.say(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+            progress.announce(f"restore {restore_id}: if it ends before it is done, the same command goes on")
 
         try:
             result = run_restore_job(
@@ -177,12 +177,12 @@ def run(options: argparse.Namespace) -> int:
                 load_target(options.target),
                 restore_request(options),
                 restore_id=options.id,
-                notice=progress.tell,
+                notice=progress.report,
                 begin=begin,
             )
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - also a defect: a script waits for the JSON
             failure = StoppedError() if isinstance(error, KeyboardInterrupt) else as_ours(error)
-            progress.close()  # it may tell once more how far it came, and the last line is the way on
+            progress.close()  # closing may print a last line of progress: print how to go on behind it
             complain_of(failure)
             if begun and not isinstance(failure, PredicateError):
                 complain(_way_on(options, begun[0], is_stopped=isinstance(failure, StoppedError)))
@@ -190,11 +190,10 @@ def run(options: argparse.Namespace) -> int:
                 seconds = round(time.monotonic() - started_s, 3)
                 print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
             return failure.exit_code
-    return _tell_restored(options, result)
+    return _print_result(options, result)
 
 
-def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
-
+def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
     if options.format == "json":
         print_json(restore_row(result))
     else:
@@ -215,7 +214,7 @@ def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
 
 
 def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:
-    """Tell what to type to go on with a restore, whatever its options become meanwhile."""
+    """Say how to go on with a restore that is not done. With its id it goes on whatever its options mean by then."""
     from archiver.config.environment import is_submitted
 
     named = [] if options.id is not None else ["--id", restore_id]
@@ -223,13 +222,13 @@ def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = 
     way = f"go on with: {spell_command(words)}"
     if is_submitted():
         way = f"submit it again with --id {restore_id}"
-    elif not can_be_typed(words):  # what a terminal would show is another command
+    elif not can_be_typed(words):  # the printed command would not be the one that was typed
         way = f"go on with the same command, and --id {restore_id}"
     return f"restore {restore_id} is not done; {'' if is_stopped else 'when that is mended, '}{way}"
 
 
 def _predicate(text: str) -> str:
-    """Refuse what a script makes of a variable that is not set: everything would come back."""
+    """Refuse an empty predicate: a script makes one of a variable that is not set, and every record would come back."""
     if not text.strip():
         raise ValueError("is empty; give a predicate, or leave it out to have all records")
     return text

@@ -56,7 +56,7 @@ def run_pack(options: argparse.Namespace) -> int:
             add=options.add,
             with_sql=not options.without_sql,
             overwrite=options.force,
-            report_step=progress.tell,
+            report_step=progress.report,
         )
     if options.format == "json":
         print_json(packed_row(packed))

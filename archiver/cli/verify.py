@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             topics=options.topics,
             against_kafka=options.against_kafka,
             since_ms=None if options.since is None else parse_moment_ms("--since", options.since),
-            notice=progress.tell,
+            notice=progress.report,
         )
     if options.format == "json":
         print_json(verify_row(result))

@@ -1,4 +1,4 @@
-"""The one typed configuration, validated once; the only reader of the environment."""
+"""The typed configuration: every key, what it takes, and its default. Validated once, when it is loaded."""
 
 import re
 import ssl
@@ -29,7 +29,7 @@ def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        reason = re.match(r"[^'\"]*", error.msg)  # what stands in quotes is out of the pattern
+        reason = re.match(r"[^'\"]*", error.msg)  # a quoted part of the message is from the pattern, and is left out
         place = "" if error.pos is None else f" at position {error.pos}"
         raise ValueError(f"is not a regular expression: {reason[0].strip() if reason else ''}{place}") from None
     return pattern
@@ -39,7 +39,7 @@ Size = Annotated[int, BeforeValidator(parse_size_bytes)]
 Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
 Pattern = Annotated[str, AfterValidator(_compiles)]
 # "earliest", "latest", or milliseconds since the epoch
-Start = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
+StartPoint = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 KafkaProperties = Mapping[str, str]
 
@@ -73,7 +73,7 @@ class IndexUse(StrEnum):
 
 
 class StorageConfig(Section):
-    """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
+    """Where the archive lies. Credentials are no part of it: they come by the usual AWS chain."""
 
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
     endpoint: str | None = Field(default=None, description="address of an S3-compatible store; absent for AWS")
@@ -125,7 +125,7 @@ class StorageConfig(Section):
             raise ValueError("is no file" if path.exists() else "there is no such file")
         try:
             ssl.create_default_context(cafile=path)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # ssl.SSLError is an OSError
             reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
             raise ValueError(f"has no certificates in PEM: {reason}") from error
         return path
@@ -159,8 +159,8 @@ class StorageConfig(Section):
         return self
 
 
-class Unproven(StrEnum):
-    """What becomes of a topic of which nothing tells whether it was created again."""
+class UnprovenPolicy(StrEnum):
+    """What a backup does with a topic of which nothing proves whether it was created again."""
 
     REFUSE = "refuse"
     GO_ON = "go-on"
@@ -168,7 +168,7 @@ class Unproven(StrEnum):
 
 
 class TopicsConfig(Section):
-    """Which topics."""
+    """Which topics are archived."""
 
     include: tuple[Pattern, ...] = Field(
         default=(),
@@ -182,8 +182,8 @@ class TopicsConfig(Section):
         validation_alias="refresh",
         description="how often new topics, partitions and configs are looked for",
     )
-    unproven: Unproven = Field(
-        default=Unproven.REFUSE,
+    unproven: UnprovenPolicy = Field(
+        default=UnprovenPolicy.REFUSE,
         description="for brokers without topic ids: what to do with a topic whose log no longer has any archived record, so that"
         " it may have been created again: refuse, go-on (as the same topic) or new-life (as another topic)",
     )
@@ -197,7 +197,7 @@ class TopicsConfig(Section):
         return [number for number, pattern in enumerate(self.include) if _takes(pattern, name)]
 
     def excluding(self, name: str) -> list[int]:
-        """The same of `exclude`."""
+        """The entries of `exclude` that a name matches, by their numbers."""
         return [number for number, pattern in enumerate(self.exclude) if re.fullmatch(pattern, name)]
 
     def unmatched(self, names: Iterable[str]) -> list[int]:
@@ -211,9 +211,9 @@ def _takes(pattern: str, name: str) -> bool:
 
 
 class SegmentConfig(Section):
-    """When a segment is full: whichever limit is met first."""
+    """When a segment is full: as soon as one of the limits is reached."""
 
-    # One PutObject takes 5 GiB.
+    # A segment is put by one PutObject, which takes 5 GiB.
     bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
         default=64 * MEBIBYTE, description="size of uncompressed Avro at which a segment is closed"
     )
@@ -226,7 +226,7 @@ class SegmentConfig(Section):
 
 
 class SpoolConfig(Section):
-    """Open segments on local disk. They mean nothing after a crash."""
+    """Where open segments lie on the local disk. After a crash they are worthless."""
 
     dir: Path | None = Field(
         default=None, description="folder for open segments; absent: the system's folder for temporary files"
@@ -242,33 +242,33 @@ CODEC_LEVELS: Final[Mapping[Codec, range]] = {"zstandard": range(1, 23), "deflat
 DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 
 
-class Protocol(StrEnum):
+class GroupProtocol(StrEnum):
     """How members of the group share partitions."""
 
-    CLASSIC = "classic"  # cooperative-sticky; every broker has it
+    CLASSIC = "classic"  # with cooperative-sticky assignment; every broker has it
     CONSUMER = "consumer"  # KIP-848; brokers from 4.0
 
 
-class GroupPositions(StrEnum):
+class PositionKeeping(StrEnum):
     """How the positions of consumer groups are kept."""
 
-    AUTO = "auto"  # as topic where it may be read, else as snapshot
-    TOPIC = "topic"  # __consumer_offsets, archived like any topic
-    SNAPSHOT = "snapshot"  # asked for on an interval, kept as control facts
+    AUTO = "auto"  # TOPIC where this user may read it, else SNAPSHOT
+    TOPIC = "topic"  # by archiving __consumer_offsets like any topic
+    SNAPSHOT = "snapshot"  # by asking brokers on an interval, and keeping the answers as control facts
     OFF = "off"
 
 
-class Unreadable(StrEnum):
-    """What becomes of a partition with a batch that nobody can read."""
+class UnreadablePolicy(StrEnum):
+    """What a backup does with a partition that has a batch nobody can read."""
 
     STOP = "stop"
     SKIP = "skip"
 
 
 class BatchConfig(Section):
-    """What is opened of what producers have written."""
+    """Limits for the batches of producers."""
 
-    # What an Avro block of a record may then come to, readers still open.
+    # Readers still decompress an Avro block of a record of that size.
     bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
         description="the largest record batch that is opened, by the size of its uncompressed records, however many. A batch that"
@@ -277,26 +277,26 @@ class BatchConfig(Section):
 
 
 class BackupConfig(Section):
-    """How topics become segments."""
+    """How a backup makes segments of topics."""
 
     group: Text | None = Field(
         default=None,
         description="consumer group of all instances that share this archive's work; absent: a name made of storage.url"
         " and storage.endpoint (`archiver config show` tells it)",
     )
-    group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
+    group_protocol: GroupProtocol = Field(default=GroupProtocol.CLASSIC, description="classic, or consumer (KIP-848)")
     session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
         default=45_000,
         validation_alias="session-timeout",
         description="an instance that is silent for this long loses its partitions; with group-protocol consumer the brokers' own setting holds",
     )
-    start: Start = Field(
+    start: StartPoint = Field(
         default="earliest",
         description="where to begin with topics that exist when the option is first used and have no archive yet: earliest, latest, or a time with its zone",
     )
     rate_bytes: Size = Field(default=0, validation_alias="rate", description="bytes fetched per second; 0: no limit")
-    groups: GroupPositions = Field(
-        default=GroupPositions.AUTO,
+    groups: PositionKeeping = Field(
+        default=PositionKeeping.AUTO,
         description="how positions of consumer groups are kept: auto, topic, snapshot or off",
     )
     groups_interval_ms: Annotated[Duration, Field(ge=1000)] = Field(
@@ -317,8 +317,8 @@ class BackupConfig(Section):
         description="for records that are asked for, fetched and decompressed. The program takes up to 256MiB beside it; a batch that is larger when it is decompressed is worked on alone",
     )
     batch: BatchConfig = BatchConfig()
-    unreadable: Unreadable = Field(
-        default=Unreadable.STOP,
+    unreadable: UnreadablePolicy = Field(
+        default=UnreadablePolicy.STOP,
         description="what to do at a batch that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
         " every replica in sync: stop (the partition stops in front of it), or skip (a hole `unreadable`, logged as an error)",
     )
@@ -345,7 +345,7 @@ class BackupConfig(Section):
 
 
 class MetricsConfig(Section):
-    """What a running backup tells of itself over HTTP: /metrics, /healthz, /readyz."""
+    """The HTTP endpoint of a running backup: /metrics, /healthz, /readyz."""
 
     listen: Text | None = Field(
         default=None,
@@ -372,7 +372,7 @@ class WithKafka(Section):
 
 
 class ArchiverConfig(WithKafka):
-    """archive.yaml."""
+    """archive.yaml: the configuration of an archive."""
 
     storage: StorageConfig
     topics: TopicsConfig = TopicsConfig()
@@ -384,7 +384,7 @@ class ArchiverConfig(WithKafka):
         return self._place_of(f"topics.include[{number}]")
 
     def place_of_exclude(self, number: int) -> str:
-        """The same of `topics.exclude`."""
+        """Tell for messages where an entry of `topics.exclude` stands."""
         return self._place_of(f"topics.exclude[{number}]")
 
 

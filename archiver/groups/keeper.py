@@ -11,13 +11,13 @@ from typing import Final
 from archiver.archive.control import FACT_FORMAT, Fact, append_fact, latest_fact
 from archiver.archive.fact_model import FactModel, Number
 from archiver.archive.handle import Archive
-from archiver.config.model import GroupPositions
+from archiver.config.model import PositionKeeping
 from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
-from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_known, sees_all_groups
+from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_each, sees_all_groups
 from archiver.process.defects import as_ours
 from archiver.process.text import spell_count
 from archiver.process.workers import Workers
@@ -33,7 +33,7 @@ _MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more are w
 class PositionPolicy:
     """What the configuration says of positions; `is_topic_excluded`: topics.exclude leaves the offsets topic out."""
 
-    keep: GroupPositions
+    keep: PositionKeeping
     interval_ms: int
     is_topic_excluded: bool = False
 
@@ -66,14 +66,14 @@ class PositionKeeper:
         self._refused: frozenset[str] = frozenset()
         self._has_warned_of_many = False
         self._has_warned_of_hidden = False
-        self.takes_snapshots = policy.keep is GroupPositions.SNAPSHOT
+        self.takes_snapshots = policy.keep is PositionKeeping.SNAPSHOT
 
     # --- which way
 
     async def decide_way(self, topics: Mapping[str, TopicDescription]) -> bool:
         """Decide again how positions are kept; `topics` are all that this user sees. True: the offsets topic is to be archived."""
         keep = self._policy.keep
-        if keep in {GroupPositions.OFF, GroupPositions.SNAPSHOT}:
+        if keep in {PositionKeeping.OFF, PositionKeeping.SNAPSHOT}:
             return False
         try:
             obstacle = await self._obstacle(topics.get(OFFSETS_TOPIC))
@@ -82,7 +82,7 @@ class PositionKeeper:
                 return self._archives_topic  # brokers in trouble are no reason to change anything
             obstacle = str(error)
         self._archives_topic = obstacle is None
-        self.takes_snapshots = obstacle is not None and keep is GroupPositions.AUTO
+        self.takes_snapshots = obstacle is not None and keep is PositionKeeping.AUTO
         if obstacle is None:
             self._log_change(logging.INFO, f"positions of consumer groups are archived with {OFFSETS_TOPIC}")
         elif self.takes_snapshots:
@@ -97,7 +97,7 @@ class PositionKeeper:
             return f"topics.exclude leaves {OFFSETS_TOPIC} out"
         if topic is None:
             return f"{OFFSETS_TOPIC} is not there before the first commit of a group, or this user may not describe it"
-        if self._policy.keep is GroupPositions.AUTO:
+        if self._policy.keep is PositionKeeping.AUTO:
             try:
                 await self._client.persist(lambda: self._try_to_read(topic))
             except KafkaError as error:
@@ -171,7 +171,7 @@ class PositionKeeper:
         return begun_ms if kept is None else _time_ms(kept, stream)
 
     async def _read(self, begun_ms: int) -> Fact:
-        found, refused = await positions_known(self._client)
+        found, refused = await positions_each(self._client)
         self.note_refused(found, refused)
         if not self._has_warned_of_hidden:
             await self._warn_of_hidden(found)

@@ -16,7 +16,7 @@ from archiver.errors import CorruptBatchError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.kafka.epochs import end_of_epoch
-from archiver.kafka.log_reader import LogRange, first_offset
+from archiver.kafka.log_reader import LogRange, first_record_offset
 
 _QUESTIONS_AT_ONCE = 16
 _MOST_READ = 64  # ranges of a partition that are looked into: of a log that lacks more, the offsets are told
@@ -62,7 +62,7 @@ class ArchivedLog:
             return True
         wanted = LogRange(topic=self.topic, topic_id=self.topic_id, partition=number, start=first, end=after)
         try:
-            return await first_offset(client, wanted) is not None
+            return await first_record_offset(client, wanted) is not None
         except CorruptBatchError:
             return True
 

@@ -6,7 +6,7 @@ from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, Replicas, TopicDescription
 from archiver.kafka.codes import Code
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
 from archiver.restore.accepted_configs import Configs
@@ -172,7 +172,7 @@ class Agreement:
 
         Such a topic is somebody else's, and the facts that say that this restore has begun it are not its own.
         """
-        configs, refused = await topic_configs_known(client, plans.keys() & self._terms.keys())
+        configs, refused = await topic_configs_each(client, plans.keys() & self._terms.keys())
         for error in refused.values():
             raise error
         return [

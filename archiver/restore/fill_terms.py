@@ -11,7 +11,7 @@ from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import DENIED, Code
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.creation import if_created, never_created
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.accepted_configs import Agreed, Configs, ConfigSearch
@@ -119,7 +119,7 @@ class FillTermsOf:
         if self._defaults or not topics:
             return _known(self._defaults)
         # The configs of a new topic are not known: those of an existing topic will do, even one that another run has just created.
-        described, _ = await topic_configs_known(client, list(taken or topics)[:1])
+        described, _ = await topic_configs_each(client, list(taken or topics)[:1])
         return _known(next((one.effective for one in described.values()), {}))
 
     async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
@@ -141,7 +141,7 @@ class FillTermsOf:
         self, client: KafkaClient, names: frozenset[str]
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
         """Return the terms of topics that are there, and why others cannot be changed."""
-        described, unknown = await topic_configs_known(client, names)
+        described, unknown = await topic_configs_each(client, names)
         for error in unknown.values():
             raise error
         known = _known(described[min(names)].effective) if names else {}

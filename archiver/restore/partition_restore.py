@@ -20,7 +20,7 @@ from archiver.archive.layout import Layout
 from archiver.archive.offset_map import OffsetMapWriter
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import SkipDamaged
-from archiver.codec.batch import BatchEncoder, EncodedBatch
+from archiver.codec.batch_encoder import BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
 from archiver.codec.tally import Tally
@@ -34,7 +34,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.log_reader import LogRange, LogStartError, producer_at, read_log
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
 from archiver.process.failpoints import reach
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.process.text import spell_count
 from archiver.restore.claim_check import check_claim
 from archiver.restore.claim_stream import ClaimStream, partition_claims
@@ -230,7 +230,7 @@ async def _send_from(
     last_there = Tally()
     batches = _encode(frames, claim.identity, index, totals, last_there, task)
     pace = RateLimit(task.rate_bytes)
-    vigil, noted = Vigil(_SILENT_S), 0
+    silence_counter, noted = SilenceCounter(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
         ahead = loop.run_in_executor(pool, next, batches, None)
@@ -240,9 +240,9 @@ async def _send_from(
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
                 await pace.wait_for(len(batch.content))
-                was_silent = vigil.silences > noted
+                was_silent = silence_counter.silences > noted
                 await _send(client, task, batch, claim.identity, claim.start_offset + index, asks_first=was_silent)
-                noted = vigil.silences
+                noted = silence_counter.silences
             except BaseException:
                 await asyncio.wait([ahead])
                 with suppress(Exception):

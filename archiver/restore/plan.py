@@ -9,7 +9,7 @@ from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, are_chosen, parts_within, with_planned
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.segments import Reading, blocks_of, unreadable_within
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import UsageError
 from archiver.process.columns import chunks, total
 from archiver.process.text import spell_count
@@ -178,7 +178,7 @@ def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) 
     if selection is not None:
         readings = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, selection)
         problems = problems_within(topic, number, selection)
-    selection = selection or EVERYTHING
+    selection = selection or ALL_RECORDS
     parts, segments = parts_within(readings, selection), [block.segments for block in blocks_of(readings)]
     return PartitionPlan(
         partition=number,
@@ -212,5 +212,5 @@ def _lines(readings: Sequence[Reading], selection: Selection) -> Iterator[Sequen
                 f"{key} {offset} {content}" + (f" {end}" if end else "")
                 for offset, end, key, content in zip(first, until, keys, contents, strict=False)
             ]
-    if selection != EVERYTHING:
+    if selection != ALL_RECORDS:
         yield [" ".join(map(str, astuple(selection)))]

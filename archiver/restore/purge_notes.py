@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import hint_of
-from archiver.kafka.group_positions import GroupPosition, positions_known, sees_all_groups
+from archiver.kafka.group_positions import GroupPosition, positions_each, sees_all_groups
 from archiver.process.text import spell_count
 from archiver.restore.purge import Offsets
 
@@ -42,7 +42,7 @@ def _groups(names: Sequence[str], untold: str) -> str:
 async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str]], str]:
     """Return by topic which groups have committed offsets for it, and why groups may be missing in that; empty: none is."""
     try:
-        found, refused = await positions_known(client)
+        found, refused = await positions_each(client)
         is_whole = await sees_all_groups(client)
     except (KafkaError, KafkaTemporaryError) as error:  # what is only told stops nothing
         return {}, str(error)

@@ -14,7 +14,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import SkipDamaged
-from archiver.codec.batch import SEQUENCES, BatchEncoder, EncodedBatch
+from archiver.codec.batch_encoder import SEQUENCES, BatchEncoder, EncodedBatch
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
 from archiver.codec.kernels.murmur2 import Partitioner
@@ -22,7 +22,7 @@ from archiver.codec.tally import Tally
 from archiver.errors import KafkaTemporaryError, NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.restore.claim_stream import ClaimStream, topic_claims
 from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.estimate import dealt_batch_bytes
@@ -157,16 +157,16 @@ async def _deal_from(
     batches = _encode(frames, task, already_there, shares)
     pace = RateLimit(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
-    vigil, noted = Vigil(_SILENT_S), 0
+    silence_counter, noted = SilenceCounter(_SILENT_S), 0
 
     async def deliver(target: int, batch: EncodedBatch) -> None:
         nonlocal noted
-        was_silent = vigil.silences > noted and there[target] > 0
+        was_silent = silence_counter.silences > noted and there[target] > 0
         known = partial(_refuse_forgotten, client, task, target)
         await send(
             client, source.target_topic, target, batch, f"records for partition {target}", known, asks_first=was_silent
         )
-        noted = vigil.silences
+        noted = silence_counter.silences
         there[target] += batch.records
 
     # Closed here, as in archiver.restore.partition_restore.

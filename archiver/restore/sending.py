@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from archiver.codec.batch import EncodedBatch
+from archiver.codec.batch_encoder import EncodedBatch
 from archiver.errors import (
     KafkaError,
     KafkaTemporaryError,
 )
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.connection import CLOSED
-from archiver.kafka.produce import Outcome, produce
+from archiver.kafka.produce import ProduceOutcome, produce
 from archiver.process.failpoints import reach
 
 _PRODUCE_TIMEOUT_MS = 30_000
@@ -90,14 +90,14 @@ async def send(
             await asyncio.sleep(PAUSE_S)
             continue
         match answer.outcome:
-            case Outcome.DONE:
+            case ProduceOutcome.DONE:
                 reach("batch.answered")
                 return answer.base_offset
-            case Outcome.OUT_OF_SEQUENCE | Outcome.DUPLICATE:
+            case ProduceOutcome.OUT_OF_SEQUENCE | ProduceOutcome.DUPLICATE:
                 raise Behind
-            case Outcome.FATAL:
+            case ProduceOutcome.FATAL:
                 raise KafkaError(f"the broker refuses {what}: {answer.message}")
-            case Outcome.TEMPORARY:
+            case ProduceOutcome.TEMPORARY:
                 asks_first, told = True, answer.message
                 await asyncio.sleep(PAUSE_S)
     if closed == ATTEMPTS:  # and what was asked between them was answered

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from archiver.codec.batch import SEQUENCES
+from archiver.codec.batch_encoder import SEQUENCES
 from archiver.codec.tally import Tally
 from archiver.errors import NotWholeError, StrangerError
 from archiver.kafka.client import KafkaClient

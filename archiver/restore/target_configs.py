@@ -7,7 +7,7 @@ from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
-from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
+from archiver.kafka.configs import topic_configs, topic_configs_each, until_told
 from archiver.process.failpoints import reach
 from archiver.restore.fill_terms import is_as_filled
 from archiver.restore.in_sync_replicas import KEY, unmet_in_the_end, wanted_in_the_end
@@ -84,7 +84,7 @@ class TargetConfigs:
     @staticmethod
     async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
         """Return which topics have the configs of a filling, whatever was noted of them: nobody has finished these."""
-        found, _ = await topic_configs_known(client, names)
+        found, _ = await topic_configs_each(client, names)
         return {name for name, configs in found.items() if is_as_filled(configs.own)}
 
     async def with_retention(
@@ -108,7 +108,7 @@ class TargetConfigs:
     @staticmethod
     async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
         """Spell what limits topics whose retention was to be unlimited: nothing, where the cluster has taken that."""
-        found, _ = await topic_configs_known(client, names)
+        found, _ = await topic_configs_each(client, names)
         return {
             name: ",".join(
                 f"{key}={configs.effective[key]}"
@@ -141,7 +141,7 @@ class TargetConfigs:
         if not changes:
             return {}
         await until_told(client, changes, _leaders(await client.describe_topics(changes)))
-        found, refused = await topic_configs_known(client, changes)
+        found, refused = await topic_configs_each(client, changes)
         for error in refused.values():
             raise error
         return {name: configs.effective for name, configs in found.items()}

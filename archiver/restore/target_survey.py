@@ -15,7 +15,7 @@ from archiver.errors import KafkaError, TargetError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.kafka.codes import Code
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 from archiver.restore.archived_logs import ArchivedLog, ArchivedLogs
 from archiver.restore.claims import PartitionClaim, TopicClaim
 from archiver.restore.fill_terms import is_of_filling
@@ -202,7 +202,7 @@ class Surveyor:
         """Find out what topics that keep their configs would do to records that come behind their own."""
         appended = [name for name, plan in survey.plans.items() if plan.appends and not survey.is_verified(name)]
         survey.problems += [problem for name in appended for problem in open_ends(name, survey.offsets[name])]
-        configs, refused = await topic_configs_known(client, appended)
+        configs, refused = await topic_configs_each(client, appended)
         for error in refused.values():
             raise error
         survey.configs = {
@@ -226,7 +226,7 @@ class Surveyor:
             return set()
         # Empty: there was no topic, or a topic without an id.
         came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
-        configs, _ = await topic_configs_known(client, came)
+        configs, _ = await topic_configs_each(client, came)
         # Only this restore gives a topic the configs of a filling. A topic without configs may be anybody's: it is taken for ours
         # only where it would be deleted otherwise.
         purges = self._request.existing is Existing.PURGE

@@ -12,12 +12,12 @@ from typing import Any
 
 from archiver.process.edition import edition
 from archiver.process.failpoints import arm
-from archiver.process.memory import settle_memory
+from archiver.process.memory import tune_memory
 
 
 def main() -> None:
     """Fork workers until Spark is done."""
-    settle_memory()
+    tune_memory()
     _import_what_tasks_need()
     _prefer_installed_pyspark()
     from pyspark import daemon  # noqa: PLC0415 - now that it is found where it is installed

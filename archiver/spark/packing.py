@@ -25,7 +25,7 @@ from archiver.codec.kernels.jit import compiled_kernels, kernel_cache
 from archiver.codec.warm import compile_kernels
 from archiver.errors import ArchiverError, UsageError
 from archiver.process.edition import edition
-from archiver.process.progress import Pace
+from archiver.process.progress import Eta
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _OURS: Final = "kafka-archiver"
@@ -292,7 +292,7 @@ def _write_whole(
 def _write_tar(file: IO[bytes], entries: Sequence[_Entry], report_step: Callable[[str], None]) -> int:
     total = sum(_size(entry) for entry in entries)
     what = f"packing {total // _MEBIBYTE:,} MiB"
-    pace, done = Pace("MiB"), 0
+    eta, done = Eta("MiB"), 0
     with (
         gzip.GzipFile("", "wb", _LEVEL, file, mtime=_MTIME) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as tar,
@@ -303,7 +303,7 @@ def _write_tar(file: IO[bytes], entries: Sequence[_Entry], report_step: Callable
             about.size, about.mtime, about.mode = len(content), _MTIME, 0o755 if entry.is_program else 0o644
             tar.addfile(about, io.BytesIO(content))
             done += len(content)
-            report_step(f"{what}: {pace.tell(done // _MEBIBYTE, total // _MEBIBYTE)}")
+            report_step(f"{what}: {eta.spell(done // _MEBIBYTE, total // _MEBIBYTE)}")
     return done
 
 

@@ -12,7 +12,7 @@ from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_as, told_of_asked
+from archiver.process.progress import make_asking_reporter, make_reporter
 from archiver.restore.estimate import effort_of
 from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, unreadable_notes, with_mended
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
@@ -113,7 +113,7 @@ class _DryRun:
             wanted=some.__contains__,
             use=self.storage.index,
             reads=self.request.wanted.of,
-            report_progress=told_of_asked(self.notice),
+            report_progress=make_asking_reporter(self.notice),
             share=share_learned,
         )
         self.unreadable.extend(unreadable_notes(archived, self.request))
@@ -143,7 +143,7 @@ def _read_before_purge(
         from archiver.spark.purge_proof import read_whole  # noqa: PLC0415 - an extra that a backup does not need
 
         spark = start_spark()
-        report_progress = told_as("reading whole what is to be in the place of what is purged", notice)
+        report_progress = make_reporter("reading whole what is to be in the place of what is purged", notice)
         reading = read_whole(spark, storage, topics, purge, report_progress)
     problems = damage_problems(topics, reading, purge, skips_damage=request.skips_damage)
     if problems:

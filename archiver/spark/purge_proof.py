@@ -8,7 +8,7 @@ from pyspark import SparkContext
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
 from archiver.restore.archived_logs import ArchivedLog
@@ -75,7 +75,7 @@ def _tasks(storage: StorageConfig, topic: TopicPlan, itself: ArchivedLog | None)
         return
     planned = {one.partition: one.parts for one in topic.partitions}
     for number, archived in itself.partitions.items():
-        rest = _others(parts_within(archived.readable, EVERYTHING), planned.get(number, ()))
+        rest = _others(parts_within(archived.readable, ALL_RECORDS), planned.get(number, ()))
         yield from _shares(storage, topic, number, rest, None, _TASK_OBJECTS)
 
 

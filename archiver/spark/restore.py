@@ -13,7 +13,7 @@ from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_of_asked
+from archiver.process.progress import make_asking_reporter
 from archiver.process.text import spell_count
 from archiver.restore.plan import (
     RestorePlan,
@@ -54,7 +54,7 @@ def run_restore_job(
             known=known,
             use=storage.index,
             reads=request.wanted.of,
-            report_progress=told_of_asked(notice),
+            report_progress=make_asking_reporter(notice),
             share=share_learned,
         )
         _warn_of_other_lives(archived, is_asked_for=request.life is not None)

@@ -24,7 +24,7 @@ from archiver.errors import ArchiverError, TargetError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
-from archiver.process.progress import Pace
+from archiver.process.progress import Eta
 from archiver.process.text import spell_count
 from archiver.process.workers import workers
 from archiver.restore.archived_logs import ArchivedLogs
@@ -105,7 +105,7 @@ class _Restore:
         self._targets = Targets(job.kafka, notes, job.request, archived, existing=job.existing)
         self._filling: list[Target] = []  # the largest of each wave first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
-        self._pace = Pace("records")
+        self._eta = Eta("records")
         self._has_tried = False
         self._failure: ArchiverError | None = None
 
@@ -292,11 +292,11 @@ class _Restore:
         numbers = {topic.target: range(topic.target_partitions) for topic in topics}
         wanted = [(name, number) for name, some in numbers.items() for number in some]
         with suppress(ArchiverError):  # whoever fills will say what is wrong
-            ends, _ = self._ask(lambda client: client.offsets_known(wanted))
+            ends, _ = self._ask(lambda client: client.offsets_each(wanted))
             before = sum(sum(target.first_offsets.values()) for target in self._filling)
             done = sum(end.high_watermark for end in ends.values()) - before
             total = sum(topic.records for topic in topics)
-            self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._pace.tell(done, total)}")
+            self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._eta.spell(done, total)}")
 
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
         targets = await self._targets.prepare(client, [topic.target for topic in topics])

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from archiver.archive.catalog import read_archive
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_as
+from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
-from archiver.upkeep.verify import Level, Listing, check_control, check_listing, put_since
+from archiver.upkeep.verify import Level, ListingReport, check_control, check_listing, put_since
 
 if TYPE_CHECKING:
     from archiver.upkeep.compare import CompareTask
@@ -31,7 +31,7 @@ class VerifyResult:
     """What was checked, and what is wrong with it; `errors` kept something from being checked."""
 
     level: Level
-    listing: Listing
+    listing: ListingReport
     checked: int  # objects that were read
     compared: int | None  # records of Kafka's that were looked for in the archive; None: not asked
     problems: Sequence[str]
@@ -62,7 +62,7 @@ def run_verify(
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
     objects, comparison = _Objects(), _Comparison()
     with _spark_for(notice, is_needed=kafka is not None or level is not Level.LISTING) as start_spark:
-        listing = check_listing(archive, wanted, told_as("reading the archive's facts", notice, "objects"))
+        listing = check_listing(archive, wanted, make_reporter("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
@@ -79,7 +79,7 @@ def run_verify(
     return VerifyResult(
         level=level,
         listing=listing,
-        checked=sum(report.looked_at for report in objects.findings),
+        checked=sum(report.examined for report in objects.findings),
         compared=comparison.records,
         # The same damage may be found more than once.
         problems=list(dict.fromkeys([*listing.problems, *control, *comparison.problems, *found])),
@@ -106,7 +106,7 @@ class _Comparison(NamedTuple):
 
     @property
     def records(self) -> int | None:
-        return None if self.tasks is None else sum(report.looked_at for report in self.findings)
+        return None if self.tasks is None else sum(report.examined for report in self.findings)
 
 
 _StartSpark = Callable[[], Any]
@@ -125,7 +125,7 @@ def _spark_for(notice: Callable[[str], None], *, is_needed: bool) -> Iterator[_S
 def _check_objects(
     start_spark: _StartSpark,
     storage: StorageConfig,
-    listing: Listing,
+    listing: ListingReport,
     level: Level,
     since_ms: int | None,
     notice: Callable[[str], None],
@@ -137,7 +137,7 @@ def _check_objects(
     if since_ms is not None and not segments:
         notes = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
     spark = start_spark()
-    report_progress = told_as(f"reading {spell_count(len(segments), 'object')}", notice)
+    report_progress = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
     return _Objects(check_on_spark(spark, storage, segments, level, report_progress), notes)
 
 
@@ -148,7 +148,7 @@ def _plan_comparison(
 
     try:
         archived = read_archive(
-            archive, wanted=wanted, use=config.storage.index, reads=lambda _: EVERYTHING, share=share_learned
+            archive, wanted=wanted, use=config.storage.index, reads=lambda _: ALL_RECORDS, share=share_learned
         )
         plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
     except NotWholeError as error:
@@ -162,7 +162,7 @@ def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[s
     if planned.tasks is None:
         return planned
     spark = start_spark()
-    report_progress = told_as(f"comparing {spell_count(len(planned.tasks), 'partition')}", notice)
+    report_progress = make_reporter(f"comparing {spell_count(len(planned.tasks), 'partition')}", notice)
     compared = compare_on_spark(spark, planned.tasks, report_progress)
     return planned._replace(findings=[*planned.findings, *compared])
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.brokers import Broker
-from tests.support.dealt import brute_force, fill, on_target
+from tests.support.dealt_records import brute_force, fill, on_target
 from tests.support.java_oracle import JavaOracle
 from tests.support.records import NOW_MS
 from tests.support.round_trip import ArchiveSite

@@ -17,7 +17,7 @@ from archiver.archive.segment_facts import PartFacts
 from archiver.archive.topics import Branch, PartitionSource, record_branch, record_cluster, record_topic
 from archiver.backup.start_offsets import StartOffsets
 from archiver.codec.selection import Selection
-from archiver.config.model import GroupPositions
+from archiver.config.model import PositionKeeping
 from archiver.groups import keeper
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
@@ -69,7 +69,7 @@ class _LateStart:
     async def describe_topics(self, _: object) -> Mapping[str, TopicDescription]:
         return {"u": cast("Any", SimpleNamespace(topic_id="U", partitions=[0, 1, 10]))}
 
-    async def offsets_known(
+    async def offsets_each(
         self, _: object
     ) -> tuple[Mapping[TopicPartition, PartitionOffsets], Mapping[TopicPartition, Exception]]:
         found = {
@@ -109,12 +109,12 @@ def _write_positions(archive: Archive) -> None:
     async def sees_all(_: object) -> bool:
         return True
 
-    policy = PositionPolicy(keep=GroupPositions.SNAPSHOT, interval_ms=1000)
+    policy = PositionPolicy(keep=PositionKeeping.SNAPSHOT, interval_ms=1000)
     taker = PositionKeeper(
         cast("Any", None), policy, archive=archive, pool=cast("Any", _Pool()), cluster_id="c", clock_ms=lambda: NOW_MS
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper, "positions_known", positions)
+        patch.setattr(keeper, "positions_each", positions)
         patch.setattr(keeper, "sees_all_groups", sees_all)
         asyncio.run(taker.take_snapshot())
 

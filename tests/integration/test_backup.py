@@ -731,9 +731,9 @@ def test_an_end_that_goes_away_under_a_run(
     """What is archived agrees with the log all the same: its life goes on, up to the end of now."""
     create(broker_41, topic)
     send(broker_41, topic, 20)
-    real, calls = KafkaClient.offsets_known, []
+    real, calls = KafkaClient.offsets_each, []
 
-    async def offsets_known(
+    async def offsets_each(
         client: KafkaClient, wanted: Iterable[tuple[str, int]]
     ) -> tuple[dict[tuple[str, int], PartitionOffsets], Any]:
         calls.append(1)
@@ -745,7 +745,7 @@ def test_an_end_that_goes_away_under_a_run(
         }
         return later, refused
 
-    monkeypatch.setattr(KafkaClient, "offsets_known", offsets_known)
+    monkeypatch.setattr(KafkaClient, "offsets_each", offsets_each)
     monkeypatch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 1.0)
     (report,) = site.back_up(broker_41.bootstrap, topic).values()
     assert (report.source.life, report.position, report.written.records) == (0, 20, 20)

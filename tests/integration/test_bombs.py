@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from archiver.process.children import start_child
 from tests.support import bombs
 from tests.support.brokers import Broker
-from tests.support.cat_lines import tell
+from tests.support.cat_lines import cat_line
 from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
@@ -73,7 +73,7 @@ def test_records_that_are_written_in_pieces_come_back(
     assert len(written[0]) == 70_007
     assert read_partitions(site.bucket, topic) == written
     shown = [json.loads(line) for line in site.run("cat", topic).stdout.splitlines()]
-    assert shown == [tell(record, 0) for record in written[0]]
+    assert shown == [cat_line(record, 0) for record in written[0]]
     (report,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
     assert report.errors == ()
     assert java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records == written

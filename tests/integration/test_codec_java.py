@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.codec.batch import BatchEncoder, decode_batches
+from archiver.codec.batch import decode_batches
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
 from archiver.errors import ArchiverError, CorruptBatchError, UnsupportedBatchError
 from tests.support import codec_fuzz

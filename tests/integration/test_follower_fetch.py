@@ -11,12 +11,12 @@ from confluent_kafka.admin import AdminClient
 from archiver.demo.sandbox import KafkaBroker
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import BrokerCluster, broker_cluster, corrupt_log
-from tests.support.cut_off import FOLLOWER, LEADER, cut_off_follower
 from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import produce_values
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
+from tests.support.split_cluster import FOLLOWER, LEADER, leader_and_follower
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
@@ -98,7 +98,7 @@ def test_a_follower_that_lost_its_leader_is_left(
     site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
 ) -> None:
     """It still answers, without an error, where the log ended when it heard of it last."""
-    with cut_off_follower(tmp_path) as (pair, cut):
+    with leader_and_follower(tmp_path) as (pair, cut):
         pair.create_topic(topic, [[LEADER, FOLLOWER]])
         config = config_of(site, pair, topic, **{"client.rack": f"rack-{FOLLOWER}", "client.id": topic})
         with running(site, config) as instance:

@@ -19,10 +19,10 @@ from archiver.restore.report import TopicReport
 from archiver.restore.request import Existing
 from archiver.restore.target_configs import TargetConfigs
 from tests.support.brokers import Broker
-from tests.support.deaths import Killed, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.target_topics import (
     archived,

@@ -28,7 +28,7 @@ from archiver.archive.control import Fact, read_history
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import Layout
 from archiver.backup.run import run_backup
-from archiver.config.model import ArchiverConfig, GroupPositions
+from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.errors import StrangerError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
@@ -46,7 +46,7 @@ from tests.support.service import eventually, running, service_config
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
-JAVA = Path(__file__).parents[1] / "support" / "java" / "GroupPositions.java"
+JAVA = Path(__file__).parents[1] / "support" / "java" / "PositionKeeping.java"
 NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 DAY_MS = 86_400_000
 Groups = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
@@ -118,7 +118,7 @@ class Snapshots:
     def _keeper(self, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
         return PositionKeeper(
             client,
-            PositionPolicy(keep=GroupPositions.SNAPSHOT, interval_ms=self._interval_ms),
+            PositionPolicy(keep=PositionKeeping.SNAPSHOT, interval_ms=self._interval_ms),
             archive=Archive(self.store, Layout()),
             pool=pool,
             cluster_id=cluster_id,

@@ -24,11 +24,11 @@ from archiver.spark.restore import run_restore_job
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import broker_cluster, log_folder
-from tests.support.deaths import Killed, MortalProduce
 from tests.support.kafka_topics import create_topic, with_client
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
-from tests.support.target_topics import archived, log_of, records_of, restored, set_configs, strangers, until, write
+from tests.support.target_topics import archived, foreign_topic, log_of, records_of, restored, set_configs, until, write
 from tests.support.zookeeper import WITHOUT_TOPIC_IDS, StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
@@ -105,7 +105,7 @@ def test_what_is_there_is_not_evicted(
 ) -> None:
     """Neither is too large alone; one whose files are this small loses what is too much at once."""
     archived(broker_41, topic, site, records_of(200))
-    strangers(eager_broker, f"{topic}.back", 0)
+    foreign_topic(eager_broker, f"{topic}.back", 0)
     small = {"segment_bytes": "1048576", "retention_bytes": "2000000"}
     set_configs(eager_broker, f"{topic}.back", **small)
     write(eager_broker, f"{topic}.back", records_of(1000, mark=b"t" * 1500), size=100)
@@ -140,7 +140,7 @@ def test_a_size_that_may_not_be_asked_is_refused(
 ) -> None:
     """By the restore and by its dry run; with the right, or without a limit, it goes on."""
     archived(broker_41, topic, site, records_of(20))
-    strangers(secure, f"{topic}.back", 10, retention_bytes="100000000")
+    foreign_topic(secure, f"{topic}.back", 10, retention_bytes="100000000")
     on_topic = [(Kind.TOPIC, f"{topic}.back", one) for one in (Op.READ, Op.WRITE, Op.DESCRIBE_CONFIGS, Op.CREATE)]
     storage = ArchiverConfig.model_validate(site.config("", ())).storage
     target = TargetConfig(

@@ -9,7 +9,7 @@ from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
+from archiver.kafka.configs import topic_configs, topic_configs_each, until_told
 from archiver.kafka.deletion import delete_topics_by_id
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, settings_of, with_client
@@ -122,7 +122,7 @@ def test_refusals_name_the_topic_and_the_reason(broker: Broker, topic: str) -> N
         with pytest.raises(KafkaError, match=rf"{topic}.*UNKNOWN_TOPIC_OR_PARTITION"):
             await topic_configs(client, topic)
         await admin.create_topic(topic, partitions=1, replication_factor=1)
-        found, refused = await topic_configs_known(client, [topic, "absent"])
+        found, refused = await topic_configs_each(client, [topic, "absent"])
         assert (set(found), set(refused)) == ({topic}, {"absent"})
 
     with_client(broker.bootstrap, body)

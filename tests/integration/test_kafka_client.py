@@ -10,8 +10,8 @@ from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
-from archiver.kafka.produce import Outcome, init_producer_id, produce
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.produce import ProduceOutcome, init_producer_id, produce
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 from tests.support.brokers import Broker, StartBroker
 from tests.support.kafka_topics import batches_in, build_batch, create_topic, produce_values, settings_of, with_client
 from tests.support.processes import standing_still
@@ -91,11 +91,11 @@ class MetadataMisreadCall(Call[bytes]):
     lowest = highest = 12
     flexible_from = 9
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(0)
         out.raw(b"\0\0\0")
 
-    def read(self, answer: Reader, version: int) -> bytes:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> bytes:  # noqa: ARG002 one version
         return bytes(answer.take(100_000))
 
 
@@ -169,7 +169,7 @@ def test_a_quota_slows_and_nothing_fails(new_broker: StartBroker, topic: str) ->
                 batch = build_batch(
                     [b"x" * 80_000], producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=sequence
                 )
-                assert (await produce(client, topic, 0, batch, 1000)).outcome is Outcome.DONE
+                assert (await produce(client, topic, 0, batch, 1000)).outcome is ProduceOutcome.DONE
             assert sum(pauses) > 1
 
     asyncio.run(body())

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # public, but not marked so
 
-from archiver.config.model import Protocol
+from archiver.config.model import GroupProtocol
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
@@ -90,7 +90,7 @@ def hint_of(key: TopicPartition) -> Hint:
 class Group:
     bootstrap: str
     name: str
-    protocol: Protocol
+    protocol: GroupProtocol
 
     @contextmanager
     def member(
@@ -122,7 +122,7 @@ def quick_broker(new_module_broker: StartBroker) -> Broker:
 def group(request: pytest.FixtureRequest, topic: str) -> Group:
     version, protocol = request.param.split("-")
     broker: Broker = request.getfixturevalue("broker_39" if version == "3.9" else "quick_broker")
-    return Group(broker.bootstrap, f"group-of-{topic}", Protocol(protocol))
+    return Group(broker.bootstrap, f"group-of-{topic}", GroupProtocol(protocol))
 
 
 def until(reached: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
@@ -215,7 +215,7 @@ def test_what_others_committed_is_read_as_far_as_it_goes(broker: Broker, topic: 
     told = ["", "junk", "base=-1", "base=17 ", "base=17"]
     rows = [ClientPartition(topic, number, 20, metadata=text) for number, text in enumerate(told)]
     name = f"group-of-{topic}"
-    settings = GroupSettings(group=name, protocol=Protocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=500)
+    settings = GroupSettings(group=name, protocol=GroupProtocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=500)
     membership = Membership(settings_of(broker.bootstrap), settings, Recorder())
     until(lambda: has_coordinator(membership, topic), "the group has a coordinator")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
@@ -239,10 +239,10 @@ def has_coordinator(membership: Membership, topic: str) -> bool:
 
 
 def test_without_brokers_it_waits_and_says_so() -> None:
-    with Group("127.0.0.1:1", "group", Protocol.CLASSIC).member("topic") as (membership, _):
-        until(lambda: membership.counters.troubles.total() > 0, "trouble is counted")
+    with Group("127.0.0.1:1", "group", GroupProtocol.CLASSIC).member("topic") as (membership, _):
+        until(lambda: membership.counters.client_errors.total() > 0, "trouble is counted")
         assert membership.error is None
-    settings = GroupSettings(group="g", protocol=Protocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=500)
+    settings = GroupSettings(group="g", protocol=GroupProtocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=500)
     lonely = Membership(settings_of("127.0.0.1:1", socket_timeout_ms=300), settings, Recorder())
     with pytest.raises(KafkaTemporaryError, match=r"group g: committed.*bootstrap\.servers"):
         lonely.committed([("topic", 0)])
@@ -250,7 +250,7 @@ def test_without_brokers_it_waits_and_says_so() -> None:
 
 SLEEPER = """
 import sys
-from archiver.config.model import Protocol
+from archiver.config.model import GroupProtocol
 from archiver.kafka.membership import Membership
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.settings import KafkaSettings
@@ -263,7 +263,7 @@ class Owner:
         return [Hint(topic=topic, partition=number, offset=666, base=None) for topic, number in partitions]
 
 bootstrap, name, protocol, topic = sys.argv[1:]
-group = GroupSettings(group=name, protocol=Protocol(protocol), session_timeout_ms=2000, refresh_ms=500)
+group = GroupSettings(group=name, protocol=GroupProtocol(protocol), session_timeout_ms=2000, refresh_ms=500)
 member = Membership(KafkaSettings.parse({"bootstrap.servers": bootstrap}), group, Owner())
 member.start([topic])
 sys.stdin.read()
@@ -271,9 +271,9 @@ member.close([], 5)
 """
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
 def test_a_member_that_slept_through_its_session_is_told_that_it_lost(
-    new_broker: StartBroker, topic: str, protocol: Protocol
+    new_broker: StartBroker, topic: str, protocol: GroupProtocol
 ) -> None:
     broker = new_broker(KAFKA_41, **SHORT_SESSIONS)
     group = Group(broker.bootstrap, "group", protocol)
@@ -303,13 +303,13 @@ def members_of(group: Group) -> int:
 def test_a_restart_of_the_broker_is_survived(new_broker: StartBroker, topic: str) -> None:
     broker = new_broker(KAFKA_41, **QUICK_CONSUMERS)
     create_topic(broker.bootstrap, topic)
-    old, new = (Group(broker.bootstrap, protocol.value, protocol) for protocol in Protocol)
+    old, new = (Group(broker.bootstrap, protocol.value, protocol) for protocol in GroupProtocol)
     with old.member(topic) as (classic, one), new.member(topic) as (consumer, two):
         for owner in (one, two):
             owner.until(lambda it: it.held == {(topic, 0)})
         broker.stop()
         for membership in (classic, consumer):
-            until(lambda it=membership: it.counters.troubles.total() > 0, "the loss is noticed")  # type: ignore[misc]
+            until(lambda it=membership: it.counters.client_errors.total() > 0, "the loss is noticed")  # type: ignore[misc]
         broker.start()
         create_topic(broker.bootstrap, topic + "-later")
         wanted = {(topic, 0): hint_of((topic, 0))}
@@ -324,10 +324,13 @@ def test_a_restart_of_the_broker_is_survived(new_broker: StartBroker, topic: str
 def test_a_refusal_is_told(broker_39: Broker, topic: str) -> None:
     create_topic(broker_39.bootstrap, topic)
     too_long_ms = 3_000_000  # brokers allow 30 min
-    with Group(broker_39.bootstrap, topic + "-1", Protocol.CLASSIC).member(topic, session_ms=too_long_ms) as (it, _):
+    with Group(broker_39.bootstrap, topic + "-1", GroupProtocol.CLASSIC).member(topic, session_ms=too_long_ms) as (
+        it,
+        _,
+    ):
         until(lambda: it.error is not None, "the broker refuses the session timeout")
         assert "session timeout" in str(it.error)
-    with Group(broker_39.bootstrap, topic + "-2", Protocol.CONSUMER).member(topic) as (it, _):
+    with Group(broker_39.bootstrap, topic + "-2", GroupProtocol.CONSUMER).member(topic) as (it, _):
         until(lambda: it.error is not None, "the broker does not know the protocol")
         assert isinstance(it.error, KafkaError)
         assert "brokers from 4.0" in str(it.error)
@@ -336,12 +339,12 @@ def test_a_refusal_is_told(broker_39: Broker, topic: str) -> None:
 def test_a_refusal_ends(new_broker: StartBroker, topic: str) -> None:
     broker = new_broker(KAFKA_41, **{"group.max.size": "1"})
     create_topic(broker.bootstrap, topic)
-    group = Group(broker.bootstrap, "group", Protocol.CLASSIC)
+    group = Group(broker.bootstrap, "group", GroupProtocol.CLASSIC)
     with group.member(topic) as (first, one):
         one.until(lambda it: bool(it.held))
         with group.member(topic) as (second, two):
             until(lambda: second.error is not None, "the group is full")
-            assert "GROUP_MAX_SIZE_REACHED" in second.counters.troubles
+            assert "GROUP_MAX_SIZE_REACHED" in second.counters.client_errors
             assert first.close([], SOON_S)
             two.until(lambda it: bool(it.held))
             assert second.error is None
@@ -350,11 +353,11 @@ def test_a_refusal_ends(new_broker: StartBroker, topic: str) -> None:
 def test_a_broken_consumer_is_replaced(new_broker: StartBroker, topic: str) -> None:
     broker = new_broker(KAFKA_41, **{"group.coordinator.rebalance.protocols": "classic"})
     create_topic(broker.bootstrap, topic)
-    with Group(broker.bootstrap, "stumbling", Protocol.CLASSIC).member(topic, stumble=1) as (membership, owner):
+    with Group(broker.bootstrap, "stumbling", GroupProtocol.CLASSIC).member(topic, stumble=1) as (membership, owner):
         owner.until(lambda it: bool(it.held))
         assert owner.events == [("lost", ((topic, 0),)), ("gained", ((topic, 0),))]
         assert (membership.counters.restarts, membership.error) == (1, None)
-    with Group(broker.bootstrap, "fatal", Protocol.CONSUMER).member(topic) as (membership, _):
+    with Group(broker.bootstrap, "fatal", GroupProtocol.CONSUMER).member(topic) as (membership, _):
         until(lambda: membership.counters.restarts > 1, "librdkafka cannot go on, again and again")
         assert isinstance(membership.error, KafkaError)
 
@@ -367,7 +370,7 @@ def test_a_group_that_gets_no_new_token_says_so(
     monkeypatch.setattr(token_server, "give", lambda: (token_server.unsigned("alice", lives_s[0]), 2**42))
     away = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
     settings = KafkaSettings.parse(away | {"token_provider": "tests.support.token_server:give"})
-    group = GroupSettings(group="a", protocol=Protocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=1000)
+    group = GroupSettings(group="a", protocol=GroupProtocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=1000)
     membership = Membership(settings, group, Recorder())
     membership.start(["orders"])
     time.sleep(1)

@@ -22,11 +22,11 @@ from archiver.restore.claim_stream import ClaimStream
 from archiver.restore.report import RestoreResult
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
-from tests.support.deaths import Killed
 from tests.support.examples import ExampleWriter, Kind, until_compacted, until_stable
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, settings_of
+from tests.support.produce_doubles import Killed
 from tests.support.records import Rec, generate
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 

@@ -12,7 +12,7 @@ from archiver.errors import CorruptSegmentError
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
 from tests.support.bucket_archive import BucketArchive
-from tests.support.cat_lines import tell
+from tests.support.cat_lines import cat_line
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.old_archive import VARIANTS, old_file, old_key, old_records
@@ -59,7 +59,7 @@ def test_every_record_is_there(
         put(archive, old_key("old", 2, start), old_file(records[start : start + 100], "old", 2, schema=schema))
     exit_code, lines, err = run(site, capsys, "cat", "old")
     assert (exit_code, err) == (0, "")
-    assert [json.loads(line) for line in lines] == [tell(record, 2) for record in records]
+    assert [json.loads(line) for line in lines] == [cat_line(record, 2) for record in records]
     exit_code, lines, _ = run(site, capsys, "cat", "old", "--from-offset", "150", "--until-offset", "151")
     assert [json.loads(line)["offset"] for line in lines] == [150, 151]
 
@@ -70,11 +70,11 @@ def test_a_topic_that_goes_on_with_ours(
     old = [Rec(at, NOW_MS + at, -1, b"k", b"old %d" % at) for at in range(5, 25)]
     new = [Rec(at, NOW_MS + at, 0, b"k", b"new %d" % at, ((b"h", b"1"), (b"h", None))) for at in range(25, 45)]
     put_old(archive, "mixed", old, each=10)
-    archive.settle("mixed")
+    archive.write_topic_fact("mixed")
     archive.put("mixed", 0, new, each=10, base=25)
     exit_code, lines, err = run(site, capsys, "cat", "mixed")
     assert (exit_code, err) == (0, "")
-    assert [json.loads(line) for line in lines] == [tell(record, 0) for record in (*old, *new)]
+    assert [json.loads(line) for line in lines] == [cat_line(record, 0) for record in (*old, *new)]
     assert position_of(archive.handle, "mixed", 0, 0).next == 45
     _, lines, _ = run(site, capsys, "ls")
     assert lines[1].split()[:4] == ["mixed", "1", "5..45", "20"]

@@ -21,7 +21,7 @@ from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import add_partitions, create_topic, producer_of, recreate_topic, with_client
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import eventually
-from tests.support.target_topics import archived, id_of, log_of, on_target, records_of, restored, strangers, write
+from tests.support.target_topics import archived, foreign_topic, id_of, log_of, on_target, records_of, restored, write
 from tests.support.zookeeper import WITHOUT_TOPIC_IDS, StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -57,7 +57,7 @@ def test_what_cannot_be_read_is_known_before_anything_is_purged(
 ) -> None:
     """A dry run tells it, by the command itself, with Spark; a restore refuses; one that was told not to look finds it too late."""
     archived(broker_41, topic, site, records_of(60), records_of(20))
-    there = strangers(broker_41, f"{topic}.back", 7, 7)
+    there = foreign_topic(broker_41, f"{topic}.back", 7, 7)
     key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[1]
     flip(site, key)
     site.write_config(broker_41.bootstrap, topic)
@@ -83,7 +83,7 @@ def test_damage_that_is_skipped_must_leave_something(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
     ours = archived(broker_41, topic, site, records_of(60))
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     keys = keys_in(site.bucket, f"topics/{topic}/partition=0/")
     ask: dict[str, Any] = {"existing": Existing.PURGE, "skips_damage": True}
     flip(site, keys[0])
@@ -96,7 +96,7 @@ def test_damage_that_is_skipped_must_leave_something(
     ]
     for key in keys[1:]:
         flip(site, key)
-    strangers(broker_41, f"{topic}.other", 7)
+    foreign_topic(broker_41, f"{topic}.other", 7)
     with pytest.raises(NotWholeError, match="nothing would be in its place"):
         site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.other"], **ask)
     assert log_of(broker_41, f"{topic}.other") == (0, 7)
@@ -109,7 +109,7 @@ def test_a_topic_with_a_long_name_is_purged(
     """What stands in for its name, while that is taken, is no longer than a name may be."""
     ours = archived(broker_41, topic, site, records_of(20))
     target = (topic + "x" * length)[:length]
-    strangers(broker_41, target, 7)
+    foreign_topic(broker_41, target, 7)
     (report,) = site.restore(
         broker_41.bootstrap, topics=topic, rename=[f"{topic}={target}"], existing=Existing.PURGE
     ).topics
@@ -119,7 +119,7 @@ def test_a_topic_with_a_long_name_is_purged(
 
 def test_a_purge_that_would_leave_nothing(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site, [])
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     with pytest.raises(TargetError, match=rf"{topic}.back is not purged: it has records, the archive has none of"):
         restored(site, broker_41, topic, existing=Existing.PURGE)
     assert log_of(broker_41, f"{topic}.back") == (0, 7)
@@ -227,7 +227,7 @@ def test_a_topic_that_comes_meanwhile_is_not_purged_unread(
     prepare = archiver.restore.targets.Targets.prepare
 
     async def come_and_prepare(self: Any, client: KafkaClient, names: Sequence[str]) -> Any:  # noqa: ANN401
-        await asyncio.to_thread(strangers, broker_41, f"{topic}.back", 7)
+        await asyncio.to_thread(foreign_topic, broker_41, f"{topic}.back", 7)
         return await prepare(self, client, names)
 
     monkeypatch.setattr(archiver.restore.targets.Targets, "prepare", come_and_prepare)
@@ -328,7 +328,7 @@ def test_what_is_asked_for_has_no_record(broker_41: Broker, topic: str, site: Ar
     eventually(lambda: log_of(broker_41, topic) == (0, 12))
     write(broker_41, topic, [replace(one, timestamp=one.timestamp + 100_000) for one in records])
     site.back_up(broker_41.bootstrap, topic)
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     between = records[-1].timestamp + 1_000
     wanted = {
         "times": TopicSelection(from_ms=between, until_ms=between + 1_000),
@@ -346,7 +346,7 @@ def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
 ) -> None:
     """Of the same name, with another id."""
     archived(broker_41, topic, site, records_of(10))
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     prepare = archiver.restore.targets.Targets.prepare
 
     def replace_it() -> None:
@@ -367,7 +367,7 @@ def test_a_topic_that_somebody_writes_to_is_not_purged(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived(broker_41, topic, site, records_of(10))
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     noted = RestoreNotes.note_replaced
 
     def write_and_note(*arguments: Any) -> None:  # noqa: ANN401

@@ -15,8 +15,8 @@ from archiver.restore.purge import Reading
 from archiver.restore.request import Existing
 from archiver.spark.purge_proof import read_whole
 from tests.support.cluster import BrokerCluster, broker_cluster
-from tests.support.deaths import Killed
 from tests.support.foreign_reader import keys_in
+from tests.support.produce_doubles import Killed
 from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import id_of, log_of, records_of, until, write
 

@@ -39,12 +39,12 @@ from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import (
     archived,
     configs_of,
+    foreign_topic,
     id_of,
     log_of,
     on_target,
     records_of,
     restored,
-    strangers,
     until,
     write,
 )
@@ -112,7 +112,7 @@ def four(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.M
     for name in names:
         archived(broker_41, name, site, records_of(10))
         delete_topic(broker_41.bootstrap, name)
-        strangers(broker_41, name, 7)
+        foreign_topic(broker_41, name, 7)
     return names
 
 
@@ -166,7 +166,7 @@ def test_what_is_written_in_the_place_of_a_purged_topic_is_not_purged(
 ) -> None:
     """A restore ended between a purge and the first record, and producers that nobody had stopped went on."""
     archived(broker_41, topic, site, records_of(10))
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     with dying_in(RestoreNotes, "note_plans", monkeypatch):
         restored(site, broker_41, topic, existing=Existing.PURGE)
     assert log_of(broker_41, f"{topic}.back") == (0, 0)
@@ -191,7 +191,7 @@ def live(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.M
 
 def assert_refused_before(site: ArchiveSite, target: Broker, topic: str, capsys: Capsys, told: str) -> None:
     """The dry run says so, and the restore changes nothing."""
-    strangers(target, f"{topic}.live", 7)
+    foreign_topic(target, f"{topic}.live", 7)
     before = id_of(target, f"{topic}.live")
     for more in (["--dry-run"], []):
         code, _, said = restore(site, target, topic, capsys, "--first", r".*\.large", *more)
@@ -234,7 +234,7 @@ def test_a_topic_that_came_later_is_not_purged(
         found = await prepare(*arguments, **named)
         if live not in topics_on_now:
             topics_on_now.add(live)
-            await asyncio.to_thread(strangers, broker_41, live, 7)
+            await asyncio.to_thread(foreign_topic, broker_41, live, 7)
         return found
 
     topics_on_now: set[str] = set()
@@ -271,7 +271,7 @@ def test_a_topic_that_grows_meanwhile(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, is_wider: bool
 ) -> None:
     archived(broker_41, topic, site, records_of(10))
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
 
     def grow() -> None:
         if is_wider:

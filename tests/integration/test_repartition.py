@@ -21,17 +21,17 @@ import archiver.spark.repartition
 from archiver.codec.selection import TopicSelection
 from archiver.errors import KafkaError, UsageError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.produce import Outcome, ProduceAnswer, produce
+from archiver.kafka.produce import ProduceAnswer, ProduceOutcome, produce
 from archiver.restore.repartition_source import SourceTask
 from archiver.restore.repartition_target import run_read_back
 from archiver.restore.request import Existing
 from tests.support.brokers import Broker
-from tests.support.dealt import Rows, brute_force, fill, on_target
-from tests.support.deaths import Killed, MeetingProduce, MortalProduce
+from tests.support.dealt_records import Rows, brute_force, fill, on_target
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.murmur2 import murmur2
+from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
@@ -276,7 +276,7 @@ def test_records_that_the_target_lost_are_noticed_and_sent_again(
 
     async def pretends(client: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int) -> ProduceAnswer:
         if partition == 1:
-            return ProduceAnswer(outcome=Outcome.DONE, base_offset=0, error_code=0)
+            return ProduceAnswer(outcome=ProduceOutcome.DONE, base_offset=0, error_code=0)
         return await produce(client, name, partition, batch, timeout_ms)
 
     with monkeypatch.context() as patch:

@@ -28,15 +28,14 @@ from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.configs import topic_configs
-from archiver.kafka.produce import Outcome, ProduceAnswer, ProducerIdentity, init_producer_id, produce
+from archiver.kafka.produce import ProduceAnswer, ProduceOutcome, ProducerIdentity, init_producer_id, produce
 from archiver.restore.partition_restore import run_task
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import Retention
 from archiver.restore.task import RestoreTask, TaskReport
 from archiver.store.s3 import open_store
 from tests.support.brokers import Broker, StartBroker
-from tests.support.bucket_archive import tell_falsely
-from tests.support.deaths import Killed, MeetingProduce, MortalProduce
+from tests.support.bucket_archive import put_false_entry
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import (
@@ -47,6 +46,7 @@ from tests.support.kafka_topics import (
     settings_of,
     with_client,
 )
+from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode
@@ -480,7 +480,7 @@ def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
     ) -> ProduceAnswer:
         nonlocal sent
         answer = await produce(client, name, partition, batch, timeout_ms)
-        sent += answer.outcome is Outcome.DONE
+        sent += answer.outcome is ProduceOutcome.DONE
         if sent in lost:
             sent += 1
             await asyncio.to_thread(broker.kill)
@@ -682,13 +682,13 @@ def test_an_index_that_lies_makes_no_restore_incomplete(
     written = archived(broker_41, topic, site, [250, 120])
     store = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
     first = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
-    tell_falsely(store, first, next=250)
+    put_false_entry(store, first, next=250)
     (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
     assert restored.errors == ()
     assert on_target(java_oracle, broker_41, f"{topic}.back") == written
     assert f"the index of facts is false of 1 object, the first is {first} (next 100, not 250)" in caplog.text
 
-    tell_falsely(store, first, max_timestamp=2**62)
+    put_false_entry(store, first, max_timestamp=2**62)
     rename = [f"{topic}={topic}.more"]
     (refused,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename, restore_id="r-1").topics
     assert [(one.partition, one.exit_code) for one in refused.errors] == [(0, 3)]
@@ -756,7 +756,7 @@ def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
     key = keys_in(site.bucket, f"topics/{topic}/")[2]
 
     async def refuse(*_: object) -> ProduceAnswer:
-        return ProduceAnswer(outcome=Outcome.FATAL, base_offset=-1, error_code=87, message="not this one")
+        return ProduceAnswer(outcome=ProduceOutcome.FATAL, base_offset=-1, error_code=87, message="not this one")
 
     def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
         s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)

@@ -13,7 +13,7 @@ import archiver.restore.partition_restore
 import archiver.restore.sending
 import archiver.spark.record_choice
 from archiver.cli.main import main
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProduceAnswer, produce
@@ -207,7 +207,7 @@ def test_an_estimate_knows_the_batches_that_a_target_takes(
 
 def test_an_estimate_grows_with_partitions_that_have_little_in_them() -> None:
     """A hundred of fifty records each took two cores 4 s of work, and as much of broker and store beside them."""
-    empty = PartitionPlan(partition=0, parts=(), stored_bytes=0, records=0, selection=EVERYTHING, selection_digest="")
+    empty = PartitionPlan(partition=0, parts=(), stored_bytes=0, records=0, selection=ALL_RECORDS, selection_digest="")
 
     def seconds(partitions: int) -> float:
         topic = TopicPlan(

@@ -13,10 +13,10 @@ from archiver.errors import UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProduceAnswer, produce
 from tests.support.brokers import Broker
-from tests.support.deaths import Killed, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode

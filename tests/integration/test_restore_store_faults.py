@@ -20,7 +20,7 @@ from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite
-from tests.support.target_topics import archived, on_target, records_of, restored, strangers, write
+from tests.support.target_topics import archived, foreign_topic, on_target, records_of, restored, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
@@ -101,7 +101,7 @@ def test_a_purged_topic_is_made_anew_when_a_note_is_refused_for_a_while(
     broker_41: Broker, topic: str, behind_proxy: ArchiveSite, proxy: FaultyS3, java_oracle: JavaOracle, note: str
 ) -> None:
     written = archived(broker_41, topic, behind_proxy, records_of(10))
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     with proxy.failing(Fault.SLOW_DOWN, "PUT", LONG_FAILURES, naming=f"/{note}/"):
         report = restored(behind_proxy, broker_41, topic, existing=Existing.PURGE)
         assert proxy.requests["PUT"] > LONG_FAILURES

@@ -37,23 +37,23 @@ from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask, TaskReport
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
-from tests.support.deaths import Killed, MeetingProduce, MortalProduce
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of, with_client
+from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
 from tests.support.target_topics import (
     archived,
     behind,
     configs_of,
+    foreign_topic,
     id_of,
     log_of,
     on_target,
     records_of,
     restored,
     set_configs,
-    strangers,
     until,
     write,
 )
@@ -151,7 +151,7 @@ def test_records_go_behind_those_of_others(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
     ours = archived(broker, topic, site, records_of(120), [], records_of(30), compression_type="lz4")
-    there = strangers(broker, f"{topic}.back", 70, 0, 10, compression_type="gzip")
+    there = foreign_topic(broker, f"{topic}.back", 70, 0, 10, compression_type="gzip")
     before = configs_of(broker, f"{topic}.back")
     report = appended(site, broker, topic)
     assert [(one.error, one.records, one.already_there) for one in report.partitions] == [
@@ -172,7 +172,7 @@ def test_what_goes_behind_goes_on_where_it_was_cut(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = archived(broker, topic, site, records_of(1500))
-    there = strangers(broker, f"{topic}.back", 33)
+    there = foreign_topic(broker, f"{topic}.back", 33)
     mortal = MortalProduce(seed=3)
     monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
     deaths = 0
@@ -190,7 +190,7 @@ def test_two_runs_at_once_go_behind_once(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = archived(broker_41, topic, site, records_of(2000))
-    there = strangers(broker_41, f"{topic}.back", 33)
+    there = foreign_topic(broker_41, f"{topic}.back", 33)
     meeting = MeetingProduce(2)
     monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
     with ThreadPoolExecutor(2) as pool:
@@ -222,14 +222,14 @@ def test_a_topic_that_is_not_there_is_created_whatever_comes_between(
 
 def test_another_number_of_partitions_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site, records_of(5), records_of(5))
-    strangers(broker_41, f"{topic}.back", 3)
+    foreign_topic(broker_41, f"{topic}.back", 3)
     (problem,) = refused(site, broker_41, topic, existing=Existing.APPEND)
     assert f"{topic}.back has 1 partition, the archive 2" in problem
 
 
 def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     ours = archived(broker_41, topic, site, records_of(5))
-    strangers(broker_41, f"{topic}.back", 3)
+    foreign_topic(broker_41, f"{topic}.back", 3)
     producer = producer_of(broker_41.bootstrap, transactional_id=topic)
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -248,7 +248,7 @@ def test_who_else_writes_behind_is_noticed(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     archived(broker_41, topic, site, records_of(300))
-    strangers(broker_41, f"{topic}.back", 10)
+    foreign_topic(broker_41, f"{topic}.back", 10)
     foreign = [Rec(0, NOW_MS, 0, b"s", b"later")]
     put, sent = ClaimStream.put, 0
 
@@ -295,7 +295,7 @@ def test_each_config_that_would_do_harm_is_named(broker: Broker, topic: str, sit
     first = [*records_of(39), Rec(39, NOW_MS + 39, 0, b"large", large)]
     future = records_of(10, first_ms=now_ms + 7_200_000)
     ours = archived(broker, topic, site, first, [*records_of(30, first_ms=now_ms), *future])
-    strangers(broker, f"{topic}.back", 4, 4)
+    foreign_topic(broker, f"{topic}.back", 4, 4)
     lenient = {"message_timestamp_after_max_ms": str(2**63 - 1), "max_message_bytes": "24000000"}
     harmful = {
         "cleanup_policy": "compact",
@@ -354,7 +354,7 @@ def test_batches_are_as_small_as_the_topic_wants_them(
     rng = random.Random(6)
     rows = [Rec(at, NOW_MS + at, 0, None, rng.randbytes(random_bytes).ljust(5000)) for at in range(200)]
     ours = archived(broker, topic, site, rows)
-    there = strangers(broker, f"{topic}.back", 3, max_message_bytes="200000", compression_type="uncompressed")
+    there = foreign_topic(broker, f"{topic}.back", 3, max_message_bytes="200000", compression_type="uncompressed")
     assert appended(site, broker, topic).errors == ()
     assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
 
@@ -402,7 +402,7 @@ def test_retention_that_is_set_while_records_come_is_noticed(
     broker_41: Broker, eager_broker: KafkaBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived(broker_41, topic, site, records_of(400))
-    strangers(eager_broker, f"{topic}.back", 3)
+    foreign_topic(eager_broker, f"{topic}.back", 3)
     verify = archiver.restore.partition_restore._read_back
 
     async def wait_and_verify(*arguments: Any) -> tuple[int, int]:  # noqa: ANN401
@@ -424,7 +424,7 @@ def test_retention_that_is_set_while_records_come_is_noticed(
 def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle) -> None:
     """Whatever it had: records, other partitions, configs of its own. A rerun leaves it alone."""
     ours = archived(broker, topic, site, records_of(120), records_of(10), cleanup_policy="compact")
-    strangers(broker, f"{topic}.back", 20, 20, 20, max_message_bytes="1000", segment_ms="100000")
+    foreign_topic(broker, f"{topic}.back", 20, 20, 20, max_message_bytes="1000", segment_ms="100000")
     report = restored(site, broker, topic, existing=Existing.PURGE)
     assert (report.errors, report.appends) == ((), False)
     made = id_of(broker, f"{topic}.back")
@@ -438,7 +438,7 @@ def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveS
         assert id_of(broker, f"{topic}.back") == made
     # What somebody else has put there since is not of this restore.
     delete_topic(broker.bootstrap, f"{topic}.back")
-    strangers(broker, f"{topic}.back", 5, 5)
+    foreign_topic(broker, f"{topic}.back", 5, 5)
     assert restored(site, broker, topic, existing=Existing.PURGE).errors == ()
     assert on_target(java_oracle, broker, f"{topic}.back") == ours
 
@@ -486,7 +486,7 @@ def test_what_this_restore_has_filled_is_never_purged(
     monkeypatch.setattr(archiver.restore.target_creation, "delete_topics_by_id", watched)
     for number, (place, effect) in enumerate(EFFECTS):
         name = f"{topic}.{number}"
-        strangers(broker_41, name, 7)
+        foreign_topic(broker_41, name, 7)
         theirs = id_of(broker_41, name)
         deleted.clear()
         ask: dict[str, Any] = {"topics": topic, "rename": [f"{topic}={name}"], "existing": Existing.PURGE}
@@ -505,7 +505,7 @@ def test_two_runs_at_once_purge_once(
 ) -> None:
     """Both have seen the other one's records there."""
     ours = archived(broker_41, topic, site, records_of(300), records_of(10))
-    strangers(broker_41, f"{topic}.back", 7, 7)
+    foreign_topic(broker_41, f"{topic}.back", 7, 7)
     gate = threading.Barrier(2)
     check: Callable[..., Awaitable[None]] = archiver.restore.targets.Targets.check
 
@@ -530,7 +530,7 @@ def test_what_cannot_be_created_is_known_before_anything_is_purged(
     there, other = f"{topic}.there", f"{topic}.a_b"
     for name in (topic, f"{topic}.1", f"{topic}.2"):
         archived(broker_41, name, site, records_of(10))
-    strangers(broker_41, there, 5)
+    foreign_topic(broker_41, there, 5)
     create_topic(broker_41.bootstrap, other)  # a name that Kafka takes for the same as a.b
     rename = [f"{topic}={there}", f"{topic}.1={topic}.new", f"{topic}.2={topic}.a.b"]
     with pytest.raises(
@@ -550,7 +550,7 @@ def test_a_default_that_cannot_be_had_stops_new_topics_alone(
     (line,) = refused(site, broker, topic)
     assert line.startswith(f"topic {topic}.back could not be created: INVALID_REPLICATION_FACTOR (38)")
     assert line.endswith("fewer brokers are up than it needs; bring them back, or give --replication-factor")
-    strangers(broker, f"{topic}.back", 5)
+    foreign_topic(broker, f"{topic}.back", 5)
     assert restored(site, broker, topic, existing=Existing.PURGE).records == 10
     assert log_of(broker, f"{topic}.back") == (0, 10)
 
@@ -569,7 +569,7 @@ def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
 def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     """Kafka's own topics, and those that could not be made again, or not as whole as they were."""
     archived(broker_41, topic, site, records_of(60))
-    strangers(broker_41, f"{topic}.back", 7)
+    foreign_topic(broker_41, f"{topic}.back", 7)
     consumer = Consumer({"bootstrap.servers": broker_41.bootstrap, "group.id": topic})
     consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     consumer.close()

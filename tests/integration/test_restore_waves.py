@@ -19,7 +19,7 @@ from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import delete_topic, with_client
 from tests.support.round_trip import ArchiveSite, run_here
-from tests.support.target_topics import Partitions, archived, configs_of, on_target, records_of, strangers
+from tests.support.target_topics import Partitions, archived, configs_of, foreign_topic, on_target, records_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -76,7 +76,7 @@ def test_what_was_filled_is_finished_and_told_when_the_others_are_refused(
 ) -> None:
     """Somebody fills a target of the second wave while the first one is being filled."""
     first, *others = names
-    after_the_first_wave(monkeypatch, lambda: strangers(broker_41, f"{others[0]}.back", 3))
+    after_the_first_wave(monkeypatch, lambda: foreign_topic(broker_41, f"{others[0]}.back", 3))
     code, found, lines = restore(site, broker_41, topic, capsys)
     assert code == 2
     assert [(one["source"], one["is_finished"]) for one in found["topics"]] == [(first, True)]
@@ -103,7 +103,7 @@ def test_what_is_refused_before_anything_is_filled_is_told_in_json_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, *_ = names
-    strangers(broker_41, f"{first}.back", 3)
+    foreign_topic(broker_41, f"{first}.back", 3)
     code, found, lines = restore(site, broker_41, topic, capsys, "--id", "mine")
     assert (code, found["id"], found["topics"], found["records"]) == (2, "mine", [], 0)
     assert f"target topic {first}.back is not empty" in found["failure"]

@@ -29,7 +29,7 @@ from tests.support.foreign_reader import keys_as_they_came, keys_in, read_partit
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, produce_values, producer_of
 from tests.support.processes import standing_still
-from tests.support.rotated import Rotated
+from tests.support.rotated_credentials import Rotated
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
 

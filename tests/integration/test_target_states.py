@@ -37,7 +37,7 @@ def stage(minio: S3, java_oracle: JavaOracle, tmp_path_factory: pytest.TempPathF
 def test_a_restore_keeps_to_what_its_dry_run_said(stage: Stage, case: Case, pytestconfig: pytest.Config) -> None:
     """All are planned; of those that are of one kind, only the first is run, too, unless `--long` asks for all."""
     is_run = case.target in FIRST_OF_KIND or pytestconfig.getoption("--long")
-    former = stage.stand(case)
+    former = stage.set_up(case)
     before = after = stage.picture(case)
     foretold = stage.restore(case, "--dry-run")
     if not (is_run and case.verdict):  # else the picture in the end tells of both
@@ -57,13 +57,13 @@ def test_a_restore_keeps_to_what_its_dry_run_said(stage: Stage, case: Case, pyte
             is_kept = case.mode is Mode.INTO_EXISTING and bool(former or case.state.standing)
             configs = before.topics[case.target].configs if is_kept else stage.final_configs(case)
             assert configs in (None, after.topics[case.target].configs)
-    stage.leave(case, after)
+    stage.discard_target(case, after)
 
 
 def test_the_installed_command_says_the_same(stage: Stage) -> None:
     state = State(name="of the installed command", standing=FILLED, verdicts=(NOT_EMPTY,) * 4)
     case = Case(state, Mode.PLAIN)
-    stage.stand(case)
+    stage.set_up(case)
     here = stage.restore(case, "--dry-run")
     for more in (["--dry-run"], []):
         done = stage.site.run(*stage.arguments(case, *more))

@@ -19,19 +19,19 @@ from archiver.restore.request import Existing
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log
-from tests.support.deaths import Killed
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, recreate_topic, with_client
+from tests.support.produce_doubles import Killed
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.target_topics import (
     archived,
     configs_of,
+    foreign_topic,
     log_of,
     on_target,
     records_of,
     restored,
     set_configs,
-    strangers,
     until,
     write,
 )
@@ -186,7 +186,7 @@ def test_a_log_that_was_cut_back_and_has_grown_again(
     broker = new_broker(version)
     archived(broker, topic, site, records_of(100))
     targets = [f"{topic}.{number}" for number in range(len(GROWN_AGAIN))]
-    strangers(broker, targets[-1], 30)
+    foreign_topic(broker, targets[-1], 30)
 
     def restore_again() -> list[Any]:
         return [

@@ -21,11 +21,11 @@ from archiver.restore.preview import RestorePreview
 from archiver.restore.request import Existing, RestoreRequest
 from archiver.spark.preview import preview_restore
 from tests.support.brokers import Broker, Bucket
-from tests.support.dealt import Rows, brute_force, fill, on_target
-from tests.support.deaths import Killed, MortalProduce
+from tests.support.dealt_records import Rows, brute_force, fill, on_target
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode

@@ -105,7 +105,7 @@ def archive_orders(bucket: Bucket, folder: Path) -> None:
     with archive_site(bucket, folder):
         archive = BucketArchive(bucket, folder)
         record_cluster(archive.handle, "c")
-        archive.settle("orders")
+        archive.write_topic_fact("orders")
         archive.put("orders", 0, generate(1, 20), each=10)
 
 

@@ -10,10 +10,10 @@ MARK: Final = "messages"
 
 
 class Answer(NamedTuple):
-    """What the program does with it."""
+    """How the program answers a bad input."""
 
     exit_code: int
-    says: str  # a part of the line; the whole also says where
+    says: str  # a part of the printed line, which also says where the input is wrong
 
 
 CONFIGURATION: Final[dict[str, Answer]] = {

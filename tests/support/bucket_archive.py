@@ -1,4 +1,4 @@
-"""An archive that a test lays into a bucket object by object, with the writer's own segments."""
+"""An archive that a test writes to a bucket object by object, with segments of the program's own writer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ class BucketArchive:
         self.layout = Layout()
         self.handle = Archive(self.store, self.layout)
 
-    def settle(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
+    def write_topic_fact(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
         """Write the control fact of a topic; another id begins a life."""
         record_topic(
             self.handle,
@@ -92,8 +92,8 @@ class BucketArchive:
         return found[0]
 
 
-def tell_falsely(store: ObjectStore, key: str, **changes: int) -> None:
-    """Put an entry of the index that is of an object as it is, and false, as anybody can who may put objects there."""
+def put_false_entry(store: ObjectStore, key: str, **changes: int) -> None:
+    """Put an entry into the index that names an existing object, and has false facts of it, as anybody with the right to put can."""
     layout = Layout()
     found, parsed = store.head(key), layout.parse_segment(key)
     assert found is not None

@@ -1,4 +1,4 @@
-"""What lies in a bucket beside segments, mutated: an error of ours, or what the rest of the archive has still.
+"""Mutates objects of a bucket that are no segments. Reading must give an error of ours, or what the rest of the archive has.
 
 In this process, or as `python -m tests.support.bucket_fuzz KIND SEED COUNT`.
 """
@@ -58,8 +58,8 @@ from archiver.backup.start_offsets import StartOffsets
 from archiver.codec.avro import decode_header, encode_block, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.schemas import OFFSET_RUN
-from archiver.codec.selection import EVERYTHING
-from archiver.config.model import GroupPositions
+from archiver.codec.selection import ALL_RECORDS
+from archiver.config.model import PositionKeeping
 from archiver.errors import ArchiverError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.produce import ProducerIdentity
@@ -71,13 +71,13 @@ from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
 from archiver.store.port import ObjectKind
 from archiver.upkeep.verify import control_problem
+from tests.support.case_limits import Peaks, WatchedStore, Weight
 from tests.support.frames import frame_of
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.mutations import mutate
 from tests.support.records import generate
 from tests.support.segments import facts_of
-from tests.support.watched import Peaks, WatchedStore, Weight
 
 Outcomes = Counter[str]
 LAYOUT = Layout("p")
@@ -258,7 +258,7 @@ class _Keeper(PositionKeeper):
 
 
 def _keep(store: MemoryStore, interval_ms: int) -> None:
-    policy = PositionPolicy(keep=GroupPositions.SNAPSHOT, interval_ms=interval_ms)
+    policy = PositionPolicy(keep=PositionKeeping.SNAPSHOT, interval_ms=interval_ms)
     keeper = _Keeper(
         cast("Any", None),
         policy,
@@ -294,7 +294,7 @@ def _read_topics(store: MemoryStore) -> None:
                 fact.lineage(life.life, 0)
 
 
-def _settle_topic(store: MemoryStore) -> None:
+def _write_topic_facts(store: MemoryStore) -> None:
     record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
 
 
@@ -337,7 +337,7 @@ def _read_notes(store: MemoryStore) -> None:
 
 Door = Callable[[MemoryStore], object]
 _TOPIC_DOORS: Sequence[Door] = (
-    _settle_topic,
+    _write_topic_facts,
     _read_topics,
     lambda store: read_topic(Archive(store, LAYOUT), "t"),
     lambda store: read_topic_history(Archive(store, LAYOUT), "t"),
@@ -370,7 +370,7 @@ def _facts() -> MemoryStore:
     """All streams, by the words of their writers."""
     store = MemoryStore()
     record_cluster(Archive(store, LAYOUT), "c")
-    _settle_topic(store)
+    _write_topic_facts(store)
     record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
     topics = {"t": {"topic_id": "A", "ends": {"0": None, "1": [5, 1]}}}
     append_fact(Archive(store, LAYOUT), "present", lambda _: {"format": 1, "at_ms": 2**40, "topics": topics})
@@ -477,7 +477,7 @@ def _plan(objects: int, *, is_chosen: bool) -> TopicPlan:
             partition=number,
             records=objects,
             stored_bytes=objects,
-            selection=EVERYTHING,
+            selection=ALL_RECORDS,
             selection_digest="d",
             problem="",
             missing=(),

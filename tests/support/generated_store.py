@@ -1,4 +1,4 @@
-"""An archive of millions of objects that nobody has put: a store that makes up each when it is asked for, and an index of them."""
+"""An archive of millions of objects that do not exist: the store makes each up when it is asked for; and an index of them."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ STEP = 1000  # offsets of an object; the last few have no record
 _BEGUN = datetime(2025, 1, 1, tzinfo=UTC)
 _BEGUN_MS = int(_BEGUN.timestamp() * 1000)
 _EACH = timedelta(seconds=300)
-_NOISE_BYTES = 56  # what no formula shortens: ETag, SHA-256 and digest
+_NOISE_BYTES = 56  # bytes that do not compress: ETag, SHA-256 and digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class GeneratedStore(MemoryStore):
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
         raise NotImplementedError("objects have no bodies")
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         raise NotImplementedError("objects have no bodies")
 
     def delete(self, keys: Iterable[str]) -> None:

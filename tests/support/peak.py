@@ -1,4 +1,4 @@
-"""A process that does one thing, and tells how much memory that took at most: `python -m tests.support.peak WHAT ARGUMENTS...`.
+"""Runs one task in a process of its own, and prints its peak memory: `python -m tests.support.peak WHAT ARGUMENTS...`.
 
 Linux only: the kernel counts.
 """
@@ -27,12 +27,12 @@ from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.partition_writer import PartitionWriter
 from archiver.backup.segment_sink import SegmentSink
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
-from archiver.codec.batch import BatchEncoder
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
-from archiver.process.memory import settle_memory
-from archiver.process.silence import Vigil
+from archiver.process.memory import tune_memory
+from archiver.process.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
 from tests.support.bombs import BOMBS
 from tests.support.memory_store import MemoryStore
@@ -55,7 +55,7 @@ def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingBud
         age_s=1e9,
         spool=Spool(folder),
         clock=lambda: 0.0,
-        vigil=Vigil(10.0, lambda: 0.0),
+        silence_counter=SilenceCounter(10.0, lambda: 0.0),
         ledger=NO_LEDGER,
         decoding=decoding,
     )
@@ -122,7 +122,7 @@ def _restore(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
 
 def _query(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
     header, _ = check_header(content, facts, key)
-    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, EVERYTHING):
+    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, ALL_RECORDS):
         pass
 
 
@@ -158,7 +158,7 @@ def peak_bytes(*command: object) -> int:
 
 
 def main() -> None:
-    settle_memory()
+    tune_memory()
     TASKS[sys.argv[1]](*sys.argv[2:])
     print(_status("VmHWM") - _before.pop())
 

@@ -201,7 +201,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("codec", BOMBS)
 def test_a_bomb_stops_at_the_cap(codec: BlockCodec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_module, "MOST_DECOMPRESSED_BYTES", 1_000_000)
+    monkeypatch.setattr(avro_module, "MOST_BLOCK_BYTES", 1_000_000)
     with pytest.raises(CorruptSegmentError, match="1000000 bytes"):
         read(other_head(codec) + block(BOMBS[codec], 1))
 
@@ -291,13 +291,13 @@ def test_a_table_grows_with_the_budget_and_not_with_the_records_of_a_block() -> 
     finally:
         tracemalloc.stop()
     assert sum(sizes) == count
-    assert max(sizes) <= avro_module.MOST_ROWS
+    assert max(sizes) <= avro_module.MOST_BLOCK_ROWS
     assert peak < 5 * len(SMALLEST) * count  # 10 columns of 8 bytes each make it 10 times as much
 
 
 @pytest.mark.parametrize("most_rows", [1, 2, 3])
 def test_a_block_in_parts_holds_the_same(monkeypatch: pytest.MonkeyPatch, most_rows: int) -> None:
-    monkeypatch.setattr(avro_module, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(avro_module, "MOST_BLOCK_ROWS", most_rows)
     assert read(CONTENT) == RECORDS
     assert read(HEAD + block(b"", 0)) == []
     for name in ("one record too few", "one too many", "none before records", "a byte too many"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from archiver.codec.batch import Scratch, decode_batches, in_place, position_after, whole_batches
 from archiver.codec.frame import Column
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError
 from tests.support.frames import records_of
 from tests.support.records import Rec, classes_of, generate, missing_classes, record_lists
@@ -164,7 +164,7 @@ def test_an_empty_fetch_stays_where_it_is() -> None:
 def test_batches_that_compaction_emptied_move_the_position(codec: str, transactional: bool) -> None:
     empty = batch_of([], base_offset=6, last_offset=19, codec=codec, transactional=transactional, producer_id=4)
     emptied = encode(empty, Oddities(payload=b""))
-    assert len(emptied) == k.HEADER_SIZE
+    assert len(emptied) == batch_kernels.HEADER_SIZE
     decoded = decode_batches(encode(batch_of([RECORD])) + emptied, 5)
     assert (records_of(decoded.frame), decoded.next_offset) == ([RECORD], 20)
     assert decode_batches(emptied, 5).next_offset == 20

@@ -15,7 +15,7 @@ import zstandard
 import archiver.codec.batch
 from archiver.codec.batch import DecodedBatches, decode_batches, position_after, refuse_other_formats, whole_batches
 from archiver.codec.frame import Column, Longs
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError, UnsupportedBatchError
 from tests.support.frames import records_of
 from tests.support.records import Rec
@@ -113,11 +113,13 @@ def test_other_formats_are_named_with_their_offset(magic: int, reason: str) -> N
 def test_of_other_formats_no_column_is_left_to_chance() -> None:
     content = bytearray(encode(batch_of([RECORD])))
     content[16] = 1
-    tables = [np.full((k.BATCH_COLUMNS, 2), garbage, np.int64) for garbage in (2**40, -3)]
+    tables = [np.full((batch_kernels.BATCH_COLUMNS, 2), garbage, np.int64) for garbage in (2**40, -3)]
     for table in tables:
-        assert k.scan_batches(np.frombuffer(bytes(content), np.uint8), table) == (1, len(content))
+        assert batch_kernels.scan_batches(np.frombuffer(bytes(content), np.uint8), table) == (1, len(content))
     assert (tables[0][:, 0] == tables[1][:, 0]).all()
-    assert (tables[0][[k.LEADER_EPOCH, k.LAST_OFFSET, k.COUNT], 0] == (-1, 5, 0)).all()
+    assert (
+        tables[0][[batch_kernels.LEADER_EPOCH, batch_kernels.LAST_OFFSET, batch_kernels.COUNT], 0] == (-1, 5, 0)
+    ).all()
     with pytest.raises(UnsupportedBatchError, match="offset 5: message set v1"):
         refuse_other_formats(tables[0][:, :1])
 
@@ -241,11 +243,11 @@ def test_the_table_of_the_records_has_a_cap_too(monkeypatch: pytest.MonkeyPatch)
     """A fetch ends before it; the records of a batch that has more come some at a time, and are the same."""
     records = [Rec(offset, 0, 0, None, b"%d" % offset) for offset in range(400)]
     batches = [batch_of(records[start : start + 80], codec="zstd") for start in range(0, 400, 80)]
-    monkeypatch.setattr(archiver.codec.batch, "MOST_ROWS", 200)
+    monkeypatch.setattr(archiver.codec.batch, "MOST_FETCHED_ROWS", 200)
     turns = decode_in_turns(fetch_of(*batches), 1_000_000)
     assert [turn.records for turn in turns] == [160, 160, 80]
     assert records_of(*(turn.frame for turn in turns)) == records
-    monkeypatch.setattr(archiver.codec.batch, "MOST_ROWS", 39)
+    monkeypatch.setattr(archiver.codec.batch, "MOST_FETCHED_ROWS", 39)
     turns = decode_in_turns(fetch_of(*batches), 1_000_000)
     assert [[len(frame) for frame in turn.frames()] for turn in turns] == [[39, 39, 2]] * 5
     assert [one for turn in turns for frame in turn.frames() for one in records_of(frame)] == records
@@ -258,7 +260,7 @@ def test_the_table_of_the_records_has_a_cap_too(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_is_given_out_of_a_long_batch_that_is_broken_at_its_end(
     monkeypatch: pytest.MonkeyPatch, tail: bytes
 ) -> None:
-    monkeypatch.setattr(archiver.codec.batch, "MOST_ROWS", 10)
+    monkeypatch.setattr(archiver.codec.batch, "MOST_FETCHED_ROWS", 10)
     records = [Rec(offset, 0, 0, None, None) for offset in range(40)]
     content = encode(batch_of(records), Oddities(tail=tail, count=40 + (len(tail) > 1)))
     with pytest.raises(CorruptBatchError, match="offset 0: "):
@@ -330,26 +332,31 @@ def test_index_records_trusts_neither_table_nor_ranges() -> None:
     """The kernel's own guards, behind those of its caller."""
     content = encode(batch_of(PAIR))
     batches, source = whole_batches(content, 0)
-    batches[k.PAYLOAD_START], batches[k.PAYLOAD_END] = k.HEADER_SIZE, len(content)
+    batches[batch_kernels.PAYLOAD_START], batches[batch_kernels.PAYLOAD_END] = batch_kernels.HEADER_SIZE, len(content)
     table = np.empty((len(Column), 2), np.int64)
 
     def begun() -> Longs:
-        return np.zeros(k.INDEX_STATE_SIZE, np.int64)
+        return np.zeros(batch_kernels.INDEX_STATE_SIZE, np.int64)
 
-    assert k.index_records(source, batches, 0, table, begun())[:2] == (2, k.OK)
+    assert batch_kernels.index_records(source, batches, 0, table, begun())[:2] == (2, batch_kernels.OK)
     state, small = begun(), np.ascontiguousarray(table[:, :1])
-    assert [k.index_records(source, batches, 0, small, state)[:2] for _ in range(2)] == [(1, k.OK)] * 2
+    assert [batch_kernels.index_records(source, batches, 0, small, state)[:2] for _ in range(2)] == [
+        (1, batch_kernels.OK)
+    ] * 2
     assert state[0] == 1
     for column, wrong in (
-        (k.PAYLOAD_START, -1),
-        (k.PAYLOAD_START, 2**62),
-        (k.PAYLOAD_END, 2**62),
-        (k.PAYLOAD_END, -1),
-        (k.COUNT, -1),
+        (batch_kernels.PAYLOAD_START, -1),
+        (batch_kernels.PAYLOAD_START, 2**62),
+        (batch_kernels.PAYLOAD_END, 2**62),
+        (batch_kernels.PAYLOAD_END, -1),
+        (batch_kernels.COUNT, -1),
     ):
         lying = batches.copy()
         lying[column] = wrong
-        assert k.index_records(source, lying, 0, table, begun())[1] == k.BATCH_OUTSIDE, (column, wrong)
+        assert batch_kernels.index_records(source, lying, 0, table, begun())[1] == batch_kernels.BATCH_OUTSIDE, (
+            column,
+            wrong,
+        )
 
 
 def test_lengths_of_batches_that_cannot_be() -> None:

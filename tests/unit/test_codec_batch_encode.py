@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archiver.codec.batch import BatchEncoder, decode_batches
+from archiver.codec.batch import decode_batches
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec, generate
 from tests.support.reference_batch import (
@@ -205,7 +206,7 @@ def test_rows_that_point_outside_are_refused(column: Column, wrong: int) -> None
 def test_nothing_is_written_behind_the_target(room: int) -> None:
     frame = frame_of([replace(RECORD, value=b"value"), RECORD])
     buffer = np.full(200, 0xA5, np.uint8)
-    k.encode_records(
+    batch_kernels.encode_records(
         frame.body,
         frame.header_body,
         frame.table,
@@ -214,6 +215,6 @@ def test_nothing_is_written_behind_the_target(room: int) -> None:
         1000,
         1000,
         buffer[80 : 80 + room],
-        np.zeros(k.BATCH_STATE_SIZE, np.int64),
+        np.zeros(batch_kernels.BATCH_STATE_SIZE, np.int64),
     )
     assert set(buffer[:80].tolist() + buffer[80 + room :].tolist()) == {0xA5}

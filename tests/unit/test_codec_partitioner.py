@@ -7,7 +7,7 @@ import pytest
 
 from archiver.codec.frame import Column, Frame
 from archiver.codec.kernels.murmur2 import Partitioner, choose_partitions
-from archiver.codec.rows import frame_rows
+from archiver.codec.rows import plain_records_of
 from tests.support.frames import frame_of
 from tests.support.murmur2 import murmur2
 from tests.support.records import Rec
@@ -60,8 +60,8 @@ def test_records_are_dealt_in_order_and_those_without_a_key_in_turn() -> None:
     found: dict[int, list[int]] = {}
     for start, stop in ((0, 1), (1, 90), (90, 90), (90, 200)):
         for target, share in partitioner.deal(whole.rows(start, stop)):
-            found.setdefault(target, []).extend(row.offset for row in frame_rows(share))
-            assert all(row.value == b"%d" % row.offset for row in frame_rows(share))
+            found.setdefault(target, []).extend(row.offset for row in plain_records_of(share))
+            assert all(row.value == b"%d" % row.offset for row in plain_records_of(share))
     assert found == expected
 
 

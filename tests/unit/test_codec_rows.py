@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from archiver.codec.batch import decode_batches
 from archiver.codec.frame import Column, Frame
-from archiver.codec.rows import frame_rows
+from archiver.codec.rows import plain_records_of
 from tests.support.frames import frame_of
 from tests.support.records import Rec, generate, record_lists
 from tests.support.reference_batch import batch_of, encode
@@ -18,7 +18,7 @@ RECORD = Rec(5, 7, 0, b"k", b"v", ((b"h", b"1"), (b"\xff", None)))
 def read(frame: Frame) -> list[Rec]:
     return [
         Rec(row.offset, row.timestamp, row.timestamp_type, row.key, row.value, tuple(row.headers))
-        for row in frame_rows(frame)
+        for row in plain_records_of(frame)
     ]
 
 

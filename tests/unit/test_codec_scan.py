@@ -14,7 +14,7 @@ from archiver.codec.arrow_scan import COLUMN_TYPES, Scanned, Scanner
 from archiver.codec.avro import decode_blocks, decode_header, split_blocks
 from archiver.codec.compression import BlockCodec
 from archiver.codec.kernels.varint import encode_long
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import CorruptSegmentError
 from tests.support.frames import records_of
 from tests.support.old_archive import old_file
@@ -26,7 +26,7 @@ ALL = tuple(COLUMN_TYPES)
 
 
 def scan(
-    content: bytes, columns: tuple[str, ...] = ALL, selection: Selection = EVERYTHING, batch_bytes: int = 1 << 20
+    content: bytes, columns: tuple[str, ...] = ALL, selection: Selection = ALL_RECORDS, batch_bytes: int = 1 << 20
 ) -> list[dict[str, Any]]:
     scanner = Scanner(topic="orders", partition=3, columns=columns, batch_bytes=batch_bytes)
     header, rows = decode_header(content, "key.data"), list[dict[str, Any]]()
@@ -38,7 +38,7 @@ def scan(
 
 
 def expected(
-    records: list[Rec], columns: tuple[str, ...] = ALL, selection: Selection = EVERYTHING
+    records: list[Rec], columns: tuple[str, ...] = ALL, selection: Selection = ALL_RECORDS
 ) -> list[dict[str, Any]]:
     return [scan_row(record, columns, "orders", 3) for record in records if is_selected(record, selection)]
 
@@ -55,14 +55,14 @@ def test_two_thousand_records_of_every_class(seed: int, tmp_path: Path, batch_by
 def test_blocks_of_very_many_records_come_in_parts(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
 ) -> None:
-    monkeypatch.setattr(arrow_scan, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(arrow_scan, "MOST_ARROW_ROWS", most_rows)
     records = generate(seed, 2000)
     content, _ = written(tmp_path, records)
     scanner = Scanner(topic="orders", partition=3, columns=ALL)
     header = decode_header(content, "key.data")
     rows: list[dict[str, Any]] = []
     last: Scanned | None = None
-    for last in scanner.scan(memoryview(content), header, "key.data", EVERYTHING):
+    for last in scanner.scan(memoryview(content), header, "key.data", ALL_RECORDS):
         assert last.batch.num_rows <= most_rows
         rows += rows_of(last.batch)
     assert rows == expected(records)
@@ -76,7 +76,7 @@ def test_blocks_of_very_many_records_come_in_parts(
 def test_a_block_in_parts_is_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surplus: bytes, reason: str
 ) -> None:
-    monkeypatch.setattr(arrow_scan, "MOST_ROWS", 2)
+    monkeypatch.setattr(arrow_scan, "MOST_ARROW_ROWS", 2)
     content, _ = written(tmp_path, generate(1, 5), codec=BlockCodec.NULL)
     header = decode_header(content, "key.data")
     (block,) = split_blocks(memoryview(content), header, "key.data")
@@ -120,7 +120,7 @@ def test_a_key_of_a_header_that_is_no_text_keeps_its_bytes(tmp_path: Path, kind:
     assert {record.headers for record in records_of(*frames)} == {kept}
     assert {tuple(row["headers"]) for row in scan(content)} == {kept}
     scanner = Scanner(topic="orders", partition=3, columns=("headers",))
-    (one,) = scanner.scan(view, header, "k", EVERYTHING)
+    (one,) = scanner.scan(view, header, "k", ALL_RECORDS)
     one.batch.validate(full=True)
     element = {"key": "caf\ufffd\ufffd", "value": b"x", "rawKey": NOT_TEXT}
     assert one.batch.column("headers").to_pylist() == [[element] * len(headers)] * 2000
@@ -147,4 +147,4 @@ def test_another_partition_is_refused(tmp_path: Path) -> None:
     content, _ = written(tmp_path, [Rec(0, 0, 0, None, b"v")])
     scanner = Scanner(topic="orders", partition=4, columns=("offset",))
     with pytest.raises(CorruptSegmentError, match="a record of another topic or partition"):
-        list(scanner.scan(memoryview(content), decode_header(content, "k"), "k", EVERYTHING))
+        list(scanner.scan(memoryview(content), decode_header(content, "k"), "k", ALL_RECORDS))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from archiver.config.kafka_keys import KAFKA_KEYS, Group
+from archiver.config.kafka_keys import KAFKA_KEYS, KeyGroup
 from archiver.config.load import config_from_url, load_config
 from archiver.config.reference import keys
 from archiver.errors import UsageError
@@ -44,7 +44,7 @@ SHAPES = (
     {"a": {"{}": "{}"}},
     {"{}": None},
 )
-MECHANISMS = {Group.PASSWORD: "PLAIN", Group.KERBEROS: "GSSAPI", Group.TOKEN: "OAUTHBEARER"}
+MECHANISMS = {KeyGroup.PASSWORD: "PLAIN", KeyGroup.KERBEROS: "GSSAPI", KeyGroup.TOKEN: "OAUTHBEARER"}
 OIDC = {
     "sasl.oauthbearer.client.id": "me",
     "sasl.oauthbearer.client.secret": "x",
@@ -72,9 +72,9 @@ def places() -> Iterator[tuple[str, dict[str, object]]]:
     for key in KAFKA_KEYS:
         mechanism = MECHANISMS.get(key.group, "PLAIN")
         with_sasl = {"security.protocol": "sasl_ssl", "sasl.mechanism": mechanism}
-        beside = with_sasl if key.group in {*MECHANISMS, Group.SASL} else {}
-        beside |= {"security.protocol": "ssl"} if key.group is Group.TLS else {}
-        beside |= OIDC if key.group is Group.TOKEN and key.name != "token_provider" else {}
+        beside = with_sasl if key.group in {*MECHANISMS, KeyGroup.SASL} else {}
+        beside |= {"security.protocol": "ssl"} if key.group is KeyGroup.TLS else {}
+        beside |= OIDC if key.group is KeyGroup.TOKEN and key.name != "token_provider" else {}
         beside |= (
             {"sasl.username": "u", "sasl.password": "x"} if mechanism == "PLAIN" and "sasl.mechanism" in beside else {}
         )

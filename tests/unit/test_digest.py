@@ -5,21 +5,23 @@ import pytest
 from hypothesis import given, settings
 
 from archiver.codec.frame import Bytes, Column, Frame, Longs
-from archiver.codec.kernels import digest as d
+from archiver.codec.kernels import digest as digest_kernel
 from tests.support.frames import digest_of, frame_of
 from tests.support.records import Rec, generate, record_lists
 
 
 def survey(frame: Frame, start: int = 0, stop: int | None = None, found: Longs | None = None) -> dict[str, int]:
     found = empty_survey() if found is None else found
-    assert d.survey(frame.body, frame.header_body, frame.table, start, len(frame) if stop is None else stop, found)
+    assert digest_kernel.add_rows(
+        frame.body, frame.header_body, frame.table, start, len(frame) if stop is None else stop, found
+    )
     names = ("tombstones", "min", "max", "types", "bytes", "largest", "digest")
     return dict(zip(names, found.tolist(), strict=True))
 
 
 def empty_survey() -> Longs:
-    found = np.zeros(d.SURVEY_SIZE, np.int64)
-    found[d.MIN_TIMESTAMP], found[d.MAX_TIMESTAMP] = 2**63 - 1, -(2**63)
+    found = np.zeros(digest_kernel.SURVEY_SIZE, np.int64)
+    found[digest_kernel.MIN_TIMESTAMP], found[digest_kernel.MAX_TIMESTAMP] = 2**63 - 1, -(2**63)
     return found
 
 
@@ -69,7 +71,7 @@ def test_a_known_value() -> None:
 @settings(max_examples=10)
 @given(record_lists(most=6), record_lists(most=6))
 def test_digests_compose(one: list[Rec], other: list[Rec]) -> None:
-    joined = d.join_digests(survey(frame_of(one))["digest"], survey(frame_of(other))["digest"], len(other))
+    joined = digest_kernel.join_digests(survey(frame_of(one))["digest"], survey(frame_of(other))["digest"], len(other))
     assert joined == digest_of(one + other)
 
 
@@ -101,7 +103,7 @@ def test_offsets_do_not_enter_and_everything_else_does(records: list[Rec]) -> No
 @pytest.mark.parametrize("count", [1, 2, 5000])
 def test_powers_of_long_runs_stay_below_the_modulus(count: int) -> None:
     records = [Rec(index, 2**63 - 1, 0, b"\xff" * 8, None) for index in range(count)]
-    assert survey(frame_of(records))["digest"] == digest_of(records) < d.DIGEST_MODULUS
+    assert survey(frame_of(records))["digest"] == digest_of(records) < digest_kernel.DIGEST_MODULUS
 
 
 BROKEN_ROWS = {
@@ -121,11 +123,11 @@ def test_rows_that_point_outside_are_refused(column: Column) -> None:
     for wrong in BROKEN_ROWS[column]:
         frame = frame_of([Rec(0, 0, 0, b"key", b"value", ((b"a", b"b"), (b"c", None)))])
         frame.table[column, 0] = wrong
-        assert not d.survey(frame.body, frame.header_body, frame.table, 0, 1, empty_survey()), wrong
+        assert not digest_kernel.add_rows(frame.body, frame.header_body, frame.table, 0, 1, empty_survey()), wrong
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (0, 3), (0, 2**62)])
 def test_rows_that_are_not_in_the_table_are_refused(start: int, stop: int) -> None:
     nothing: Bytes = np.empty(0, np.uint8)
     table = np.zeros((len(Column), 2), np.int64)
-    assert not d.survey(nothing, nothing, table, start, stop, empty_survey())
+    assert not digest_kernel.add_rows(nothing, nothing, table, start, stop, empty_survey())

@@ -8,7 +8,7 @@ import pytest
 
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka import emptiness
-from archiver.kafka.calls import EARLIEST_LOCAL, ListedOffset, ListOffsetsCall
+from archiver.kafka.calls import EARLIEST_LOCAL_TIMESTAMP, ListedOffset, ListOffsetsCall
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import broker_error
 from archiver.kafka.configs import TopicConfigs
@@ -50,8 +50,8 @@ class Leader:
     async def send(self, _: int, call: ListOffsetsCall) -> list[ListedOffset]:
         epoch = self.epochs.pop(0)
         asked = cast("Any", call)
-        is_local = asked._timestamp == EARLIEST_LOCAL
-        call.tells_local = is_local and self.version >= 8
+        is_local = asked._timestamp == EARLIEST_LOCAL_TIMESTAMP
+        call.knows_local_start = is_local and self.version >= 8
         code = FENCED if asked._leader_epoch not in {-1, epoch} else 0
         offset = self.local_starts.pop(0) if is_local else 160
         return [ListedOffset(topic="t", partition=0, error_code=code, offset=offset, leader_epoch=epoch)]
@@ -70,7 +70,7 @@ def leader(monkeypatch: pytest.MonkeyPatch) -> Leader:
         return {"t": TopicConfigs(effective=made.configs, own={})}, {}
 
     monkeypatch.setattr(emptiness, "fetch", fetch)
-    monkeypatch.setattr(emptiness, "topic_configs_known", configs)
+    monkeypatch.setattr(emptiness, "topic_configs_each", configs)
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 from archiver.backup.cut_back import Archived
 from archiver.backup.identity import Identity, Kin, Place
 from archiver.backup.segment_sink import SegmentSink
-from archiver.config.model import Unproven
+from archiver.config.model import UnprovenPolicy
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets
 from archiver.process.workers import Workers
@@ -38,7 +38,7 @@ def test_a_log_without_any_archived_record(log_start: int, end: int, epoch: int,
     archived = Archived("key", 1000, cast("object", facts), 100)  # type: ignore[arg-type]
     nobody = None
     identity = Identity(
-        cast("KafkaClient", nobody), cast("SegmentSink", nobody), cast("Workers", nobody), Unproven.REFUSE
+        cast("KafkaClient", nobody), cast("SegmentSink", nobody), cast("Workers", nobody), UnprovenPolicy.REFUSE
     )
     at = PartitionOffsets(log_start=log_start, high_watermark=end, last_stable=end, leader_epoch=epoch)
     assert asyncio.run(identity.kin(PLACE, archived, at)) is kin

@@ -25,11 +25,11 @@ from archiver.archive.index_member import cut_member, decode_member
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
+from tests.support.case_limits import WatchedStore, Weight
 from tests.support.generated_store import LAYOUT as GENERATED
 from tests.support.generated_store import GeneratedStore, Shape
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
-from tests.support.watched import WatchedStore, Weight
 
 LAYOUT = Layout("p")
 FIRST = LAYOUT.index_key(0, 0)

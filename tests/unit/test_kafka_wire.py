@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.codes import TEMPORARY, Code, broker_error
 from archiver.kafka.fetch import Divergence, FetchCall, Fetched, FetchProblem, FetchTarget, problem_of
-from archiver.kafka.produce import Outcome, ProduceCall, outcome_of
-from archiver.kafka.wire import MalformedAnswerError, Reader, Writer, uuid_bytes, uuid_text, uvarint
+from archiver.kafka.produce import ProduceCall, ProduceOutcome, outcome_of
+from archiver.kafka.wire import AnswerReader, MalformedAnswerError, RequestWriter, uuid_bytes, uuid_text, uvarint
 
 TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"  # bytes 0 to 15, as Kafka's Uuid.toString prints them
 
 
 @given(st.integers(0, 2**31 - 1))
 def test_numbers_come_back(number: int) -> None:
-    assert Reader(memoryview(uvarint(number)), flexible=True).uvarint() == number
+    assert AnswerReader(memoryview(uvarint(number)), flexible=True).uvarint() == number
 
 
 @given(st.binary(min_size=16, max_size=16))
@@ -46,17 +46,23 @@ def test_ids_look_as_kafka_prints_them() -> None:
     ],
 )
 def test_strings_in_both_forms(flexible: bool, text: str | None, raw: bytes) -> None:
-    out = Writer(flexible=flexible)
+    out = RequestWriter(flexible=flexible)
     out.text(text)
     out.tags()
     assert b"".join(out.pieces()) == raw + (b"\0" if flexible else b"")
-    assert Reader(memoryview(raw), flexible=flexible).text() == (text or "")
+    assert AnswerReader(memoryview(raw), flexible=flexible).text() == (text or "")
 
 
 @given(st.binary(max_size=40))
 def test_no_bytes_make_the_reader_leave_its_buffer(raw: bytes) -> None:
-    for read in (Reader.text, Reader.blob, Reader.tags, Reader.uuid, lambda reader: reader.array(reader.int64)):
-        reader = Reader(memoryview(raw), flexible=True)
+    for read in (
+        AnswerReader.text,
+        AnswerReader.blob,
+        AnswerReader.tags,
+        AnswerReader.uuid,
+        lambda reader: reader.array(reader.int64),
+    ):
+        reader = AnswerReader(memoryview(raw), flexible=True)
         try:
             read(reader)
         except MalformedAnswerError:
@@ -88,7 +94,7 @@ def call_for(partitions: int) -> FetchCall:
 
 
 def test_a_fetch_answer_is_read_with_its_tagged_fields() -> None:
-    error_code, (whole, cut, gone) = call_for(3).read(Reader(memoryview(WHOLE), flexible=True), 13)
+    error_code, (whole, cut, gone) = call_for(3).read(AnswerReader(memoryview(WHOLE), flexible=True), 13)
     assert error_code == 0
     assert bytes(whole.records) == b"bytes"
     assert whole.records.obj is WHOLE, "a slice, not a copy"
@@ -110,13 +116,13 @@ def test_a_fetch_answer_is_read_with_its_tagged_fields() -> None:
 @pytest.mark.parametrize("length", range(len(WHOLE)))
 def test_a_cut_fetch_answer_is_malformed_wherever_it_is_cut(length: int) -> None:
     with pytest.raises(MalformedAnswerError):
-        call_for(3).read(Reader(memoryview(WHOLE)[:length], flexible=True), 13)
+        call_for(3).read(AnswerReader(memoryview(WHOLE)[:length], flexible=True), 13)
 
 
 def test_an_answer_about_another_topic_is_malformed() -> None:
     raw = answer_with([], topic=bytes(15) + b"\1")
     with pytest.raises(MalformedAnswerError, match="nobody asked"):
-        call_for(1).read(Reader(memoryview(raw), flexible=True), 13)
+        call_for(1).read(AnswerReader(memoryview(raw), flexible=True), 13)
 
 
 @pytest.mark.parametrize(
@@ -208,19 +214,19 @@ def test_fetch_problems(code: int, problem: FetchProblem | None) -> None:
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
-        (0, Outcome.DONE),
-        (45, Outcome.OUT_OF_SEQUENCE),
-        (46, Outcome.DUPLICATE),
-        (Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Outcome.TEMPORARY),
-        (Code.REQUEST_TIMED_OUT, Outcome.TEMPORARY),
-        (Code.NOT_LEADER_OR_FOLLOWER, Outcome.TEMPORARY),
-        (Code.UNKNOWN_TOPIC_OR_PARTITION, Outcome.TEMPORARY),
-        (Code.POLICY_VIOLATION, Outcome.FATAL),
-        (Code.TOPIC_AUTHORIZATION_FAILED, Outcome.FATAL),
-        (Code.UNKNOWN_PRODUCER_ID, Outcome.FATAL),
-        (Code.UNKNOWN_SERVER_ERROR, Outcome.FATAL),
-        (12345, Outcome.FATAL),
+        (0, ProduceOutcome.DONE),
+        (45, ProduceOutcome.OUT_OF_SEQUENCE),
+        (46, ProduceOutcome.DUPLICATE),
+        (Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ProduceOutcome.TEMPORARY),
+        (Code.REQUEST_TIMED_OUT, ProduceOutcome.TEMPORARY),
+        (Code.NOT_LEADER_OR_FOLLOWER, ProduceOutcome.TEMPORARY),
+        (Code.UNKNOWN_TOPIC_OR_PARTITION, ProduceOutcome.TEMPORARY),
+        (Code.POLICY_VIOLATION, ProduceOutcome.FATAL),
+        (Code.TOPIC_AUTHORIZATION_FAILED, ProduceOutcome.FATAL),
+        (Code.UNKNOWN_PRODUCER_ID, ProduceOutcome.FATAL),
+        (Code.UNKNOWN_SERVER_ERROR, ProduceOutcome.FATAL),
+        (12345, ProduceOutcome.FATAL),
     ],
 )
-def test_produce_outcomes(code: int, outcome: Outcome) -> None:
+def test_produce_outcomes(code: int, outcome: ProduceOutcome) -> None:
     assert outcome_of(code) is outcome

@@ -140,11 +140,12 @@ dispatcher._FunctionCompiler._compile_core = compile_and_tell
 
 from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header, encode_header
-from archiver.codec.batch import BatchEncoder, decode_batches, first_timestamp_ms
+from archiver.codec.batch import decode_batches, first_timestamp_ms
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.kernels.murmur2 import Partitioner
 from archiver.archive.offset_map import OffsetMapWriter
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
 from tests.support.frames import frame_of
 from tests.support.records import Rec
@@ -161,7 +162,7 @@ content = memoryview(encode_header(BlockCodec.ZSTANDARD, bytes(16), {}) + b"".jo
 header = decode_header(content, "key")
 (again,) = decode_blocks(content, header, topic="t", partition=0, key="key")
 list(Partitioner(3, 0).deal(again))
-list(Scanner(topic="t", partition=0, columns=["key", "headers"]).scan(content, header, "key", EVERYTHING))
+list(Scanner(topic="t", partition=0, columns=["key", "headers"]).scan(content, header, "key", ALL_RECORDS))
 offsets = OffsetMapWriter(0)
 offsets.add(again)
 offsets._flush()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from archiver.process.logs import LogField, progress_log, set_up_logs
-from archiver.process.progress import Pace, Progress, spell_seconds
+from archiver.process.progress import Eta, Progress, spell_seconds
 
 log = logging.getLogger("archiver.test")
 
@@ -78,7 +78,7 @@ def test_progress_is_a_log_line_every_few_seconds(capsys: pytest.CaptureFixture[
     progress = Progress("backup", every_s=5, clock=clock)
     for second in range(13):
         clock.now = 100.0 + second
-        progress.tell(f"{second} records")
+        progress.report(f"{second} records")
     progress.close()
     progress.close()
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -95,7 +95,7 @@ def test_what_is_said_stands_there_at_once_and_tells_when_more_comes(capsys: pyt
     clock = Clock()
     progress = Progress("backup", every_s=60, clock=clock)
     clock.now += 2.5
-    progress.say("archiving 1 partition")
+    progress.announce("archiving 1 partition")
     entry = json.loads(capsys.readouterr().err)
     assert entry["message"] == "archiving 1 partition; the next line comes in 58 s"
     assert (entry["activity"], entry["seconds"]) == ("backup", 2.5)
@@ -104,7 +104,7 @@ def test_what_is_said_stands_there_at_once_and_tells_when_more_comes(capsys: pyt
 def test_what_is_told_before_a_long_silence_is_logged_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs("json")
     progress = Progress("verify", every_s=0.05)
-    progress.tell("starting Spark")
+    progress.report("starting Spark")
     err, late_s = "", time.monotonic() + 20
     while not err and time.monotonic() < late_s:
         threading.Event().wait(0.01)
@@ -118,8 +118,8 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs(quiet=True)
     progress_log.info("compiling kernels")
     progress = Progress("backup", quiet=True, every_s=0)
-    progress.say("archiving 1 partition")
-    progress.tell("1 record")
+    progress.announce("archiving 1 partition")
+    progress.report("1 record")
     progress.close()
     assert capsys.readouterr().err == ""
 
@@ -131,10 +131,10 @@ def test_on_a_terminal_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TERM", "xterm")
     set_up_logs()
     progress = Progress("restore", clock=Clock())
-    progress.tell("1 record [/not markup]")
-    progress.say("into s3://archive/p")
+    progress.report("1 record [/not markup]")
+    progress.announce("into s3://archive/p")
     log.warning("in between")
-    progress.tell("2 records")
+    progress.report("2 records")
     progress.close()
     shown = terminal.getvalue()
     assert "restore 0 s: 1 record [/not markup]" in shown
@@ -153,23 +153,23 @@ def test_on_a_terminal_that_cannot_change_a_line_there_are_more_lines(monkeypatc
     monkeypatch.setenv("TERM", "dumb")
     set_up_logs()
     progress = Progress("restore", every_s=0)
-    progress.tell("1 record")
+    progress.report("1 record")
     progress.close()
     assert terminal.getvalue().endswith(" INFO archiver.progress: 1 record activity=restore seconds=0.0\n")
 
 
 def test_pace_tells_rate_and_time_left_of_what_was_done_since_it_began() -> None:
     now_s = [100.0]
-    pace = Pace("records", lambda: now_s[0])
-    assert pace.tell(400, 1000) == "40%"
+    eta = Eta("records", lambda: now_s[0])
+    assert eta.spell(400, 1000) == "40%"
     now_s[0] += 10
-    assert pace.tell(600, 1000) == "60%, 20 records/s, 20 s left"
+    assert eta.spell(600, 1000) == "60%, 20 records/s, 20 s left"
     now_s[0] += 90
-    assert pace.tell(600, 100_000) == "0%, 13 h 48 min left"  # of 2 a second no rate is told
-    assert pace.tell(600, 600) == "100%"
-    assert Pace("records", lambda: 0.0).tell(0, 0) == ""
-    shares = Pace("", lambda: now_s[0])
-    shares.tell(0, 1000)
+    assert eta.spell(600, 100_000) == "0%, 13 h 48 min left"  # of 2 a second no rate is told
+    assert eta.spell(600, 600) == "100%"
+    assert Eta("records", lambda: 0.0).spell(0, 0) == ""
+    shares = Eta("", lambda: now_s[0])
+    shares.spell(0, 1000)
     now_s[0] += 10
-    assert shares.tell(500, 1000) == "50%, 10 s left"
+    assert shares.spell(500, 1000) == "50%, 10 s left"
     assert [spell_seconds(one) for one in (0.4, 59.6, 61, 3600)] == ["0 s", "1 min 0 s", "1 min 1 s", "1 h 0 min"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from archiver.errors import StoreTemporaryError
-from archiver.store.patient import PATIENCE_S, PatientStore
+from archiver.store.patient import REQUEST_PATIENCE_S, PatientStore
 from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 
@@ -76,5 +76,5 @@ def test_what_goes_on_failing_is_told_by_the_error_of_the_store(clock: Clock) ->
     keys_of(moody)
     store = PatientStore(moody, clock=clock, wait=clock.wait)
     assert "a/3: busy, time" in told(lambda: store.get("a/3"))
-    assert PATIENCE_S - 10 <= clock.now_s <= PATIENCE_S
+    assert REQUEST_PATIENCE_S - 10 <= clock.now_s <= REQUEST_PATIENCE_S
     assert "a/2: busy, time" in told(lambda: list(store.list("a/")))

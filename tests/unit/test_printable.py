@@ -139,7 +139,7 @@ def test_logs_and_progress_do_nothing(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
     progress = Progress("verify")
-    progress.tell(HOSTILE)
+    progress.report(HOSTILE)
     progress.close()
     assert SHOWN in terminal.getvalue()
     assert "\x1b]0" not in terminal.getvalue()

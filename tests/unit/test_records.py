@@ -8,7 +8,7 @@ import pytest
 import archiver.archive.plain_records
 from archiver.archive.plain_records import frame_to_values, json_pieces
 from archiver.process.text import printable_json
-from tests.support.cat_lines import tell
+from tests.support.cat_lines import cat_line
 from tests.support.frames import frame_of
 from tests.support.records import Rec, generate
 
@@ -26,6 +26,6 @@ def test_lines_are_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, large_by
     monkeypatch.setattr(archiver.archive.plain_records, "_PIECE_BYTES", piece_bytes)
     records = [*generate(seed, 200), *(LONG if piece_bytes > 3 else [])]
     lines = ["".join(map(printable_json, json_pieces(one))) for one in frame_to_values(frame_of(records), 3)]
-    assert [json.loads(line) for line in lines] == [tell(record, 3) for record in records]
-    whole = [json.dumps(tell(record, 3), ensure_ascii=False) for record in records]
+    assert [json.loads(line) for line in lines] == [cat_line(record, 3) for record in records]
+    whole = [json.dumps(cat_line(record, 3), ensure_ascii=False) for record in records]
     assert lines == [printable_json(line) for line in whole]

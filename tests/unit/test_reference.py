@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from archiver.cli.main import main
-from archiver.config.kafka_keys import KAFKA_KEYS, SECRET_KEYS, Group, names_of
+from archiver.config.kafka_keys import KAFKA_KEYS, SECRET_KEYS, KeyGroup, names_of
 from archiver.config.load import load_config
 from archiver.config.reference import effective, keys, reference_page
 from archiver.kafka import security, settings
@@ -32,8 +32,8 @@ def test_the_page_is_what_the_program_says() -> None:
 
 def test_every_kafka_key_is_taken_by_somebody() -> None:
     by_settings = {"bootstrap.servers", security.PROTOCOL, *settings._NUMBERS, *settings._TEXTS}
-    assert set(names_of(Group.CLIENT)) == by_settings
-    assert {security.MECHANISM, security._PLURAL} == set(names_of(Group.SASL))
+    assert set(names_of(KeyGroup.CLIENT)) == by_settings
+    assert {security.MECHANISM, security._PLURAL} == set(names_of(KeyGroup.SASL))
     by_name = {security._PROVIDER, security._KERBEROS_SERVICE, *security._OIDC_NEEDED, *security._CHOICES}
     assert by_name <= set(security._KEYS)
 
@@ -90,7 +90,7 @@ kafka: {bootstrap.servers: "a:1,b:2", client.id: "$${NAME}"}
 
 def test_what_a_kafka_key_takes_is_what_is_taken() -> None:
     takes = {key.name: key.takes for key in KAFKA_KEYS}
-    assert takes[security.PROTOCOL].split(", ") == list(security.Protocol)
+    assert takes[security.PROTOCOL].split(", ") == list(security.SecurityProtocol)
     assert takes[security.MECHANISM].split(", ") == list(security._BY_MECHANISM)
     assert {key: tuple(takes[key].split(", ")) for key in security._CHOICES} == dict(security._CHOICES)
     numbers = {key for key, kind in takes.items() if kind == "milliseconds"}

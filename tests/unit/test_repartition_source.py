@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 
 from archiver.codec.frame import Frame
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
 from archiver.config.model import StorageConfig
 from archiver.kafka.produce import ProducerIdentity
@@ -31,7 +31,7 @@ def task_of(partitions: int) -> SourceTask:
         target_cluster_id="",
         partition=0,
         parts=(),
-        selection=EVERYTHING,
+        selection=ALL_RECORDS,
         selection_digest="",
         wanted=Count(0, 0),
         skips_damage=False,

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from archiver.archive.archived_topic import wanted_readings
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segments import Reading, Segment
-from archiver.codec.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
+from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, Selection
 from archiver.errors import UsageError
 from archiver.spark.table.filters import Narrowing
 from archiver.spark.table.options import DEFAULT_COLUMNS, OnDamage, ScanOptions, Verify, parse_options
@@ -39,7 +39,7 @@ def test_defaults() -> None:
     options = parse()
     assert options.columns == DEFAULT_COLUMNS
     assert (options.on_damage, options.verify, options.is_hashed) == (OnDamage.FAIL, Verify.DIGEST, True)
-    assert options.wanted.of(7) == EVERYTHING
+    assert options.wanted.of(7) == ALL_RECORDS
 
 
 def test_names_and_words_come_in_any_case() -> None:
@@ -118,7 +118,7 @@ RANGES: list[tuple[Filter, Selection]] = [
     (GreaterThan(("timestamp",), MOMENT), Selection(from_ms=MS + 1)),
     (LessThan(("timestamp",), MOMENT), Selection(until_ms=MS)),
     (GreaterThanOrEqual(("timestampMs",), 5), Selection(from_ms=5)),
-    (LessThanOrEqual(("timestampMs",), 5), EVERYTHING),  # -1 is a number there, and no time
+    (LessThanOrEqual(("timestampMs",), 5), ALL_RECORDS),  # -1 is a number there, and no time
 ]
 NOT_UNDERSTOOD: list[Filter] = [
     Not(EqualTo(("offset",), 5)),
@@ -138,7 +138,7 @@ def test_a_filter_narrows(one: Filter, selection: Selection) -> None:
 
 @pytest.mark.parametrize("one", NOT_UNDERSTOOD, ids=str)
 def test_a_filter_that_is_not_understood_leaves_everything(one: Filter) -> None:
-    assert Narrowing.of([one]).selection_of(0) == EVERYTHING
+    assert Narrowing.of([one]).selection_of(0) == ALL_RECORDS
 
 
 def test_filters_narrow_together() -> None:

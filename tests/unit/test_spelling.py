@@ -8,7 +8,7 @@ from archiver.process.text import spell_count
 from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.task import TaskReport
 from archiver.spark.verify import VerifyResult
-from archiver.upkeep.verify import Level, Listing
+from archiver.upkeep.verify import Level, ListingReport
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_what_takes_more_than_an_s_is_given() -> None:
 
 
 def test_results_of_one_topic() -> None:
-    listing = Listing(topics=1, partitions=1, segments=(), problems=("it is gone",), notes=())
+    listing = ListingReport(topics=1, partitions=1, segments=(), problems=("it is gone",), notes=())
     verified = VerifyResult(
         level=Level.LISTING,
         listing=listing,

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from archiver.archive.segment_facts import PartFacts
-from archiver.codec.batch import BatchEncoder
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.target_limits import (
     Count,
@@ -50,7 +50,7 @@ def facts_of(records: int, first_ms: int, last_ms: int, *, largest: int = 100, i
     )
 
 
-def plan_of(*facts: PartFacts, selection: Selection = EVERYTHING) -> TopicPlan:
+def plan_of(*facts: PartFacts, selection: Selection = ALL_RECORDS) -> TopicPlan:
     partition = PartitionPlan(
         partition=0,
         parts=(),
@@ -73,16 +73,16 @@ def plan_of(*facts: PartFacts, selection: Selection = EVERYTHING) -> TopicPlan:
 @pytest.mark.parametrize(
     ("facts", "selection", "counted"),
     [
-        (facts_of(10, 100, 499), EVERYTHING, (10, 10)),
-        (facts_of(10, 500, 900), EVERYTHING, (0, 0)),
-        (facts_of(10, 100, 500), EVERYTHING, (1, 9)),  # the first is older, the last is not
-        (facts_of(1, 100, 100), EVERYTHING, (1, 1)),
-        (facts_of(10, 100, 499, is_exact=False), EVERYTHING, (0, 10)),
+        (facts_of(10, 100, 499), ALL_RECORDS, (10, 10)),
+        (facts_of(10, 500, 900), ALL_RECORDS, (0, 0)),
+        (facts_of(10, 100, 500), ALL_RECORDS, (1, 9)),  # the first is older, the last is not
+        (facts_of(1, 100, 100), ALL_RECORDS, (1, 1)),
+        (facts_of(10, 100, 499, is_exact=False), ALL_RECORDS, (0, 10)),
         (facts_of(10, 100, 900), Selection(from_ms=500), (0, 0)),  # what is older is not wanted
         (facts_of(10, 100, 900), Selection(from_ms=400), (0, 10)),
         (facts_of(10, 100, 400), Selection(from_ms=50, until_ms=450), (10, 10)),
-        (facts_of(10, -1, -1), EVERYTHING, (0, 0)),  # no age at all
-        (facts_of(10, -1, 100), EVERYTHING, (1, 9)),
+        (facts_of(10, -1, -1), ALL_RECORDS, (0, 0)),  # no age at all
+        (facts_of(10, -1, 100), ALL_RECORDS, (1, 9)),
     ],
 )
 def test_records_are_counted_by_their_age(facts: PartFacts, selection: Selection, counted: tuple[int, int]) -> None:

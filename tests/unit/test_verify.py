@@ -84,7 +84,7 @@ def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archiver.archive.lookup, "_REPORT_EVERY", 2)
     told: list[tuple[int, int]] = []
-    check_listing(Archive(store, LAYOUT), tell=lambda *how_far: told.append(how_far))
+    check_listing(Archive(store, LAYOUT), report_progress=lambda *how_far: told.append(how_far))
     assert told == [(2, 3)]
 
 

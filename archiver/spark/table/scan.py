@@ -18,7 +18,7 @@ from archiver.archive.parts import ObjectPart, check_planned, parts_within
 from archiver.archive.reader import FoundObject, fetch_parts, found_or_gone
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segments import Reading, blocks_of
-from archiver.codec.selection import EVERYTHING, Selection, Wanted
+from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError
 from archiver.process.columns import Chain, Numbers
@@ -139,7 +139,7 @@ def _share(
             partition=number,
             columns=options.columns,
             selection=selections[number],
-            parts=parts_within(group, EVERYTHING),
+            parts=parts_within(group, ALL_RECORDS),
             is_hashed=options.is_hashed,
             tries_first=options.on_damage is OnDamage.SKIP,
             skips_damage=options.on_damage is OnDamage.SKIP,

@@ -56,7 +56,7 @@ BROKEN: Mapping[str, Sequence[Change]] = {
 
 
 # A member that was stopped puts what it holds, whatever happened meanwhile.
-WITHOUT_VIGIL = (Change("backup/run.py", "Vigil(backup.session_timeout_ms / 2000)", "Vigil(1e9)"),)
+WITHOUT_VIGIL = (Change("backup/run.py", "SilenceCounter(backup.session_timeout_ms / 2000)", "SilenceCounter(1e9)"),)
 
 
 def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:

@@ -1,4 +1,4 @@
-"""Records that are dealt out by key into another number of partitions: written, dealt by brute force, and found on the target."""
+"""Records for a restore into another number of partitions: writes them, deals them by key by brute force, reads the target."""
 
 import random
 from collections import defaultdict

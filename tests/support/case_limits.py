@@ -1,4 +1,4 @@
-"""What one case of a fuzzer may take: time, memory, and bytes of a store."""
+"""Limits for one case of a fuzzer: CPU, memory, and bytes that are read from a store."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -9,21 +9,21 @@ from pathlib import Path
 from archiver.store.port import MOST_PUT_BYTES, ListedObject, refuse_larger
 from tests.support.memory_store import MemoryStore
 
-MOST_CPU_S = 4.0  # a hundred times what the slowest takes alone, for a machine with other work
-MOST_GROWTH = 96 << 20  # bytes, which an allocator's arenas are a part of
-MOST_READ = 64 << 20  # bytes: all that a case puts has less
+MOST_CPU_S = 4.0  # a hundred times what the slowest case takes alone, because the machine may have other work
+MOST_GROWTH = 96 << 20  # bytes, with what the allocator keeps
+MOST_READ = 64 << 20  # bytes: more than a case puts
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """How large an object is where it is listed, and where it is asked for."""
+    """The false size of an object: in listings, and in the answer to a get."""
 
     listed: int
     real: int
 
 
 class WatchedStore(MemoryStore):
-    """Counts the bytes that it hands out. Some objects are larger than memory, and only told of."""
+    """Counts the bytes that are read. Objects with a weight claim to be larger than memory, and are not."""
 
     def __init__(self, like: MemoryStore | None = None) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class WatchedStore(MemoryStore):
 
 @dataclass(slots=True)
 class Peaks:
-    """The most that any case took."""
+    """The most that any case took, so far."""
 
     cpu_s: float = 0.0
     grown: int = 0
@@ -80,6 +80,6 @@ class Peaks:
 
 
 def _forget_peak() -> None:
-    """Begin the process's peak of memory again; where the kernel does not let us, only a larger one is seen."""
+    """Reset the process's peak of memory; where the kernel does not allow this, only a larger peak is noticed."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

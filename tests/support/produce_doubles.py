@@ -1,4 +1,4 @@
-"""Restores that die while they send, and restores that send at the same time: what stands in for `produce` in a task."""
+"""Replacements for `produce` in a task: one dies while it sends, one lets several restores send at the same time."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ class MortalProduce:
 
 
 class MeetingProduce:
-    """Of several runs at once, each in a thread of its own, none begins before all are about to. `senders` are their threads."""
+    """Has several runs, each in its own thread, wait until all are about to send. `senders` are their threads."""
 
     def __init__(self, runs: int) -> None:
         self.senders: set[int] = set()

@@ -1,4 +1,4 @@
-"""A leader and a follower with a cable between them that can be cut: both still serve clients, and one of them hears of nothing new."""
+"""A leader and a follower whose connection can be cut: both still serve clients, and the follower gets no new records."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,18 +8,18 @@ from typing import Self
 from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka, free_ports
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LOG_REQUESTS, BrokerCluster
-from tests.support.relay import far_away
+from tests.support.relay import delayed_address
 
 LEADER, FOLLOWER = 1, 2
 
 
 @contextmanager
-def cut_off_follower(folder: Path) -> Iterator[tuple[BrokerCluster, Callable[[], None]]]:
-    """The two, in `rack-1` and `rack-2`, and what cuts the cable. Both log requests."""
+def leader_and_follower(folder: Path) -> Iterator[tuple[BrokerCluster, Callable[[], None]]]:
+    """Yield the two brokers, in `rack-1` and `rack-2`, and a function that cuts their connection. Both log requests."""
     with ExitStack() as stack:
         cable = stack.enter_context(ExitStack())
         of_leader, of_follower = (f"127.0.0.1:{port}" for port in free_ports(2))
-        far_end = cable.enter_context(far_away(of_leader, 0.0))
+        far_end = cable.enter_context(delayed_address(of_leader, 0.0))
         leader = _Cabled(folder, LEADER, of_leader, far_end, joins=None)
         follower = _Cabled(folder, FOLLOWER, of_follower, of_follower, joins=leader)
         for broker in (leader, follower):
@@ -30,7 +30,7 @@ def cut_off_follower(folder: Path) -> Iterator[tuple[BrokerCluster, Callable[[],
 
 
 class _Cabled(KafkaBroker):
-    """Brokers come through a door of their own, at the far end of the cable; clients do not."""
+    """A broker that other brokers reach by a listener of their own, whose address leads through the relay that can be cut."""
 
     def __init__(self, folder: Path, node: int, door: str, far_end: str, *, joins: Self | None) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Credentials that another process replaces: temporary ones of MinIO's own, in a file of the AWS chain."""
+"""Temporary credentials of MinIO in a file of the AWS chain, which a test replaces."""
 
 import configparser
 from pathlib import Path
