@@ -286,7 +286,7 @@ def test_shadowed_records_come_once(site: Site, seed: int) -> None:
     ids=["topic", "life", "columns"],
 )
 def test_a_wrong_option_is_told(site: Site, options: dict[str, str], told: str) -> None:
-    """Those that need no archive to be seen are in tests/unit/test_scan_options.py."""
+    """Those that need no archive to be seen are in tests/unit/spark/test_table_options.py."""
     with pytest.raises(PySparkException, match=told):
         site.load(**{"topic": "orders", **options}).collect()
 

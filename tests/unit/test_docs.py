@@ -167,6 +167,12 @@ def test_the_drawing_of_the_rooms_is_the_contract() -> None:
     assert set().union(*drawn) == rooms
 
 
+@pytest.mark.parametrize("kind", ["unit", "integration"])
+def test_tests_of_one_room_lie_in_a_folder_of_its_name(kind: str) -> None:
+    rooms = {path.parent.name for path in (REPOSITORY / "archiver").glob("*/__init__.py")}
+    assert {path.parent.name for path in (REPOSITORY / "tests" / kind).glob("*/test_*.py")} <= rooms
+
+
 def _anchor(heading: str) -> str:
     """As GitHub makes it."""
     shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 # Every gap between two effects that archiver.process.failpoints names, and how often one may be passed before it kills. Two need a
-# scene of their own: start.noted (tests/integration/test_service.py) and branch.recorded (test_service_lives.py).
+# scene of their own: start.noted (tests/integration/backup/test_service.py) and branch.recorded (test_service_lives.py).
 FAILPOINTS: Mapping[str, int] = {
     "segment.closed": 4,
     "segment.put": 4,

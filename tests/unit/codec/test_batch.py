@@ -1,4 +1,4 @@
-"""Record batches -> Frame, against the reference codec. Java's word: tests/integration/test_codec_java.py."""
+"""Record batches -> Frame, against the reference codec. Java's word: tests/integration/codec/test_codec_java.py."""
 
 import random
 from collections.abc import Iterator, Sequence

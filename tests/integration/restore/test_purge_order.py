@@ -29,7 +29,7 @@ from archiver.restore.request import Existing
 from archiver.restore.target_creation import TargetCreation
 from archiver.restore.targets import Targets
 from archiver.spark import purge_proof
-from tests.integration.test_policies import limited
+from tests.integration.restore.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.java_oracle import JavaOracle

@@ -11,7 +11,7 @@ from archiver.restore.claim_check import check_claim, check_topic_claim
 from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
 from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask
-from tests.unit.test_repartition_source import task_of
+from tests.unit.restore.test_repartition_source import task_of
 
 TASK = replace(task_of(1).source, wanted=Count(20, 30), parts=(ObjectPart("a", 0), ObjectPart("b", 10)), partition=0)
 APPENDS, SKIPS = replace(TASK, appends=True), replace(TASK, skips_damage=True)

@@ -23,7 +23,7 @@ from archiver.restore.target_limits import limit_problems
 from archiver.restore.topic_reports import retention_command, strange_retention
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
-from tests.unit.test_target_limits import LENIENT, facts_of, plan_of
+from tests.unit.restore.test_target_limits import LENIENT, facts_of, plan_of
 
 HOSTILE = [
     "1;echo pwned>pwned", "$(echo pwned>pwned)", "`echo pwned>pwned`", "1|echo>pwned", "1 && echo>pwned", "1\necho>pwned", "'; echo>pwned; '",

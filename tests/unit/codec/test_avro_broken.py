@@ -96,7 +96,7 @@ def test_what_is_broken_is_named_and_nothing_of_it_comes_out(name: str) -> None:
 def test_a_container_cut_anywhere_is_an_error_or_shorter_by_whole_blocks() -> None:
     for length in range(len(CONTENT)):
         if length == len(HEAD):
-            continue  # a block boundary: only the facts can tell (tests/unit/test_segment.py)
+            continue  # a block boundary: only the facts can tell (tests/unit/archive/test_segment_writer.py)
         with pytest.raises(CorruptSegmentError, match=r"key\.data"):
             read(CONTENT[:length])
 

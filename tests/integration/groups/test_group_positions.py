@@ -46,7 +46,7 @@ from tests.support.service import eventually, running, service_config
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
-JAVA = Path(__file__).parents[1] / "support" / "java" / "PositionKeeping.java"
+JAVA = Path(__file__).parents[2] / "support" / "java" / "GroupPositions.java"
 NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 DAY_MS = 86_400_000
 Groups = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]

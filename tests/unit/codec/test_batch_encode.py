@@ -1,4 +1,4 @@
-"""Frame -> record batches, against the reference codec. Java's word: tests/integration/test_codec_java.py."""
+"""Frame -> record batches, against the reference codec. Java's word: tests/integration/codec/test_codec_java.py."""
 
 import random
 from collections.abc import Iterable, Sequence
