@@ -24,7 +24,7 @@ from unittest.mock import patch
 from archiver.archive.catalog import read_archive
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import survey
+from archiver.archive.holdings import summarize
 from archiver.archive.inventory import end_at
 from archiver.archive.layout import Layout
 from archiver.archive.learned_facts import share_learned
@@ -91,7 +91,7 @@ def choose_all(store: GeneratedStore) -> object:
 
 
 def list_all(store: GeneratedStore) -> object:
-    found = survey(Archive(store, LAYOUT), None, share_learned)
+    found = summarize(Archive(store, LAYOUT), None, share_learned)
     assert sum(one.segments for one in found.holdings) == store.shape.objects
     assert not found.problems
     return found

@@ -60,7 +60,7 @@ class SegmentRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class ArchiveSummary:
     """The whole archive, or one topic with its objects; `problems` name what is damaged or missing."""
 
     holdings: Sequence[Holding]
@@ -69,12 +69,12 @@ class Survey:
     problems: Sequence[str]
 
 
-def survey(archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself) -> Survey:
+def summarize(archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself) -> ArchiveSummary:
     """Sum up the archive by topic, or one topic by partition. `share` as in read_inventory."""
-    return _survey_all(archive, share) if topic is None else _survey_topic(archive, topic, share)
+    return _summarize_all(archive, share) if topic is None else _summarize_topic(archive, topic, share)
 
 
-def _survey_all(archive: Archive, share: ShareLearned) -> Survey:
+def _summarize_all(archive: Archive, share: ShareLearned) -> ArchiveSummary:
     found = read_contents(archive, share=share)
     return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
 
@@ -113,7 +113,7 @@ def read_contents(
     return ArchiveContents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _survey_topic(archive: Archive, topic: str, share: ShareLearned) -> Survey:
+def _summarize_topic(archive: Archive, topic: str, share: ShareLearned) -> ArchiveSummary:
     inventory = read_inventory(archive, lambda name: name == topic, share=share)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
@@ -153,8 +153,10 @@ def _rows_of(inventory: Inventory) -> Sequence[SegmentRow]:
     return Chain(_SegmentRows(one) for one in found if one.segments or one.shadowed)
 
 
-def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
-    return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)])
+def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> ArchiveSummary:
+    return ArchiveSummary(
+        holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)]
+    )
 
 
 def _newest_facts(archive: Archive, numbers: Mapping[str, int | None]) -> tuple[dict[str, list[TopicFact]], list[str]]:

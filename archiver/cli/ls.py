@@ -17,7 +17,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import spell_count, spell_size, spell_table
 
 if TYPE_CHECKING:
-    from archiver.archive.holdings import Holding, SegmentRow, Survey
+    from archiver.archive.holdings import ArchiveSummary, Holding, SegmentRow
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,16 +30,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.handle import open_archive
-    from archiver.archive.holdings import survey
+    from archiver.archive.holdings import summarize
     from archiver.archive.learned_facts import share_learned
 
     if options.segments and options.topic is None:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
     config = archive_config(options).storage
     archive = open_archive(config)
-    found = survey(archive, options.topic, share_learned)
+    found = summarize(archive, options.topic, share_learned)
     if options.format == "json":
-        print_json(survey_row(found, with_segments=options.segments))
+        print_json(summary_row(found, with_segments=options.segments))
     else:
         print_lines(segment_lines(found.segments) if options.segments else holding_lines(found.holdings))
         if not found.holdings and not found.strangers:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     return NotWholeError.exit_code if found.problems else 0
 
 
-def survey_row(found: "Survey", *, with_segments: bool) -> dict[str, Any]:
+def summary_row(found: "ArchiveSummary", *, with_segments: bool) -> dict[str, Any]:
     segments = {"segments": [segment_row(one) for one in found.segments]} if with_segments else {}
     return {
         "holdings": [holding_row(one) for one in found.holdings],

@@ -57,7 +57,7 @@ class KeyFile:
             raise UsageError(f"{self.path}: is nested too deep") from error
         except yaml.MarkedYAMLError as error:
             place = f"{self.path}:{error.problem_mark.line + 1}" if error.problem_mark is not None else str(self.path)
-            raise UsageError(f"{place}: not YAML: {_told(error.problem or 'it cannot be parsed')}") from None
+            raise UsageError(f"{place}: not YAML: {_without_quotes(error.problem or 'it cannot be parsed')}") from None
         except yaml.YAMLError as error:
             raise UsageError(f"{self.path}: not YAML: {error}") from error
         if values > _MOST_VALUES:
@@ -246,7 +246,7 @@ class KeyFile:
         return f"{self.path}{f':{line}' if line else ''}: {self._named(dotted)}"
 
 
-def _told(problem: str) -> str:
+def _without_quotes(problem: str) -> str:
     """Return PyYAML's message without quotes from the file, which may be a password. `'<...>'` is PyYAML's name for a token."""
     said = re.match(r"(?:[^'\"]|'(?:<[a-z ]+>|.)')*", problem)
     return f"{said[0].strip() if said else problem}; {_QUOTES}"

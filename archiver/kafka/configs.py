@@ -68,7 +68,7 @@ async def _configs_of_broker(client: KafkaClient, node: int, keys: Collection[st
     return {key: value for one in answers if not one.error_code for key, value in _configs(one).effective.items()}
 
 
-async def until_told(
+async def wait_until_changed(
     client: KafkaClient, changed: Mapping[str, Mapping[str, str | None]], nodes: Mapping[str, Collection[int]]
 ) -> None:
     """Wait until all brokers that have a topic tell its changed configs; None: nothing is set on the topic.
@@ -81,7 +81,7 @@ async def until_told(
     }
     for _ in range(_POLLS):
         for node, topics in left.items():
-            left[node] = await _untold(client, node, topics)
+            left[node] = await _still_unchanged(client, node, topics)
         if not any(left.values()):
             return
         await asyncio.sleep(_PAUSE_S)
@@ -94,7 +94,7 @@ async def until_told(
     )
 
 
-async def _untold(
+async def _still_unchanged(
     client: KafkaClient, node: int, topics: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, Mapping[str, str | None]]:
     if not topics:

@@ -346,18 +346,18 @@ def _blame(where: Where, *keys: str, given: Mapping[str, str]) -> Iterator[None]
 class _ShownToLibrdkafka:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._told = False
+        self._has_warned = False
 
     def __call__(self, _: str) -> tuple[str, float, str, dict[str, str]]:
         try:
             token = self._tokens.current()
         except (KafkaError, KafkaTemporaryError) as error:
             # librdkafka does not say why a callback failed: log the reason. It calls again every ten seconds.
-            if not self._told:
+            if not self._has_warned:
                 log.warning("%s", error)
-            self._told = True
+            self._has_warned = True
             raise
-        self._told = False
+        self._has_warned = False
         return token.text, token.expires_at_s, "", self._tokens.extensions
 
 

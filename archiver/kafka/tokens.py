@@ -84,7 +84,7 @@ class FunctionSource:
             found = getattr(importlib.import_module(module), function, None)
         except BaseException as error:  # also SystemExit, of a program that is no module
             is_absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-            reason = "there is no such module" if is_absent else _told(error)
+            reason = "there is no such module" if is_absent else _error_text(error)
             raise UsageError(
                 f"{reason}; is it installed beside the archiver, or in a folder that PYTHONPATH names in full?"
             ) from error
@@ -245,7 +245,7 @@ class Tokens:
             is_away = isinstance(error, OSError) and not isinstance(error, PermissionError)
             kind = KafkaTemporaryError if is_away else KafkaError
             raise kind(
-                f"there is no token: {_told(error)}"
+                f"there is no token: {_error_text(error)}"
             ) from None  # without the cause: a traceback would show its text
         if not _TEXT.fullmatch(token.text) or math.isnan(token.expires_at_s):
             raise KafkaError(
@@ -282,7 +282,7 @@ def _aside(work: Callable[[], Value]) -> "Future[Value]":
     return promised
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error's text, where it has one; with its class where it is no Exception, such as SystemExit."""
     kind, text = type(error).__name__, without_secrets(str(error))
     return text if text and isinstance(error, Exception) else " ".join(filter(None, (kind, text)))

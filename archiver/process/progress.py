@@ -36,7 +36,7 @@ class Progress:
         self._every_s = every_s
         self._clock = clock
         self._started = self._logged = clock()
-        self._untold = ""
+        self._still_unchanged = ""
         self._due: threading.Timer | None = None
         self._logging = threading.Lock()
         self._status: Status | None = None
@@ -50,7 +50,7 @@ class Progress:
             self._show(text)
             return
         with self._logging:
-            self._untold = text
+            self._still_unchanged = text
             left_s = self._every_s - (self._clock() - self._logged)
             if left_s <= 0:
                 self._log()
@@ -76,7 +76,7 @@ class Progress:
 
     def _log_rest(self) -> None:
         with self._logging:
-            if self._untold:
+            if self._still_unchanged:
                 self._log()
 
     def _show(self, text: str) -> None:
@@ -100,8 +100,8 @@ class Progress:
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        progress_log.info("%s", self._untold, extra=self._fields())
-        self._logged, self._untold = self._clock(), ""
+        progress_log.info("%s", self._still_unchanged, extra=self._fields())
+        self._logged, self._still_unchanged = self._clock(), ""
 
     def _fields(self) -> dict[str, object]:
         return {LogField.ACTIVITY: self._activity, LogField.SECONDS: round(self._seconds(), 1)}

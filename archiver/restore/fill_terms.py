@@ -89,7 +89,7 @@ class FillTermsOf:
             if one.refused and not self._defaults
         }
         told = await if_created(self._kafka, untold)
-        refused |= {name: _untold(name) for name in untold.keys() - told}
+        refused |= {name: _still_unchanged(name) for name in untold.keys() - told}
         terms = {
             name: _terms(
                 agreed[other],
@@ -203,7 +203,7 @@ def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:
     return KafkaError(str(error).replace(asked_as, f"{asked_as}, asked for in its place,", 1), code=error.code)
 
 
-def _untold(name: str) -> Refusal:
+def _still_unchanged(name: str) -> Refusal:
     return KafkaError(
         f"topic {name}: the cluster refuses configs that a restore fills with, and does not tell what would hold instead;"
         f" grant this user DescribeConfigs on topic {name}"

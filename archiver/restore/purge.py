@@ -23,7 +23,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ArchiveReading:
     """What came of reading what is to be in the place of purged topics, and what the archive has of themselves."""
 
     damage: Sequence[Damage] = ()
@@ -140,12 +140,14 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
     ]
 
 
-def damage_problems(topics: Sequence[TopicPlan], reading: Reading, purge: Purge, *, skips_damage: bool) -> list[str]:
+def damage_problems(
+    topics: Sequence[TopicPlan], reading: ArchiveReading, purge: Purge, *, skips_damage: bool
+) -> list[str]:
     """Return which topics the archive cannot replace, as it was read. What --skip-damaged leaves out may stand on the target alone."""
     return [problem for topic in topics if (problem := _damage_problem(topic, reading, purge, skips_damage))]
 
 
-def _damage_problem(topic: TopicPlan, reading: Reading, purge: Purge, skips_damage: bool) -> str:
+def _damage_problem(topic: TopicPlan, reading: ArchiveReading, purge: Purge, skips_damage: bool) -> str:
     refused = f"target topic {topic.target} is not purged: "
     mine = [one for one in reading.damage if one.target == topic.target]
     also = f", and {spell_count(len(mine) - 1, 'more object')}" if len(mine) > 1 else ""

@@ -7,7 +7,7 @@ from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
-from archiver.kafka.configs import topic_configs, topic_configs_each, until_told
+from archiver.kafka.configs import topic_configs, topic_configs_each, wait_until_changed
 from archiver.process.failpoints import reach
 from archiver.restore.fill_terms import is_as_filled
 from archiver.restore.in_sync_replicas import KEY, unmet_in_the_end, wanted_in_the_end
@@ -63,7 +63,7 @@ class TargetConfigs:
             for error in (await self._admin.alter_configs_of_topics(some)).values():
                 raise error
             reach("fill.configured")
-            await until_told(client, some, nodes)
+            await wait_until_changed(client, some, nodes)
 
     async def set_archived(
         self, client: KafkaClient, topics: Mapping[str, TopicPlan], retention: Retention
@@ -140,7 +140,7 @@ class TargetConfigs:
     async def _configs_that_hold(client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
         if not changes:
             return {}
-        await until_told(client, changes, _leaders(await client.describe_topics(changes)))
+        await wait_until_changed(client, changes, _leaders(await client.describe_topics(changes)))
         found, refused = await topic_configs_each(client, changes)
         for error in refused.values():
             raise error

@@ -18,7 +18,7 @@ from archiver.restore.in_sync_replicas import TargetReplicas, in_sync_problems
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import TopicPlan
 from archiver.restore.plan_check import CheckedPlans, PlanCheck, PlanIn
-from archiver.restore.purge import Purge, Reading, damage_problems, grown_problems
+from archiver.restore.purge import ArchiveReading, Purge, damage_problems, grown_problems
 from archiver.restore.purge_notes import purge_notes
 from archiver.restore.replicas import asked_problems, kept_problems
 from archiver.restore.request import RestoreRequest, Retention
@@ -172,7 +172,7 @@ class Targets:
         """Return those that replace what is purged: all of it must be readable before that."""
         return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
-    def provide_for(self, topics: Sequence[TopicPlan], reading: Reading) -> None:
+    def provide_for(self, topics: Sequence[TopicPlan], reading: ArchiveReading) -> None:
         """Let the targets of topics be purged, by what came of reading all that is to be in their place. Raises NotWholeError."""
         problems = damage_problems(topics, reading, self.purge, skips_damage=self._request.skips_damage)
         if problems:

@@ -56,7 +56,7 @@ def cause_line(report: str) -> str:
 
 def raised_in(error: PySparkException | Py4JError, *, less: str = "") -> ArchiverError | None:
     """Find the error of ours that a worker raised; without such an end of its message."""
-    ends = [found["error"] for report in _told_by_python(error) for found in _TRACEBACK.finditer(report)]
+    ends = [found["error"] for report in _python_tracebacks(error) for found in _TRACEBACK.finditer(report)]
     ours = _OURS.fullmatch(ends[-1]) if ends else None
     kind = getattr(errors, ours[1], None) if ours else None
     if ours is None or not (isinstance(kind, type) and issubclass(kind, ArchiverError)):
@@ -64,7 +64,7 @@ def raised_in(error: PySparkException | Py4JError, *, less: str = "") -> Archive
     return kind(ours[2].removesuffix(less))
 
 
-def _told_by_python(error: PySparkException | Py4JError) -> Iterator[str]:
+def _python_tracebacks(error: PySparkException | Py4JError) -> Iterator[str]:
     """Return texts that come from Python by Spark's own word: all others may quote records and SQL, with anything in them."""
     is_planned = isinstance(error, AnalysisException) and error.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
     if is_planned or isinstance(error, PythonException):

@@ -13,7 +13,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
 from archiver.restore.archived_logs import ArchivedLog
 from archiver.restore.plan import TopicPlan
-from archiver.restore.purge import Damage, Purge, Reading
+from archiver.restore.purge import ArchiveReading, Damage, Purge
 from archiver.spark.tasks import run_on_spark
 from archiver.store.shared import patient_store_of
 from archiver.upkeep.verify import Level, check_content
@@ -52,7 +52,7 @@ def read_whole(
     topics: Sequence[TopicPlan],
     purge: Purge,
     report_progress: Callable[[int, int], None] | None = None,
-) -> Reading:
+) -> ArchiveReading:
     """Read all objects that are planned for these topics, and all that the archive has of the topics that they replace.
 
     Each object is read once. Raises ArchiverError when some could not be read.
@@ -64,7 +64,7 @@ def read_whole(
             kind = TemporaryError if proof.is_temporary else FalseFactsError if proof.is_false else ArchiverError
             raise kind(f"nothing is purged: what is to be in its place could not be read; {proof.error}")
     damage = sorted((one for proof in proofs for one in proof.damage), key=lambda one: (one.target, one.partition))
-    return Reading(damage, {proof.target for proof in proofs if proof.is_filled})
+    return ArchiveReading(damage, {proof.target for proof in proofs if proof.is_filled})
 
 
 def _tasks(storage: StorageConfig, topic: TopicPlan, itself: ArchivedLog | None) -> Iterator[ProofTask]:

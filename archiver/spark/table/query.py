@@ -37,7 +37,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, UsageError
 from archiver.spark.failure import line_of, missing_program, raised_in
 from archiver.spark.table.permitted import Query
-from archiver.spark.table.scan import HOW_TO_GO_ON, ScanTask, look_through
+from archiver.spark.table.scan import HOW_TO_GO_ON, ScanTask, scan_for_damage
 from archiver.spark.table.source import MissingPartition, ScanPartition, source_for
 from archiver.spark.tasks import run_on_spark
 
@@ -113,7 +113,7 @@ def _damage(spark: SparkSession, planned: Collection[object]) -> dict[str, str]:
             parts = tuple(one for one in part.task.parts if one.object_key not in seen)
             seen |= {one.object_key for one in parts}
             tasks.append(replace(part.task, parts=parts, is_hashed=True))
-    found = run_on_spark(spark.sparkContext, [task for task in tasks if task.parts], look_through, _weight)
+    found = run_on_spark(spark.sparkContext, [task for task in tasks if task.parts], scan_for_damage, _weight)
     return damage | {key: told for some in sorted(found) for key, told in some}
 
 

@@ -188,7 +188,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
             log.warning("skipped: %s", error)
 
 
-def look_through(task: ScanTask) -> list[tuple[str, str]]:
+def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
     """Read a task's objects as it would, and give their records away; tell (key, what is wrong) of those that are damaged."""
     from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - as above
 

@@ -9,7 +9,7 @@ from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import topic_configs, topic_configs_each, until_told
+from archiver.kafka.configs import topic_configs, topic_configs_each, wait_until_changed
 from archiver.kafka.deletion import delete_topics_by_id
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, settings_of, with_client
@@ -67,13 +67,13 @@ def test_changes_of_configs_are_waited_for(broker: Broker, topic: str) -> None:
             await admin.alter_topic_configs(topic, set_to=set_to, delete=["segment.ms"])
 
         later = asyncio.create_task(change_later(retention_ms="1000"))
-        await until_told(client, {topic: {"retention.ms": "1000", "segment.ms": None}}, nodes)
+        await wait_until_changed(client, {topic: {"retention.ms": "1000", "segment.ms": None}}, nodes)
         assert (await topic_configs(client, topic)).own == {"retention.ms": "1000"}
         await later
-        await until_told(client, {topic: {}}, nodes)
+        await wait_until_changed(client, {topic: {}}, nodes)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
-                await until_told(client, {topic: {"retention.ms": "7"}}, nodes)
+                await wait_until_changed(client, {topic: {"retention.ms": "7"}}, nodes)
 
     with_client(broker.bootstrap, body)
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 import archiver.restore.target_creation
 import archiver.restore.targets
 from archiver.errors import TargetError
-from archiver.restore.purge import Reading
+from archiver.restore.purge import ArchiveReading
 from archiver.restore.request import Existing
 from archiver.spark.purge_proof import read_whole
 from tests.support.cluster import BrokerCluster, broker_cluster
@@ -118,7 +118,7 @@ def test_a_topic_whose_replicas_cannot_be_had_is_not_purged(
             cluster.nodes[3].kill()
             until(lambda: cluster.in_sync(topic) == {1, 2}, 60)
 
-        def read_and_lose_one(*arguments: Any) -> Reading:  # noqa: ANN401
+        def read_and_lose_one(*arguments: Any) -> ArchiveReading:  # noqa: ANN401
             reading = read_whole(*arguments)
             lose_one()
             return reading

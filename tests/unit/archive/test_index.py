@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from archiver.archive.entries import NUMBERS, Entry, Traits
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import survey
+from archiver.archive.holdings import summarize
 from archiver.archive.index_file import NOTHING_SEEN, IndexEntry, SeenBeside, group_entries, split_file
 from archiver.archive.index_file import encode_index as encode_grouped
 from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
@@ -353,7 +353,7 @@ def test_no_content_of_the_index_stops_a_command(seed: int, small_bytes: int) ->
             store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
         with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
             assert len(segments_of(read_inventory(Archive(store, LAYOUT)))) <= len(written)
-            assert survey(Archive(store, LAYOUT), None).holdings
+            assert summarize(Archive(store, LAYOUT), None).holdings
             assert check_listing(Archive(store, LAYOUT)).segments
             index = read_index(Archive(store, LAYOUT))
             assert index.sizes().keys() <= {"t", "x"}

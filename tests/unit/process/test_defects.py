@@ -29,7 +29,7 @@ def broken(*_: object) -> None:
 def test_no_traceback_reaches_the_user(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(archiver.archive.holdings, "survey", broken)
+    monkeypatch.setattr(archiver.archive.holdings, "summarize", broken)
     assert main(["ls", "--url", "s3://bucket"]) == 1
     out, err = capsys.readouterr()
     (line,) = err.splitlines()

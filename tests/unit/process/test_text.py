@@ -117,7 +117,7 @@ def test_only_lines_of_ours_are_lines(
     def fail(*_: object) -> None:
         raise error("first\nsecond\x1b[2J")
 
-    monkeypatch.setattr("archiver.archive.holdings.survey", fail)
+    monkeypatch.setattr("archiver.archive.holdings.summarize", fail)
     assert main(["ls", "--url", "s3://bucket"]) > 1
     said = capsys.readouterr().err
     assert len(said.splitlines()) == lines
