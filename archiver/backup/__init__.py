@@ -28,6 +28,6 @@
 - start_offsets: where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs
 - topic_recorder: what the archive knows of the topics that are backed up: written down when it changes, and asked whether it still holds
 - unreadable: a batch that cannot be read: whether that is so for good, how far it reaches, and what follows
-- until_end: a backup up to the end of now
+- until_end: a backup up to what is committed at its start
 - vitals: the state of a running backup, for its metrics and its health
 """
