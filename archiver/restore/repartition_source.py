@@ -10,8 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive, patient_archive_of
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import SkipDamaged
 from archiver.codec.batch_encoder import SEQUENCES, BatchEncoder, EncodedBatch
@@ -28,8 +27,6 @@ from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.estimate import dealt_batch_bytes
 from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, send
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
-from archiver.store.port import ObjectStore
-from archiver.store.shared import patient_store_of
 
 _SENDS_AT_ONCE = 4
 _SILENT_S = 60.0  # after which another attempt may have gone on, and brokers may have forgotten us
@@ -69,15 +66,15 @@ def run_source(task: SourceTask) -> SourceReport:
 
 async def _deal(task: SourceTask) -> SourceReport:
     source = task.source
-    store = patient_store_of(source.storage)
+    archive = patient_archive_of(source.storage)
     there = list(task.already_there)
     async with KafkaClient(source.kafka) as client:
         for attempt in range(ATTEMPTS):
             if attempt:  # to ask for all targets takes as long as to send little to each: at first a refusal tells
                 await _ask_targets(client, task, there)
-            skipped = _skipped(store, source)
+            skipped = _skipped(archive, source)
             try:
-                return await _deal_from(there, skipped, client, store, task)
+                return await _deal_from(there, skipped, client, archive, task)
             except Behind:
                 await asyncio.sleep(PAUSE_S)
             except _ForgottenError as error:
@@ -85,14 +82,13 @@ async def _deal(task: SourceTask) -> SourceReport:
     raise KafkaTemporaryError(f"another run of restore {source.restore_id} keeps getting ahead; let it finish")
 
 
-def stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream[TopicClaim, TopicContents]:
+def stream_of(archive: Archive, task: RestoreTask) -> ClaimStream[TopicClaim, TopicContents]:
     """Return where the claim on the task's target topic stands."""
-    layout = Layout(task.storage.prefix)
-    return topic_claims(Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic)
+    return topic_claims(archive, task.restore_id, task.target_cluster_id, task.target_topic)
 
 
-def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
-    claim = stream_of(store, task).latest(task.target_topic_id) if task.skips_damage else None
+def _skipped(archive: Archive, task: RestoreTask) -> tuple[str, ...]:
+    claim = stream_of(archive, task).latest(task.target_topic_id) if task.skips_damage else None
     return () if claim is None else claim.skipped
 
 
@@ -139,7 +135,7 @@ async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) 
 
 
 async def _deal_from(
-    there: list[int], skipped: Sequence[str], client: KafkaClient, store: ObjectStore, task: SourceTask
+    there: list[int], skipped: Sequence[str], client: KafkaClient, archive: Archive, task: SourceTask
 ) -> SourceReport:
     """Read the source from the beginning, and send what is not there. `there` is raised as brokers accept records."""
     loop = asyncio.get_running_loop()
@@ -150,10 +146,10 @@ async def _deal_from(
     missing = left_out(source, skipped)
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
-        stream_of(store, source).note_skipped(source.target_topic_id, part.object_key)
+        stream_of(archive, source).note_skipped(source.target_topic_id, part.object_key)
         missing.append(part.describe_damage(error))
 
-    frames = _frames(store, source, skipped, skip if source.skips_damage else None, total)
+    frames = _frames(archive, source, skipped, skip if source.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)
     pace = RateLimit(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
@@ -200,10 +196,10 @@ async def _deal_from(
 
 
 def _frames(
-    store: ObjectStore, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
+    archive: Archive, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
 ) -> Generator[Frame, None, None]:
     """Read all that is restored, from the beginning."""
-    for frame in read_wanted(store, task, skipped, skip):
+    for frame in read_wanted(archive, task, skipped, skip):
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
         total.add(frame)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
+from archiver.archive.handle import patient_archive_of
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
@@ -15,7 +16,6 @@ from archiver.restore.archived_logs import ArchivedLog
 from archiver.restore.plan import TopicPlan
 from archiver.restore.purge import ArchiveReading, Damage, Purge
 from archiver.spark.tasks import run_on_spark
-from archiver.store.shared import patient_store_of
 from archiver.upkeep.verify import Level, check_content
 
 _TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
@@ -113,8 +113,7 @@ def run_proof(task: ProofTask) -> Proof:
     damage: list[Damage] = []
     is_filled = False
     try:
-        store = patient_store_of(task.storage)
-        layout = Layout(task.storage.prefix)
+        store, layout = patient_archive_of(task.storage)
         for part, found in fetch_parts(store, task.parts):
             try:
                 _check(layout, part, *found_or_gone(part, found))

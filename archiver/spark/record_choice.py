@@ -85,6 +85,7 @@ def choose_records(
     request: RestoreRequest,
     *,
     storage: StorageConfig,
+    layout: Layout,
     restore_id: str,
 ) -> list[TopicPlan]:
     """Narrow plans to the chosen records.
@@ -95,7 +96,6 @@ def choose_records(
     session = open_sql(spark)
     columns = _columns(session, request)
     lanes = _lanes(topics)
-    layout = Layout(storage.prefix)
     stems = [layout.chosen_stem(restore_id, lane.topic.target, lane.partition.partition) for lane in lanes]
     damage = spark.accumulator(_Damage(), _Joined())
     try:

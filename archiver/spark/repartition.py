@@ -7,6 +7,7 @@ from itertools import groupby
 
 from pyspark import SparkContext
 
+from archiver.archive.handle import patient_archive_of
 from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
@@ -20,7 +21,6 @@ from archiver.restore.sending import patiently
 from archiver.restore.strangers import advice_for
 from archiver.restore.task import RestoreTask, TaskReport, failed, left_out
 from archiver.spark.tasks import run_on_spark
-from archiver.store.shared import patient_store_of
 
 _IDS_AT_ONCE = 16
 _PARTITIONS_AT_ONCE = 16
@@ -128,7 +128,7 @@ async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, don
 
 async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: int) -> _Topic:
     task = tasks[0]
-    stream = stream_of(patient_store_of(task.storage), task)
+    stream = stream_of(patient_archive_of(task.storage), task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
         check_topic_claim(claim, tasks, partitions)
@@ -322,7 +322,7 @@ def _records_of(task: TargetTask) -> int:
 async def _finished_by_others(topic: _Topic) -> _Topic | None:
     """Return a topic as another run of this restore may have noted it meanwhile."""
     task = topic.tasks[0]
-    claim = stream_of(patient_store_of(task.storage), task).latest(task.target_topic_id)
+    claim = stream_of(patient_archive_of(task.storage), task).latest(task.target_topic_id)
     if claim is None:
         return None
     check_topic_claim(claim, topic.tasks, len(topic.claim.start_offsets))
@@ -357,4 +357,4 @@ def _note_verified(topic: _Topic, sources: Sequence[TaskReport], read_back: Sequ
         sources={one.partition: Contents(one.records, one.digest, one.bytes) for one in sources},
         targets=tuple(Contents(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
     )
-    stream_of(patient_store_of(task.storage), task).note_verified(topic.claim.target_topic_id, outcome)
+    stream_of(patient_archive_of(task.storage), task).note_verified(topic.claim.target_topic_id, outcome)

@@ -205,7 +205,14 @@ class _Restore:
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
         from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - Spark SQL, which takes seconds
 
-        return choose_records(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
+        return choose_records(
+            spark,
+            topics,
+            job.request,
+            storage=job.storage,
+            layout=self._archive.layout,
+            restore_id=job.restore_id,
+        )
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
