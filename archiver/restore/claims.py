@@ -12,7 +12,7 @@ from typing import Annotated, Final, Generic, TypeVar
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from archiver.archive.control import Fact
-from archiver.archive.fact_model import Digest, FactModel, Item, LeaderEpoch, Number, Text
+from archiver.archive.fact_model import BoundedText, Digest, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.layout import MOST_PARTITION
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
@@ -46,12 +46,12 @@ class Contents:
 class PartitionClaim:
     """Who writes a target partition, from which offset on, and what; and, once it is done, that it was read back."""
 
-    target_cluster_id: Text
-    target_topic_id: Text
+    target_cluster_id: BoundedText
+    target_topic_id: BoundedText
     start_offset: Number
-    selection_digest: Text
+    selection_digest: BoundedText
     identity: _Identity
-    skipped: tuple[Item[Text], ...] = ()  # damaged objects: left out once, left out by every later attempt
+    skipped: tuple[Item[BoundedText], ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: Contents | None = None
 
     @property
@@ -72,12 +72,12 @@ class TopicContents:
 class TopicClaim:
     """Who writes all partitions of a target: one producer for each source partition, because each writes to all of them."""
 
-    target_cluster_id: Text
-    target_topic_id: Text
+    target_cluster_id: BoundedText
+    target_topic_id: BoundedText
     start_offsets: tuple[Item[Number], ...]  # of each target partition
     # Of each source partition.
     identities: Annotated[Mapping[Item[_PartitionName], Item[_Identity]], Field(alias="producers")]
-    skipped: tuple[Item[Text], ...] = ()  # damaged objects: left out once, left out by every later attempt
+    skipped: tuple[Item[BoundedText], ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: TopicContents | None = None
 
     @property

@@ -40,7 +40,7 @@ from archiver.restore.claim_stream import ClaimStream, partition_claims
 from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.lost_records import still_stands
 from archiver.restore.partition_map import keep_map, put_map
-from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, patiently, send
+from archiver.restore.sending import ATTEMPT_PAUSE_S, ATTEMPTS, Behind, RateLimit, patiently, send
 from archiver.restore.strangers import (
     advice_for,
     changed_since,
@@ -206,7 +206,7 @@ async def _fill(
             return await _send_from(already_there, client, archive, claim, task)
         except Behind:
             await refuse_strangers(already_there, client, claim, task)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(ATTEMPT_PAUSE_S)
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
 
 
@@ -225,7 +225,7 @@ async def _send_from(
     frames = _frames(archive, claim, task, offsets, skip if task.skips_damage else None)
     last_there = Tally()
     batches = _encode(frames, claim.identity, index, totals, last_there, task)
-    pace = RateLimit(task.rate_bytes)
+    rate_limit = RateLimit(task.rate_bytes)
     silence_counter, noted = SilenceCounter(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
@@ -235,7 +235,7 @@ async def _send_from(
                 await refuse_another_record(client, claim, index - 1, last_there, task)
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
-                await pace.wait_for(len(batch.content))
+                await rate_limit.wait_for(len(batch.content))
                 was_silent = silence_counter.silences > noted
                 await _send(client, task, batch, claim.identity, claim.start_offset + index, asks_first=was_silent)
                 noted = silence_counter.silences

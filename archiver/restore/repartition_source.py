@@ -25,7 +25,7 @@ from archiver.process.silence import SilenceCounter
 from archiver.restore.claim_stream import ClaimStream, topic_claims
 from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.estimate import dealt_batch_bytes
-from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, send
+from archiver.restore.sending import ATTEMPT_PAUSE_S, ATTEMPTS, Behind, RateLimit, send
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
 
 _SENDS_AT_ONCE = 4
@@ -76,7 +76,7 @@ async def _deal(task: SourceTask) -> SourceReport:
             try:
                 return await _deal_from(there, skipped, client, archive, task)
             except Behind:
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(ATTEMPT_PAUSE_S)
             except _ForgottenError as error:
                 raise KafkaTemporaryError(str(error)) from error
     raise KafkaTemporaryError(f"another run of restore {source.restore_id} keeps getting ahead; let it finish")
@@ -151,7 +151,7 @@ async def _deal_from(
 
     frames = _frames(archive, source, skipped, skip if source.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)
-    pace = RateLimit(source.rate_bytes)
+    rate_limit = RateLimit(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
     silence_counter, noted = SilenceCounter(_SILENT_S), 0
 
@@ -172,7 +172,7 @@ async def _deal_from(
             while (encoded := await ahead) is not None:
                 target, batch = encoded
                 ahead = loop.run_in_executor(pool, next, batches, None)
-                await pace.wait_for(len(batch.content))
+                await rate_limit.wait_for(len(batch.content))
                 await sends.wait_for(target)
                 sends.begin(target, deliver(target, batch))
             await sends.finish()

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -51,7 +50,6 @@ Plan = Callable[[Wave, int | None], RestorePlan]  # of a wave, in a life; None: 
 
 log = logging.getLogger(__name__)
 
-_A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _WAVES_AT_ONCE = 2
 _TOLD_EVERY_S = 2.0
 

@@ -80,7 +80,7 @@ def ask(
     under a LIMIT before they have told what they left out, and rows would be printed before that is known.
     """
     skipped: list[str] = []
-    with _Telling():
+    with _SparkErrors():
         query = Query(spark, sql.strip().removesuffix(";"), tables=(_SOURCE, _SURVEY))
         tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
         frame = tables.resolve(query)
@@ -94,7 +94,7 @@ def ask(
         if skips_damage:
             damage = _damage(spark, _planned(frame))
             skipped = list(damage.values())
-            tables.make_anew(damage.keys() | set(skipped))
+            tables.make_for_reading(damage.keys() | set(skipped))
             frame = query.frame()
         kinds = [field.dataType for field in frame.schema]
         plain = frame.toDF(*map(str, range(len(kinds))))
@@ -122,7 +122,7 @@ def _weight(task: ScanTask) -> int:
 
 
 def _rows(plain: DataFrame, kinds: Sequence[DataType], few: bool) -> Iterator[list[Any]]:
-    with _Telling():
+    with _SparkErrors():
         for row in plain.collect() if few else plain.toLocalIterator(prefetchPartitions=True):
             yield [_value(value, kind) for value, kind in zip(row, kinds, strict=True)]
 
@@ -177,8 +177,8 @@ class _Tables:
         frame = self._spark.read.format(self._source).options(topic=topic, **self._options, **options).load()
         frame.createOrReplaceTempView(f"`{topic}`")
 
-    def make_anew(self, given_up: AbstractSet[str]) -> None:
-        """Make the tables that were surveyed to be read, without what was given up."""
+    def make_for_reading(self, given_up: AbstractSet[str]) -> None:
+        """Make all tables again after a survey, now to be read, without the objects that the survey gave up."""
         self._source = self._register(_SOURCE, given_up)
         for topic, options in list(self._made.items()):
             self.make(topic, **options)
@@ -281,8 +281,8 @@ def _moment(microseconds: int) -> str:
 # --- errors
 
 
-class _Telling:
-    """Turns what Spark raises in the block into one line of ours."""
+class _SparkErrors:
+    """A block in which an error that Spark raises becomes an error of ours, with one line that says why."""
 
     def __enter__(self) -> None:
         return None
