@@ -1,4 +1,4 @@
-"""Claims: who writes a target for a restore, from which offsets on, and what stood there when it was read back (docs/format.md §8).
+"""What a claim says: who writes a target for a restore, from which offsets on, and what stood there when it was read back (docs/format.md §8).
 
 A partition that becomes one partition has a claim of its own. A topic that is dealt out into another number of partitions has
 one claim for all of them, for each source writes to each target partition.
@@ -44,7 +44,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionClaim:
-    """Who writes a target partition, from which offset on, and what; and, once it is done, that it was read back."""
+    """Who writes a target partition, from which offset on, and which records; once the partition is whole, also what was read back."""
 
     target_cluster_id: BoundedText
     target_topic_id: BoundedText
@@ -94,7 +94,7 @@ Verified = TypeVar("Verified")
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts(Generic[Claim, Verified]):
-    """How claims of a kind are read from facts, and written."""
+    """How one kind of claim, on a partition or on a topic, is read from control facts, and written."""
 
     read: Callable[[Fact, str], Claim]  # a fact, and its stream. Raises NotWholeError, which names the stream
     write: Callable[[Claim], Fact]  # claims are put before anything is skipped or verified

@@ -11,7 +11,7 @@ from archiver.restore.task import RestoreTask, read_wanted
 
 
 def put_map(archive: Archive, offsets: OffsetMapWriter, task: RestoreTask) -> str:
-    """Put the map of the partition, if it is not there. Returns its key."""
+    """Put the offset map of a restored partition, unless the archive has it. Returns its key."""
     key = _map_key(archive, task)
     facts = OffsetMapFacts(
         restore_id=task.restore_id,
@@ -33,7 +33,7 @@ def put_map(archive: Archive, offsets: OffsetMapWriter, task: RestoreTask) -> st
 
 
 def keep_map(archive: Archive, claim: PartitionClaim, task: RestoreTask, records: int) -> str:
-    """Return the key of a verified partition's map; one that is gone is made again, of the archive alone."""
+    """Return the key of a verified partition's offset map. A map that is gone is made again, from the archive's records alone."""
     key = _map_key(archive, task)
     if archive.store.head(key) is None:
         offsets = OffsetMapWriter(claim.start_offset)

@@ -260,7 +260,7 @@ async def _send_from(
 def _frames(
     archive: Archive, claim: PartitionClaim, task: RestoreTask, offsets: OffsetMapWriter, skip: SkipDamaged | None
 ) -> Generator[Frame, None, None]:
-    """Read all that is restored, from the beginning, and note where it goes."""
+    """Read all records that are restored, from the first one on, and note for the offset map where each goes."""
     for frame in read_wanted(archive, task, claim.skipped, skip):
         offsets.add(frame)
         yield frame

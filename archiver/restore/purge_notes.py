@@ -1,4 +1,4 @@
-"""What goes with topics that are purged, besides what the archive puts in their place: told beforehand."""
+"""What goes with each topic that is purged, told beforehand: its records, and the offsets that consumer groups committed for it."""
 
 from collections.abc import Mapping, Sequence
 

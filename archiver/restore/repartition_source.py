@@ -35,7 +35,7 @@ _QUESTIONS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTask:
-    """All that a task needs. `source.partition` is that of the archive."""
+    """All that a task needs to deal out one source partition: `source.partition` is the archive's."""
 
     source: RestoreTask
     identity: ProducerIdentity
@@ -48,7 +48,7 @@ class SourceTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """What a task did, and what it dealt to each target partition; no shares when it failed."""
+    """What the task of a source partition did, and what it dealt to each target partition; no shares when it failed."""
 
     report: TaskReport
     shares: tuple[Contents, ...] = ()
@@ -198,7 +198,7 @@ async def _deal_from(
 def _frames(
     archive: Archive, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
 ) -> Generator[Frame, None, None]:
-    """Read all that is restored, from the beginning."""
+    """Read all records that are restored of a source partition, from the first one on."""
     for frame in read_wanted(archive, task, skipped, skip):
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME

@@ -23,7 +23,7 @@ _CREDIT_S = 1.0
 
 
 class Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
-    """Someone with our identity is ahead of us: read the log end again."""
+    """Another attempt with our producer id is ahead of us: the log's end has to be asked for again."""
 
 
 async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:

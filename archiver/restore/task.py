@@ -18,7 +18,7 @@ CREATE_TIME = 0  # a type of timestamp, as Kafka numbers them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTask:
-    """All that a task needs."""
+    """All that a task needs to restore one partition of a topic."""
 
     restore_id: str
     storage: StorageConfig

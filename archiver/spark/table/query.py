@@ -159,7 +159,7 @@ class _Tables:
         return label
 
     def resolve(self, query: Query) -> DataFrame:
-        """Let Spark say which tables it misses, until it has all: it alone knows what in a statement names one."""
+        """Resolve a statement again and again, each time with the table that Spark missed: Spark alone knows which names in a statement are tables."""
         while True:
             try:
                 return query.frame()
@@ -199,7 +199,7 @@ def _mentions(frame: DataFrame) -> Counter[str]:
 
 
 def _planned(frame: DataFrame) -> list[object]:
-    """Return what the readers have planned for a plan's scans, each for itself, with its filters."""
+    """Return the input partitions that the readers of a plan's scans have planned, each reader with the filters of its scan."""
     partitions = (one for scan in _scans(frame) for one in scan.scan().toBatch().planInputPartitions())
     return [pickle.loads(one.pickedPartition()) for one in partitions]  # noqa: S301 - by a process of ours
 
@@ -217,7 +217,7 @@ def _each(sequence: Any) -> Iterator[Any]:  # noqa: ANN401 - of Scala
 
 
 def _most_rows(frame: DataFrame) -> float:
-    """Return how many rows there can be at most, as far as the plan tells."""
+    """Return how many rows a statement can give at most, as far as Spark's plan tells."""
     found = _plan_of(frame).maxRows()
     return math.inf if found.isEmpty() else int(found.get())
 
@@ -230,7 +230,7 @@ def _plan_of(frame: DataFrame) -> Any:  # noqa: ANN401 - of the JVM
 
 
 def _plain(column: Column, kind: DataType) -> Column:
-    """Turn what PySpark would give away some of into what it gives whole: its datetime ends with the year 9999."""
+    """Turn a column into types that PySpark hands over without loss: its datetime, for one, ends with the year 9999."""
     match kind:
         case TimestampType():
             return unix_micros(column)
@@ -251,7 +251,7 @@ def _plainer(kind: DataType) -> Callable[[Column], Column]:
 
 
 def _value(value: Any, kind: DataType) -> Any:  # noqa: ANN401 - of any type that SQL has
-    """Turn what `_plain` left into what JSON can hold."""
+    """Turn a value of a column that `_plain` has made into a value that JSON can hold."""
     told: Any = value
     match kind:
         case _ if value is None:
@@ -293,7 +293,7 @@ class _SparkErrors:
 
 
 def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
-    """Take out of the tracebacks of Python and Java what the data source raised; else the line in which Spark says why."""
+    """Make the error that a user sees: the data source's own, found in the tracebacks of Python and Java, else the line in which Spark says why."""
     if ours := raised_in(error, less=HOW_TO_GO_ON):
         return ours
     if program := missing_program(
