@@ -34,7 +34,7 @@ def _read_item(value: object, read: Callable[[object], Any]) -> Any:  # noqa: AN
 Item = Annotated[Value, WrapValidator(_read_item)]  # of a list or an object, of which there may be many
 Number = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
 LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: not known
-Text = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
+BoundedText = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
 Digest = Annotated[int, BeforeValidator(spelled_digest), PlainSerializer("{:016x}".format)]
 
 

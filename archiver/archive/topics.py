@@ -19,7 +19,7 @@ from archiver.archive.control import (
     read_fact,
     read_history,
 )
-from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text, with_members
+from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number, with_members
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, is_topic_name
 from archiver.errors import (
@@ -57,7 +57,7 @@ class Life:
     """One history of a topic. A life with a parent holds only the partitions whose logs were cut back, which are in `branches`."""
 
     life: Number
-    topic_id: Text
+    topic_id: BoundedText
     parent: Number | None = None
     branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
 
@@ -84,8 +84,8 @@ class Stretch(NamedTuple):
 class TopicFact:
     """What a topic is: its cluster, its number of partitions, the configs that were set on it, its lives."""
 
-    topic: Text
-    cluster_id: Text
+    topic: BoundedText
+    cluster_id: BoundedText
     partitions: Annotated[int, Strict(), Field(ge=1, le=_MOST_PARTITIONS)]
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import PlainValidator
 
 from archiver.archive.control import Fact, append_fact, append_first_fact, latest_fact
-from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text
+from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
 from archiver.config.model import StartPoint
@@ -57,7 +57,7 @@ def _check_ends(found: object) -> dict[str, _End | None]:
 class _Topic:
     """A topic that was there first. Its ends by partition; None: where a time or the moment decides, later."""
 
-    topic_id: Text
+    topic_id: BoundedText
     ends: Annotated[Mapping[str, _End | None], PlainValidator(_check_ends)]
 
 
