@@ -100,7 +100,7 @@ class Index:
     """The entries of some topic directories."""
 
     def __init__(self) -> None:
-        self.beside = NOTHING_SEEN  # what any writer ever saw beside the records
+        self.seen_control = NOTHING_SEEN  # what any writer ever saw of control objects
         self.files = 0  # in the newest generation
         self.lost_files = 0  # missing before the last file: what they remembered is lost
         self.unreadable: dict[

@@ -15,7 +15,7 @@ from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.process.text import spell_count
 
 NO_END_OFFSET: Final = 2**63 - 1  # the end of a feed that goes on until stopped
-TROUBLE_S: Final = 15.0  # longer trouble is logged: an election is over by then
+LASTING_FAILURE_S: Final = 15.0  # a failure that lasts longer is logged: an election is over by then
 _FETCHES_AHEAD = 2  # fetches of one partition in memory: one being archived, one waiting
 
 
@@ -60,9 +60,9 @@ class Feed:
     replica: int | None = None  # the follower that the leader told us to fetch from
     replica_until_s: float = 0.0  # from then on the leader is asked again
     not_before_s: float = 0.0  # no fetch before that time: the last one was refused
-    trouble: type[KafkaTemporaryError] | None = None
-    trouble_since_s: float | None = None
-    trouble_reported: bool = False
+    fetch_failure: type[KafkaTemporaryError] | None = None
+    fetch_fails_since_s: float | None = None
+    is_fetch_failure_logged: bool = False
     high_watermark: int | None = None
     last_stable: int | None = None
     pending_since_s: float | None = None  # since when Kafka is known to have something that is not durable
@@ -149,15 +149,15 @@ class Feed:
     def go_on_where_the_writer_is(self) -> None:
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
 
-    def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
+    def note_fetch_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
         """Note an error that may pass. Returns for how long errors of this kind have let nothing through."""
-        if self.trouble_since_s is None or self.trouble is not type(error):
-            self.trouble, self.trouble_since_s, self.trouble_reported = type(error), now_s, False
-        return now_s - self.trouble_since_s
+        if self.fetch_fails_since_s is None or self.fetch_failure is not type(error):
+            self.fetch_failure, self.fetch_fails_since_s, self.is_fetch_failure_logged = type(error), now_s, False
+        return now_s - self.fetch_fails_since_s
 
-    def troubled_s(self, now_s: float) -> float:
+    def stalled_s(self, now_s: float) -> float:
         """Return for how long there has been no progress."""
-        return 0.0 if self.trouble_since_s is None else now_s - self.trouble_since_s
+        return 0.0 if self.fetch_fails_since_s is None else now_s - self.fetch_fails_since_s
 
     @property
     def known_end(self) -> int:
@@ -170,7 +170,7 @@ class Feed:
         return self.fetch_offset < self.known_end
 
     def note_answer(self, answer: Fetched, now_s: float) -> None:
-        """Note where the log ends by an answer, and whether trouble is over."""
+        """Note where the log ends by an answer, and whether a failure of fetches is over."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
             if self.replica is not None:  # a follower may know less than its leader has said already
@@ -178,7 +178,7 @@ class Feed:
                 last_stable = max(last_stable, self.last_stable or 0)
             self.note_ends(high_watermark, last_stable, now_s)
         if answer.error is None and (len(answer.records) or not self.is_behind):
-            self.trouble_since_s = None
+            self.fetch_fails_since_s = None
 
     def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
         """Note where the log ends, as the leader has said."""

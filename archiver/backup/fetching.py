@@ -11,7 +11,7 @@ import numpy as np
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.topics import PartitionSource
 from archiver.backup.diagnosis import Diagnosis, PassOver, Retry, Skip, Take, Way, judge, judge_silence
-from archiver.backup.feed import NO_END_OFFSET, TROUBLE_S, Feed
+from archiver.backup.feed import LASTING_FAILURE_S, NO_END_OFFSET, Feed
 from archiver.backup.fetched_batches import Fetch, epoch_of
 from archiver.backup.ledger import Ledger
 from archiver.backup.unreadable import judge_broken
@@ -166,10 +166,10 @@ class Fetching:
         try:
             refused = await self._client.learn_leaders([feed.key for feed in feeds])
         except KafkaTemporaryError as error:
-            self._note_trouble([(feed, error) for feed in feeds], "leader")
+            self._note_failures([(feed, error) for feed in feeds], "leader")
             return False
         told = [(feed, why) for feed in feeds if (why := refused.get(feed.key)) is not None]
-        self._note_trouble([(feed, why) for feed, why in told if isinstance(why, KafkaTemporaryError)], "leader")
+        self._note_failures([(feed, why) for feed, why in told if isinstance(why, KafkaTemporaryError)], "leader")
         for feed, why in told:
             if not isinstance(why, KafkaTemporaryError):
                 self._fail(feed, why)
@@ -304,7 +304,7 @@ class Fetching:
         except KafkaTemporaryError as error:
             for feed in feeds:
                 self._leave_broker(feed)
-            self._note_trouble([(feed, error) for feed in feeds], "fetch")
+            self._note_failures([(feed, error) for feed in feeds], "fetch")
             return 0
         except KafkaError as error:
             for feed in feeds:
@@ -349,7 +349,7 @@ class Fetching:
         if not feed.is_behind:
             self._ask_with_others(feed)
         elif first and feed.starving:
-            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
+            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.stalled_s(self._clock())))
         feed.starving = feed.is_behind
 
     def _ask_with_others(self, feed: Feed) -> None:
@@ -403,7 +403,7 @@ class Fetching:
             match await judging():
                 case Retry(error, way):
                     self._go_another_way(feed, way, error)
-                    self._note_trouble([(feed, error)], "fetch")
+                    self._note_failures([(feed, error)], "fetch")
                 case Skip() as skip:
                     self._skip(feed, skip)
                 case PassOver(next_offset):
@@ -456,15 +456,15 @@ class Fetching:
         feed.replica = None
         self.refresh_leaders()
 
-    def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
-        """Count and note errors that may pass. Of lasting trouble one line is logged, however many partitions it concerns."""
+    def _note_failures(self, failed: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
+        """Count and note errors that may pass. Of failures that last, one line is logged, however many partitions it concerns."""
         lasting: list[tuple[Feed, KafkaTemporaryError]] = []
-        for cause in {error.cause for _, error in troubled}:
+        for cause in {error.cause for _, error in failed}:
             self._ledger.retried(effect, cause)
-        for feed, error in troubled:
-            lasted_s = feed.note_trouble(error, self._clock())
-            if lasted_s > TROUBLE_S and not feed.trouble_reported:
-                feed.trouble_reported = True
+        for feed, error in failed:
+            lasted_s = feed.note_fetch_failure(error, self._clock())
+            if lasted_s > LASTING_FAILURE_S and not feed.is_fetch_failure_logged:
+                feed.is_fetch_failure_logged = True
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
@@ -475,12 +475,12 @@ class Fetching:
         if lasting:
             (feed, error), *others = lasting
             more = f" and {spell_count(len(others), 'more partition')}" if others else ""
-            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, TROUBLE_S)
+            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, LASTING_FAILURE_S)
 
     def _wait_a_little(self, feed: Feed) -> None:
-        """Pause the fetches of one partition, longer while its trouble lasts; the others go on."""
+        """Pause the fetches of one partition, longer while they get nothing; the others go on."""
         now_s = self._clock()
-        pause_s = min(max(_PAUSE_S, feed.troubled_s(now_s) / 4), _LONGEST_PAUSE_S)
+        pause_s = min(max(_PAUSE_S, feed.stalled_s(now_s) / 4), _LONGEST_PAUSE_S)
         feed.not_before_s = now_s + pause_s
         asyncio.get_running_loop().call_later(pause_s + 0.001, self.stir)
 

@@ -77,7 +77,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class _Findings:
+class _KinFindings:
     """How the logs of a topic are related to what is archived of them; and errors, of logs that could not be compared."""
 
     archived: Sequence[tuple[Place, Archived]]
@@ -102,23 +102,23 @@ class Identity:
         found = await self._compare(topic, known)
         return Judged(known.root(known.current.life), is_same=self._is_same(topic.name, found))
 
-    async def _compare(self, topic: TopicDescription, known: TopicFact) -> _Findings:
+    async def _compare(self, topic: TopicDescription, known: TopicFact) -> _KinFindings:
         places = [Place.of(topic, number, known, known.current.life) for number in topic.partitions]
         ends = await asyncio.gather(*map(self.newest, places))
         archived = {place.key: (place, end) for place, end in zip(places, ends, strict=True) if end is not None}
         if not archived:
-            return _Findings([], [], [])
+            return _KinFindings([], [], [])
         offsets, refused = await self._client.offsets_each(archived)
         kins = await asyncio.gather(
             *(self.kin(*archived[key], offsets[key]) for key in sorted(offsets)), return_exceptions=True
         )
-        return _Findings(
+        return _KinFindings(
             archived=[archived[key] for key in sorted(archived)],
             kins=[kin for kin in kins if isinstance(kin, Kin)],
             errors=[*refused.values(), *(kin for kin in kins if isinstance(kin, BaseException))],
         )
 
-    def _is_same(self, topic: str, found: _Findings) -> bool:
+    def _is_same(self, topic: str, found: _KinFindings) -> bool:
         if not found.archived:  # nothing is archived, so nothing can be mixed
             return True
         if (

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from archiver.backup.feed import TROUBLE_S, Feed
+from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.partition_writer import PutLaterError
 from archiver.process.text import spell_count
 
@@ -122,7 +122,7 @@ class PutTurns:
         if now_s < self._warn_again_at_s or not waiting:
             return
         since_s, feed = min(waiting, key=lambda one: one[0])
-        if now_s - since_s > TROUBLE_S:
+        if now_s - since_s > LASTING_FAILURE_S:
             self._warn_again_at_s = now_s + _WARN_EVERY_S
             more = f" and {spell_count(len(waiting) - 1, 'more partition')}" if len(waiting) > 1 else ""
             what = "%s%s: puts do not work, for %.0f s now, and are tried again: %s"

@@ -57,7 +57,7 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
         archive=sink.archive,
         pool=pool,
         cluster_id=cluster_id,
-        note_trouble=sink.ledger.retried,
+        count_failure=sink.ledger.retried,
     )
 
 

@@ -324,7 +324,7 @@ class Service:
             log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
             self.lose([feed.key])
 
-    # --- partitions in trouble
+    # --- partitions that fail
 
     def _note_durable(self, feed: Feed) -> None:
         hold = self.held.get(feed.key)

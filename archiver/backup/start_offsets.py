@@ -54,7 +54,7 @@ def _check_ends(found: object) -> dict[str, _End | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Topic:
+class _PresentTopic:
     """A topic that was there first. Its ends by partition; None: where a time or the moment decides, later."""
 
     topic_id: Text
@@ -66,7 +66,7 @@ class _Present:
     """What was there when a late start was asked for first."""
 
     at_ms: Number
-    topics: Mapping[str, Item[_Topic]]
+    topics: Mapping[str, Item[_PresentTopic]]
 
 
 _PRESENT_FACT: Final = FactModel(_Present)
@@ -120,7 +120,7 @@ class StartOffsets:
             found, _ = await self._client.offsets_each(partitions)
             ends = {which: [one.last_stable, one.leader_epoch] for which, one in found.items()}
         topics = {
-            name: _Topic(
+            name: _PresentTopic(
                 topic_id=topic.topic_id,
                 ends={str(number): ends.get((name, number)) for number in topic.partitions},
             )

@@ -15,7 +15,7 @@ from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
 
 
-class Comparison:
+class PartitionComparison:
     """Takes Kafka's records of a partition in order, and compares them with the objects that cover their offsets.
 
     If Kafka still has every record of an object, at offsets without a gap, the object is not read: count and digest in its
