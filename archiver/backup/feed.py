@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -139,6 +139,71 @@ class Feed:
         """Whether nothing will be fetched after what is in the queue."""
         return self.closing or self.error is not None or self.is_at_end
 
+    # --- fetches
+
+    def follow(self, replica: int, until_s: float) -> None:
+        """Have the partition fetched from a follower, as the leader has told us; from then on the leader is asked again."""
+        self.replica, self.replica_until_s = replica, until_s
+
+    def leave_follower(self) -> None:
+        """Have the partition fetched from its leader."""
+        self.replica = None
+
+    def fetch_alone(self, wait_ms: int) -> None:
+        """Have the partition fetched in requests of its own, each of which waits so long."""
+        self.alone_ms = wait_ms
+
+    def fetch_with_others(self) -> bool:
+        """Have the partition fetched with all others of its broker. Returns whether that is new."""
+        was_alone, self.alone_ms = self.alone_ms > 0, 0
+        return was_alone
+
+    def pause_fetches(self, until_s: float) -> None:
+        self.not_before_s = until_s
+
+    def enqueue(self, item: Fetch, next_offset: int, epoch: int) -> None:
+        """Let the writer take what was fetched, and go on fetching behind that."""
+        self.queue.append(item)
+        self.fetch_offset, self.fetched_epoch = next_offset, epoch
+
+    def note_records(self) -> None:
+        """Note that an answer had records: the partition waits like all others."""
+        self.starving = False
+
+    def note_emptiness(self) -> None:
+        """Note that an answer was empty. If records are ahead, the partition is first in the next request."""
+        self.starving = self.is_behind
+
+    def doubt(self) -> bool:
+        """Note that the answer had a batch that cannot lie at this position. Returns whether the answer before had one, too."""
+        is_again, self.doubted = self.doubted == self.fetch_offset, self.fetch_offset
+        return is_again
+
+    def note_broken(self, error: CorruptBatchError) -> None:
+        """Note what is wrong with the batch at the writer's position: nothing is fetched until that is judged."""
+        self.broken = error
+
+    def forget_broken(self) -> None:
+        """Fetch again what was broken: a later fetch may meet the same."""
+        self.broken = None
+
+    def note_fetch_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
+        """Note an error that may pass. Returns for how long errors of this kind have let nothing through."""
+        if self.fetch_fails_since_s is None or self.fetch_failure is not type(error):
+            self.fetch_failure, self.fetch_fails_since_s, self.is_fetch_failure_logged = type(error), now_s, False
+        return now_s - self.fetch_fails_since_s
+
+    def is_failure_to_log(self, lasted_s: float) -> bool:
+        """Tell, once, that a failure of fetches lasts so long that it is to be logged."""
+        if lasted_s <= LASTING_FAILURE_S or self.is_fetch_failure_logged:
+            return False
+        self.is_fetch_failure_logged = True
+        return True
+
+    def stalled_s(self, now_s: float) -> float:
+        """Return for how long fetches have failed, without progress."""
+        return 0.0 if self.fetch_fails_since_s is None else now_s - self.fetch_fails_since_s
+
     def drop_queue(self) -> int:
         """Drop what was fetched and not taken; it is fetched again, now or by the next run. Returns how many bytes were dropped."""
         dropped_bytes = sum(len(item.records) for item in self.queue)
@@ -149,15 +214,70 @@ class Feed:
     def go_on_where_the_writer_is(self) -> None:
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
 
-    def note_fetch_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
-        """Note an error that may pass. Returns for how long errors of this kind have let nothing through."""
-        if self.fetch_fails_since_s is None or self.fetch_failure is not type(error):
-            self.fetch_failure, self.fetch_fails_since_s, self.is_fetch_failure_logged = type(error), now_s, False
-        return now_s - self.fetch_fails_since_s
+    # --- work and its end
 
-    def stalled_s(self, now_s: float) -> float:
-        """Return for how long there has been no progress."""
-        return 0.0 if self.fetch_fails_since_s is None else now_s - self.fetch_fails_since_s
+    def begin_work(self) -> None:
+        self.working = True
+
+    def end_work(self) -> None:
+        self.working = False
+
+    def fail(self, error: ArchiverError) -> None:
+        """End the feed with an error, once what was fetched before is archived."""
+        self.error = error
+
+    def abandon(self, error: ArchiverError) -> int:
+        """End the feed with an error of its writer, and drop what is held. Returns how many fetched bytes were dropped."""
+        self.error = error
+        self.note_dropped()
+        self.writer.discard()
+        self.put_again_at_s = None
+        return self.drop_queue()
+
+    def close(self, now_s: float) -> None:
+        """Begin to end the feed: what is held is flushed. A put that has failed is tried again at once."""
+        self.closing = True
+        if self.put_again_at_s is not None:
+            self.put_again_at_s = now_s
+
+    def let_go(self) -> None:
+        """Begin to end the feed, without anybody who waits for that."""
+        self.closing = self.is_let_go = True
+
+    # --- puts
+
+    def wait_for_put(self, line: object, now_s: float) -> bool:
+        """Wait for a put in a line. Returns whether the feed is new in this line."""
+        if self.put_due_since_s is None:
+            self.put_due_since_s = now_s
+        was_in, self.put_line = self.put_line, line
+        return was_in is not line
+
+    def begin_put(self) -> None:
+        self.put_line = None
+
+    def note_put_failure(self, error: ArchiverError, now_s: float, again_at_s: float) -> None:
+        """Note a failed put. Nothing else is done until a put succeeds."""
+        self.put_error, self.put_again_at_s = error, again_at_s
+        if self.put_fails_since_s is None:
+            self.put_fails_since_s = now_s
+
+    def end_put(self, *, has_worked: bool) -> None:
+        self.is_set_aside = False
+        if has_worked:
+            self.put_due_since_s = self.put_again_at_s = self.put_fails_since_s = self.put_error = None
+
+    def set_aside(self) -> int:
+        """Fetch nothing until the put has ended, and drop what was fetched. Returns how many bytes were dropped."""
+        self.is_set_aside = True
+        return self.drop_queue()
+
+    def has_new_segment(self) -> bool:
+        """Tell whether a segment became durable since this was asked before."""
+        last, self.reported_base = self.reported_base, self.writer.newest_base
+        return last != self.reported_base
+
+    # --- where the log ends
 
     @property
     def known_end(self) -> int:
@@ -190,6 +310,9 @@ class Feed:
         self.high_watermark, self.last_stable = high_watermark, last_stable
         self.note_pending(now_s)
 
+    def note_open_transactions(self, found: Iterable[OpenTransaction]) -> None:
+        self.open_transactions = tuple(found)
+
     def note_pending(self, now_s: float) -> None:
         """Note since when the durable position has been the same and below the log's end."""
         position = self.writer.durable_position
@@ -198,6 +321,10 @@ class Feed:
         elif self.pending_since_s is None or position != self.pending_from:
             self.pending_since_s = now_s
         self.pending_from = position
+
+    def inherit_pending(self, since_s: float | None) -> None:
+        """Take over since when the partition waits, from the time before it had a feed."""
+        self.pending_since_s = since_s
 
     def note_dropped(self) -> None:
         """Note the records that are held now as dropped: nobody waits any longer for their put."""

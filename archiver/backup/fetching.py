@@ -191,14 +191,13 @@ class Fetching:
             now_s = self._clock()
             for key, feed in followed.items():
                 if feed.replica_until_s <= now_s:
-                    feed.replica = None
+                    feed.leave_follower()
                 elif feed.replica is not None and key in ends:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
             self.refresh_leaders()
 
     def _follow(self, feed: Feed, replica: int) -> None:
-        feed.replica = replica
-        feed.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
+        feed.follow(replica, self._clock() + self._client.settings.metadata_max_age_ms / 1000)
         self.refresh_leaders()  # the follower may have no fetcher yet
 
     # --- fetch
@@ -326,7 +325,7 @@ class Fetching:
         """Handle a request that failed by a defect: ask for each partition alone, and end the one with which it fails again."""
         for feed in feeds:
             if len(feeds) > 1:
-                feed.alone_ms = feed.alone_ms or 1
+                feed.fetch_alone(feed.alone_ms or 1)
             else:
                 self._fail(feed, as_ours(error, feed.source))
         self.refresh_leaders()
@@ -336,7 +335,7 @@ class Fetching:
         if answer.error is not None:
             self._investigate(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
-            feed.starving = False
+            feed.note_records()
             if is_quick:
                 self._ask_with_others(feed)
             self._enqueue(feed, answer)
@@ -350,11 +349,10 @@ class Fetching:
             self._ask_with_others(feed)
         elif first and feed.starving:
             self._investigate(feed, lambda: judge_silence(self._client, feed, feed.stalled_s(self._clock())))
-        feed.starving = feed.is_behind
+        feed.note_emptiness()
 
     def _ask_with_others(self, feed: Feed) -> None:
-        if feed.alone_ms:
-            feed.alone_ms = 0
+        if feed.fetch_with_others():
             self.refresh_leaders()  # its broker may have no other fetcher
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
@@ -362,7 +360,7 @@ class Fetching:
         try:
             batches, whole = whole_batches(answer.records, position)
         except CorruptBatchError as error:
-            feed.broken = error
+            feed.note_broken(error)
             self._work.advance(feed)
             return
         placed = in_place(
@@ -372,11 +370,11 @@ class Fetching:
             self._doubt(feed)
             return
         starts, batches = np.append(batches[START], len(whole)), batches[:, placed]
-        feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[starts[placed.start] : starts[placed.stop]]
         if len(records) * _MOST_OF_AN_ANSWER < memoryview(answer.records.obj).nbytes:
             records = memoryview(bytes(records))
-        feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
+        item = Fetch(position=position, records=records, aborted=answer.aborted)
+        feed.enqueue(item, position_after(batches, position), epoch_of(batches))
         self._memory.add(len(records))
         self._ledger.fetched(feed.key[0], len(records))
         if self._rate_bytes:
@@ -389,9 +387,8 @@ class Fetching:
 
         A broker notes the end of the log before it reads. A batch that was appended in between lies beyond that end, once.
         """
-        if feed.doubted == feed.fetch_offset:
-            feed.broken = MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be")
-        feed.doubted = feed.fetch_offset
+        if feed.doubt():
+            feed.note_broken(MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be"))
         self._work.advance(feed)
 
     # --- what may be wrong with a partition
@@ -412,7 +409,7 @@ class Fetching:
                 case Take(answer):
                     self._enqueue(feed, answer)
                 case ArchiverError() as error:
-                    feed.error = error
+                    feed.fail(error)
 
         if feed.is_busy:
             self._wait_a_little(feed)
@@ -426,7 +423,7 @@ class Fetching:
             try:
                 return await judge_broken(self._client, feed, broken)
             finally:
-                feed.broken = None  # a later fetch may meet it again
+                feed.forget_broken()
 
         self._investigate(feed, judging)
 
@@ -441,7 +438,7 @@ class Fetching:
 
     def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
         if way is Way.ALONE:
-            feed.alone_ms = min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS)
+            feed.fetch_alone(min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS))
             self.refresh_leaders()  # its broker may have no fetcher for that
         elif way is not Way.SAME:
             self._leave_broker(feed)
@@ -453,7 +450,7 @@ class Fetching:
     def _leave_broker(self, feed: Feed) -> None:
         if feed.replica is None:
             self._client.forget_leaders(feed.key[0])
-        feed.replica = None
+        feed.leave_follower()
         self.refresh_leaders()
 
     def _note_failures(self, failed: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
@@ -463,8 +460,7 @@ class Fetching:
             self._ledger.retried(effect, cause)
         for feed, error in failed:
             lasted_s = feed.note_fetch_failure(error, self._clock())
-            if lasted_s > LASTING_FAILURE_S and not feed.is_fetch_failure_logged:
-                feed.is_fetch_failure_logged = True
+            if feed.is_failure_to_log(lasted_s):
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
@@ -481,9 +477,9 @@ class Fetching:
         """Pause the fetches of one partition, longer while they get nothing; the others go on."""
         now_s = self._clock()
         pause_s = min(max(_PAUSE_S, feed.stalled_s(now_s) / 4), _LONGEST_PAUSE_S)
-        feed.not_before_s = now_s + pause_s
+        feed.pause_fetches(now_s + pause_s)
         asyncio.get_running_loop().call_later(pause_s + 0.001, self.stir)
 
     def _fail(self, feed: Feed, error: ArchiverError) -> None:
-        feed.error = error
+        feed.fail(error)
         self._work.advance(feed)

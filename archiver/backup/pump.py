@@ -113,9 +113,7 @@ class Pump:
         """Flush what feeds hold, drop what is not taken yet, and end them. Returns what was not durable in time, and is abandoned."""
         closing = list(feeds)
         for feed in closing:
-            feed.closing = True
-            if feed.put_again_at_s is not None:
-                feed.put_again_at_s = self._clock()
+            feed.close(self._clock())
             self.advance(feed)
         waits = [asyncio.create_task(feed.ended.wait()) for feed in closing]
         if waits:
@@ -130,7 +128,7 @@ class Pump:
 
     def let_go(self, feed: Feed) -> None:
         """Close a feed whose partition somebody else may have. What is held is put all the same, which does no harm; nobody waits."""
-        feed.closing = feed.is_let_go = True
+        feed.let_go()
         self._forget(feed)
         self.advance(feed)
 
@@ -183,8 +181,7 @@ class Pump:
         for feed in self._unended:
             since_s = feed.put_due_since_s
             if since_s is not None and now_s - since_s > _LONG_PUT_S:
-                feed.is_set_aside = True
-                self._drop_queue(feed)
+                self._fetching.release(feed.set_aside())
 
     # --- archive
 
@@ -213,20 +210,19 @@ class Pump:
             try:
                 await work(feed)
             except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
-                feed.error = as_ours(error, feed.source)
+                feed.fail(as_ours(error, feed.source))
             finally:
-                feed.working = False
+                feed.end_work()
             self._report_durable(feed)
             self.advance(feed)
 
-        feed.working = True
+        feed.begin_work()
         task = asyncio.create_task(run())
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
     def _report_durable(self, feed: Feed) -> None:
-        if feed.writer.newest_base != feed.reported_base:
-            feed.reported_base = feed.writer.newest_base
+        if feed.has_new_segment():
             self._on_durable(feed)
 
     async def _take(self, feed: Feed) -> None:
@@ -259,14 +255,10 @@ class Pump:
         except PutLaterError as error:
             self._put_later(feed, error)
         except CorruptBatchError as error:
-            feed.broken = error
+            feed.note_broken(error)
             self._drop_queue(feed)
         except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
-            feed.error = as_ours(error, feed.source)
-            feed.note_dropped()
-            feed.writer.discard()
-            self._drop_queue(feed)
-            feed.put_again_at_s = None
+            self._fetching.release(feed.abandon(as_ours(error, feed.source)))
         return None
 
     # --- put
@@ -291,9 +283,6 @@ class Pump:
         await self._in_thread(feed, self._putters, feed.writer.flush)
         has_worked = feed.error is error and not feed.writer.holds_records
         self._puts.end(feed, has_worked=has_worked)
-        feed.is_set_aside = False
-        if has_worked:
-            feed.put_again_at_s = feed.put_fails_since_s = feed.put_error = None
         self._follow(feed)
         self._begin_puts()
 

@@ -267,7 +267,8 @@ class Service:
     def _add(self, feed: Feed, hold: Hold) -> None:
         if self.held.get(feed.key) is hold and feed.key not in self.feeds:
             hold.is_gone = False
-            feed.pending_since_s, hold.failing_since_s = hold.failing_since_s, None
+            feed.inherit_pending(hold.failing_since_s)
+            hold.failing_since_s = None
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
