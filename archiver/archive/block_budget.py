@@ -34,7 +34,7 @@ class BlockBudget:
             self._open += 1
 
     def leave(self) -> None:
-        """Count a segment out: it no longer holds records in memory."""
+        """Count a segment no longer as open: it holds no more records in memory."""
         with self._lock:
             self._open -= 1
 

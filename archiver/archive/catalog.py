@@ -1,4 +1,4 @@
-"""The archive's topics, each as one of its lives has it."""
+"""Finds topics in the archive, each in one life: all of them, or one by its name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -54,7 +54,7 @@ def _root_of(stream: str) -> str:
 
 
 class Gone(NamedTuple):
-    """A finding: so many `objects` of a stream are missing; `text` says which."""
+    """Objects of a stream that are missing: how many, and in `text`, for the user, which."""
 
     stream: str
     objects: int
@@ -149,7 +149,7 @@ def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
 
 
 def _lost_of_restores(archive: Archive, there: _ControlListing) -> Iterator[Gone]:
-    """Yield what is missing of the targets of restores: what must have been written before something that is there."""
+    """Yield what is missing of restores: facts and offset maps that must have been put before other objects that are there."""
     for stream in there.of_restores():
         target, _, last = stream.rpartition("/")
         if last == "finished" and f"{target}/plan" not in there.numbers:

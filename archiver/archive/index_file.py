@@ -1,4 +1,4 @@
-"""One file of the index of segment facts: gzip members, a line that names the topic directories, then one for each (docs/format.md §9)."""
+"""One file of the index: how it is divided by topic directory, into gzip members, behind a line that names them (docs/format.md §9)."""
 
 import zlib
 from collections.abc import Iterable, Mapping

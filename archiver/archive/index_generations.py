@@ -1,4 +1,4 @@
-"""The files of the index of segment facts, in generations: read, appended to, merged into the next one (docs/format.md §9)."""
+"""All files of the index, in generations: read, appended to, merged into the next generation (docs/format.md §9)."""
 
 import hashlib
 import logging

@@ -1,4 +1,4 @@
-"""A member of an index file: the entries of one topic directory, column by column (docs/format.md §9)."""
+"""One member of an index file: the entries of one topic directory, encoded column by column (docs/format.md §9)."""
 
 import codecs
 import json

@@ -1,4 +1,4 @@
-"""The segments under `topics/`, and the strangers: one listing, or in a large archive several side by side."""
+"""Lists the segments under `topics/` by their keys alone, and the strangers, whose keys are not the archive's. A large archive is listed in several parts side by side."""
 
 import itertools
 import math

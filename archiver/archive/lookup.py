@@ -1,4 +1,4 @@
-"""The facts of listed segments: as the index knows them, or as the objects themselves say."""
+"""Finds the facts of listed segments: in the index, or by asking the objects themselves."""
 
 import logging
 from array import array
@@ -129,7 +129,7 @@ def _difference(claimed: object, told: object) -> str:
 
 
 class _LearnedSegments:
-    """Learned segments of one topic directory; some at a time are put into columns, to save memory."""
+    """Segments of one topic directory whose facts the index lacked. Some at a time are put into columns, to save memory."""
 
     def __init__(self) -> None:
         self._some: list[Segment] = []
@@ -156,7 +156,7 @@ class _LearnedSegments:
 
 @dataclass(slots=True)
 class _PartitionLookup:
-    """One partition: the index's entry for each listed object, and the objects that have to be asked."""
+    """One partition: the index's entry for each listed object, and which objects have to be asked for their facts."""
 
     partition: Partition
     stem: str

@@ -1,4 +1,4 @@
-"""Records of the archive as plain values (`cat`): the wanted ones, in order; and what keeps others from being read."""
+"""Reads records of the archive as plain values, for people (`cat`): the wanted ones, in order; and what keeps others from being read."""
 
 import base64
 import codecs

@@ -1,4 +1,4 @@
-"""One partition between fetch and writer: where it is, what waits, and what became of it."""
+"""The state of one partition between fetch and put: how far it was fetched, what waits, what failed."""
 
 import asyncio
 from collections import deque
@@ -21,7 +21,7 @@ _FETCHES_AHEAD = 2  # fetches of one partition in memory: one being archived, on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """What became of one partition."""
+    """How far a backup has come with one partition, or how that ended."""
 
     source: PartitionSource
     from_offset: int
@@ -117,7 +117,7 @@ class Feed:
 
     @property
     def target(self) -> FetchTarget:
-        """What to ask a broker for. It is kept: of a quiet partition the same is asked again and again."""
+        """What to ask a broker for. The value is kept, because requests for a quiet partition are all the same."""
         last = self._target
         if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
             last = self._target = FetchTarget(
@@ -131,7 +131,7 @@ class Feed:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is done with this partition now, or waits to be done."""
+        """Whether work on this partition is under way, or waits."""
         return self.working or bool(self.queue) or self.put_line is not None
 
     @property
@@ -175,7 +175,7 @@ class Feed:
         self.starving = self.is_behind
 
     def doubt(self) -> bool:
-        """Note that the answer had a batch that cannot lie at this position. Returns whether the answer before had one, too."""
+        """Note that the answer had a batch that cannot lie at this position. Returns whether an earlier answer had such a batch there, too."""
         is_again, self.doubted = self.doubted == self.fetch_offset, self.fetch_offset
         return is_again
 
@@ -184,7 +184,7 @@ class Feed:
         self.broken = error
 
     def forget_broken(self) -> None:
-        """Fetch again what was broken: a later fetch may meet the same."""
+        """Have the broken batch fetched again; the next answer may show the same fault."""
         self.broken = None
 
     def note_fetch_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
@@ -193,8 +193,8 @@ class Feed:
             self.fetch_failure, self.fetch_fails_since_s, self.is_fetch_failure_logged = type(error), now_s, False
         return now_s - self.fetch_fails_since_s
 
-    def is_failure_to_log(self, lasted_s: float) -> bool:
-        """Tell, once, that a failure of fetches lasts so long that it is to be logged."""
+    def note_lasting_failure(self, lasted_s: float) -> bool:
+        """Note for how long fetches have failed. Returns whether that is to be logged: once, when a failure lasts."""
         if lasted_s <= LASTING_FAILURE_S or self.is_fetch_failure_logged:
             return False
         self.is_fetch_failure_logged = True
@@ -272,8 +272,8 @@ class Feed:
         self.is_set_aside = True
         return self.drop_queue()
 
-    def has_new_segment(self) -> bool:
-        """Tell whether a segment became durable since this was asked before."""
+    def note_newest_segment(self) -> bool:
+        """Note the newest durable segment. Returns whether that segment is news, and is to be reported."""
         last, self.reported_base = self.reported_base, self.writer.newest_base
         return last != self.reported_base
 
@@ -327,7 +327,7 @@ class Feed:
         self.pending_since_s = since_s
 
     def note_dropped(self) -> None:
-        """Note the records that are held now as dropped: nobody waits any longer for their put."""
+        """Note that the records that are held now are dropped: their put is waited for no longer."""
         records = self.writer.held_records
         if not records:
             return

@@ -66,7 +66,7 @@ class Work(Protocol):
     """What else is done with feeds; only one thing at a time for each."""
 
     def advance(self, feed: Feed) -> None:
-        """Begin the next step of a partition, if nothing is done with it."""
+        """Begin the next step of a partition, unless other work on the partition is under way."""
 
     def spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
         """Run work on a partition that nothing else works on."""
@@ -115,7 +115,7 @@ class Fetching:
         self._changed.set()
 
     def refresh_leaders(self) -> None:
-        """Have `lead` see again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
+        """Have `lead` find out again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
         self._lead_moved.set()
         self.stir()
 
@@ -126,7 +126,7 @@ class Fetching:
             self.stir()
 
     def release(self, taken_bytes: int) -> None:
-        """Count fetched bytes as no longer held."""
+        """Count fetched bytes as no longer in memory: they were archived, or dropped."""
         self._memory.free(taken_bytes)
 
     def is_stuck(self) -> bool:
@@ -322,7 +322,7 @@ class Fetching:
         return sum(len(answer.records) for answer in answers)
 
     def _part(self, feeds: Sequence[Feed], error: Exception) -> None:
-        """Handle a request that failed by a defect: ask for each partition alone, and end the one with which it fails again."""
+        """Handle a request for several partitions that failed by a defect of ours: fetch each partition alone, and end the one whose own request fails, too."""
         for feed in feeds:
             if len(feeds) > 1:
                 feed.fetch_alone(feed.alone_ms or 1)
@@ -428,7 +428,7 @@ class Fetching:
         self._investigate(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
-        """Go on behind records that cannot be had. A skip that an earlier feed logged, and that is in no segment yet, is not logged again."""
+        """Go on behind records that Kafka no longer has, or that nobody can read. A skip that an earlier feed logged, and that is in no segment yet, is not logged again."""
         told_to = self._told_unreadable.get(feed.source, 0)
         if skip.cause is HoleCause.UNREADABLE:
             self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
@@ -460,7 +460,7 @@ class Fetching:
             self._ledger.retried(effect, cause)
         for feed, error in failed:
             lasted_s = feed.note_fetch_failure(error, self._clock())
-            if feed.is_failure_to_log(lasted_s):
+            if feed.note_lasting_failure(lasted_s):
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
@@ -474,7 +474,7 @@ class Fetching:
             log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, LASTING_FAILURE_S)
 
     def _wait_a_little(self, feed: Feed) -> None:
-        """Pause the fetches of one partition, longer while they get nothing; the others go on."""
+        """Pause the fetches of one partition: the longer they have failed, the longer. Other partitions go on."""
         now_s = self._clock()
         pause_s = min(max(_PAUSE_S, feed.stalled_s(now_s) / 4), _LONGEST_PAUSE_S)
         feed.pause_fetches(now_s + pause_s)

@@ -249,7 +249,7 @@ class Identity:
         return newest_first(self._pool, sink.archive, place.topic, place.partition, place.lineage)
 
     async def kin(self, place: Place, end: Archived, at: PartitionOffsets) -> Kin:
-        """Find how a log, of the range `at`, is related to an archive that ends with the object `end`."""
+        """Find how a log, whose offsets are `at`, is related to an archive whose newest object is `end`."""
         for _ in range(_ATTEMPTS):
             try:
                 return await self._kin(place, end, at)
@@ -313,7 +313,7 @@ class Identity:
         return await self._survivors_agree(place, log_start, below) if agrees is None else agrees
 
     async def _survivors_agree(self, place: Place, log_start: int, below: int) -> bool | None:
-        """Do the same with the records that compaction has left, from the oldest on."""
+        """Tell whether the log has those archived records that compaction has left, from the oldest on."""
         position = log_start
         for _ in range(_MOST_SAMPLES):
             wanted = self._range(place, position, below)

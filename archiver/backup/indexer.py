@@ -1,4 +1,4 @@
-"""What a backup does for the index of facts beside its work: it adds what it has put, and what a killed one had put before, and merges."""
+"""Adds what a backup has put to the index of segment facts, and merges the index's files. It also adds what a killed backup had put before."""
 
 import asyncio
 import logging

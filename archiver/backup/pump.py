@@ -1,4 +1,4 @@
-"""The work of a backup: one task at a time per partition, which archives what was fetched of it."""
+"""Moves the feeds on, each by one step at a time: takes what was fetched, closes segments, has them put."""
 
 import asyncio
 import logging
@@ -110,7 +110,7 @@ class Pump:
         return [feed for feed in ended if feed is not None]
 
     async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
-        """Flush what feeds hold, drop what is not taken yet, and end them. Returns what was not durable in time, and is abandoned."""
+        """Flush the records that feeds hold, drop fetches that no writer has taken, and end the feeds. Returns an error for each feed whose records were not durable in time."""
         closing = list(feeds)
         for feed in closing:
             feed.close(self._clock())
@@ -127,7 +127,7 @@ class Pump:
         return [feed.dropped for feed in closing if feed.dropped is not None]
 
     def let_go(self, feed: Feed) -> None:
-        """Close a feed whose partition somebody else may have. What is held is put all the same, which does no harm; nobody waits."""
+        """Close a feed whose partition another instance may have by now. Its records are put all the same, which does no harm; nobody waits for that."""
         feed.let_go()
         self._forget(feed)
         self.advance(feed)
@@ -222,7 +222,7 @@ class Pump:
         task.add_done_callback(self._work.discard)
 
     def _report_durable(self, feed: Feed) -> None:
-        if feed.has_new_segment():
+        if feed.note_newest_segment():
             self._on_durable(feed)
 
     async def _take(self, feed: Feed) -> None:
@@ -234,12 +234,12 @@ class Pump:
         self._follow(feed)
 
     def _follow(self, feed: Feed) -> None:
-        """Fetch from where the writer is, when another writer has moved it."""
+        """Fetch from the writer's position, when another writer of the partition got ahead and moved that position."""
         if not feed.queue and feed.writer.position != feed.fetch_offset:
             feed.go_on_where_the_writer_is()
 
     def _finish(self, feed: Feed) -> None:
-        """Put what is held."""
+        """Put the records that are held, and end the feed; or fetch on, when its end is not reached."""
         if feed.writer.holds_records:
             self._wait_for_put(feed)
         elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
@@ -249,7 +249,7 @@ class Pump:
             self._end(feed)
 
     async def _in_thread(self, feed: Feed, pool: Workers, work: Callable[[], Value]) -> Value | None:
-        """Do work in a thread, and note its error."""
+        """Do work on a feed in a thread, and note its error in the feed. Returns None after an error."""
         try:
             return await pool.call(work)
         except PutLaterError as error:
@@ -292,5 +292,5 @@ class Pump:
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
-        """Drop what was fetched, so that it does not count as seen."""
+        """Drop what was fetched and not taken: the feed goes on at the writer's position."""
         self._fetching.release(feed.drop_queue())

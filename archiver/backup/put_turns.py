@@ -1,4 +1,4 @@
-"""Whose put is next: topics take turns. A topic whose puts hang or fail gets few at a time, so that others always find a thread."""
+"""Decides which partition puts next: topics take turns. A topic whose puts hang or fail gets few at a time, so that others always find a thread."""
 
 import logging
 from collections import Counter, deque
@@ -56,7 +56,7 @@ class PutTurns:
         self._error: PutLaterError | None = None
 
     def wait(self, feed: Feed, now_s: float) -> None:
-        """Let a feed wait for its turn; it may wait already. A feed that is closing by now changes to the line of closing feeds."""
+        """Let a feed wait for its turn, unless it waits already. A feed that has begun to close changes to the line of closing feeds."""
         line = self._line_at_end if feed.closing else self._line
         if feed.wait_for_put(line, now_s):
             line.add(feed)

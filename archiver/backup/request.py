@@ -1,4 +1,4 @@
-"""What a backup is asked to do, and the parts that are made for it."""
+"""What a backup is asked to do; makes the parts that do it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

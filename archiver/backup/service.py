@@ -127,7 +127,7 @@ class Service:
         return await persist(what, work, self._sink.ledger, self._wait)
 
     async def _leave(self) -> None:
-        """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
+        """Flush the records that are held, commit positions, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
         self.held.clear()
         self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
         self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]

@@ -1,4 +1,4 @@
-"""The state of a running backup, for its metrics and its health."""
+"""What metrics and health checks say of a running backup: how far each partition is, and what is wrong."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ _STUCK_S: Final = 60.0
 
 
 class Vitals:
-    """Reads the state of a service, or of a run up to the end of now, once there is one; may be asked from any thread."""
+    """Reads the state of a service, or of a run that ends (`--until-end`), as soon as either has begun; may be asked from any thread."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Vitals:
     def attend_run(
         self, client: KafkaClient, feeds: Mapping[TopicPartition, Feed]
     ) -> Sequence[Coroutine[None, None, None]]:
-        """Attend a run up to the end of now. Returns what must run on its loop."""
+        """Read from now on the state of a run that ends. Returns coroutines that must run on the run's loop."""
         self._run = feeds
         return [
             self._learn_retention(client, lambda: feeds),

@@ -1,4 +1,4 @@
-"""Plans and runs the comparison of the archive with the cluster (`verify --against-kafka`), a partition in each task."""
+"""Plans the comparison of the archive with Kafka (`verify --against-kafka`), and runs it, a partition in each task."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupCommits:
-    """What the backup's group has committed where it names an object; `untold`: why that is not known."""
+    """What the backup's group has committed, by partition; only commits that name an object. `untold`: why they are not known."""
 
     group: str
     hints: Mapping[TopicPartition, Hint] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def _without_archive(
 
 
 def _note_recreated(draft: _Draft, archive: Archive, described: TopicDescription) -> None:
-    """Note of a topic that was created again: whether a backup has met the new one."""
+    """Note that a topic was created again, and whether a backup has met the new topic."""
     newest = read_topic(archive, described.name)
     if newest is None or newest.current.topic_id != described.topic_id:
         draft.problems.append(f"{described.name}: was created again, and nobody archives the new one")

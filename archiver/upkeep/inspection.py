@@ -1,4 +1,4 @@
-"""One object, taken apart (`inspect`): header, facts, blocks, and whether they agree."""
+"""Takes one object apart (`inspect`): header, facts, blocks, and whether they agree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -183,7 +183,7 @@ def _quoted(text: str | None) -> str:
 
 
 def _whose(metadata: Mapping[str, str], name: str) -> str:
-    """Say which of the two was changed, by the checksum in the metadata where there is one."""
+    """Say whether metadata or header was changed, by the checksum in the metadata where there is one."""
     try:
         facts_from_metadata(metadata, name)
     except NotWholeError:

@@ -1,4 +1,4 @@
-"""Is the archive whole? What each level of `verify` checks, and what is wrong."""
+"""Checks an archive at each level of `verify`: its listing, single objects, control objects; names what is wrong."""
 
 import logging
 from collections import Counter
@@ -53,7 +53,7 @@ _MEND_INDEX = (
 class Level(StrEnum):
     """How much of the archive is read. Each level also checks what the ones before check."""
 
-    LISTING = "listing"  # names and facts of objects: every offset is covered, or its absence is explained
+    LISTING = "listing"  # object names and metadata: every offset is covered, or its absence is explained
     COUNTS = "counts"  # all blocks of all objects, but no record: the blocks count as many records as the facts
     RECORDS = (
         "records"  # every record: it can be decoded, offsets rise, and the sums and digests are those of the facts
@@ -62,7 +62,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingReport:
-    """What names and facts of objects tell. `problems` make an archive not whole; `notes` explain what may surprise."""
+    """What object names and metadata tell. `problems` make an archive not whole; `notes` explain what may surprise."""
 
     topics: int
     partitions: int
@@ -86,7 +86,7 @@ def check_listing(
     wanted: Callable[[str], bool] | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ListingReport:
-    """Check the names and facts of all objects of the wanted topics (default: all), and that nothing is missing.
+    """Check object names and metadata of the wanted topics (default: all), and that nothing is missing.
 
     `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
     """
@@ -273,7 +273,7 @@ def _notes(inventory: Inventory) -> Iterator[str]:
 
 
 def check_control(archive: Archive) -> list[str]:
-    """Read all objects that have no records: control facts, offset maps, the index, the probe. Returns what is not as it was written."""
+    """Read all control objects: facts, offset maps, lists of chosen records, the index, the probe. Returns what is not as it was written."""
     listed = list(archive.store.list(archive.layout.control_root))
 
     def problem_of(item: ListedObject) -> str:
@@ -288,7 +288,7 @@ def check_control(archive: Archive) -> list[str]:
 
 
 def _most_bytes(layout: Layout, key: str) -> int:
-    """Return how many bytes such an object can have at most."""
+    """Return how many bytes the control object of this key can have at most."""
     if key.startswith(layout.index_prefix):
         return MOST_FILE_BYTES
     if layout.parse_offset_map(key) is not None:
@@ -300,7 +300,7 @@ def _most_bytes(layout: Layout, key: str) -> int:
 
 
 def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    """Return what is wrong with an object that has no records; empty: nothing."""
+    """Return what is wrong with a control object; an empty text: nothing."""
     try:
         return _control_problem(layout, key, content, metadata)
     except NotWholeError as error:
@@ -340,7 +340,7 @@ def _problem_of_fact(content: bytes, key: str) -> str:
 
 
 def _without_digest(metadata: Mapping[str, str], key: str) -> str:
-    """Readers do without; but then some bits of its container could be others, and nobody would see it."""
+    """Return a problem where an object has no digest in its metadata. Readers need none, but without a digest some changed bits of its container show nowhere."""
     return (
         "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
     )
