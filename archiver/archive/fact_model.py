@@ -59,7 +59,7 @@ class FactModel(Generic[Value]):
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Value]:
-        """Made when it is needed first: that takes milliseconds, which a command that reads no such fact need not wait for."""
+        """The reader of this kind that pydantic makes. It is made at its first use, for making one takes milliseconds."""
         return TypeAdapter(self._kind)
 
     def read(self, fact: Fact, refusal: Callable[[str], ArchiverError]) -> Value:

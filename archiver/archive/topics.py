@@ -1,4 +1,4 @@
-"""Topics as the archive knows them: their shape, their lives, where logs were cut back."""
+"""What control facts say of topics: their shape, their lives, where their logs were cut back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -169,14 +169,14 @@ _TOPIC_FACT: Final = FactModel(TopicFact)
 
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
-    """Write down whose archive this is, unless that is known. Raises StrangerError when it is another cluster's."""
+    """Write down which cluster this archive is of, unless that is written down already. Raises StrangerError when the archive is another cluster's."""
     held = append_first_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
 
 def read_cluster(archive: Archive) -> str | None:
-    """Return whose archive this is; None when that is not written down."""
+    """Return the id of the cluster that this archive is of; None when that is not written down."""
     held = latest_fact(archive, CLUSTER)
     return None if held is None else str(held.get("cluster_id"))
 

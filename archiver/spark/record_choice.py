@@ -106,7 +106,7 @@ def choose_records(
         written = chosen.mapInArrow(_writer(storage, starts, stems), _WRITTEN).toArrow()
     except (PySparkException, Py4JJavaError) as error:
         raise _as_ours(error, request.where) from error
-    found = _Found(_Written.of(written), damage.value, request.skips_damage)
+    found = _Found(_WrittenLists.of(written), damage.value, request.skips_damage)
     narrowed = map(found.narrow, lanes, stems)
     return [
         replace(topic, partitions=tuple(next(narrowed) if _is_asked(one) else one for one in topic.partitions))
@@ -286,7 +286,7 @@ def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
         yield current, np.concatenate(pieces, axis=1)
 
 
-class _Written(NamedTuple):
+class _WrittenLists(NamedTuple):
     """What was written down, in the order of the objects that it is of."""
 
     objects: Numbers
@@ -294,7 +294,7 @@ class _Written(NamedTuple):
     sums: Mapping[str, Numbers]
 
     @classmethod
-    def of(cls, told: pa.Table) -> "_Written":
+    def of(cls, told: pa.Table) -> "_WrittenLists":
         objects = told.column(_PART.name).to_numpy()
         order = as_slice(np.argsort(objects, kind="stable"))
         packed = [chunk.cast(pa.binary(_DIGEST_BYTES)) for chunk in told.column(_DIGEST.name).chunks]
@@ -306,20 +306,20 @@ class _Written(NamedTuple):
             {name: narrow(told.column(name).to_numpy()[order]) for name in _SUMS},
         )
 
-    def within(self, first: int, stop: int) -> "_Written":
+    def within(self, first: int, stop: int) -> "_WrittenLists":
         start, end = np.searchsorted(self.objects, [first, stop]).tolist()
         return self.only(slice(start, end))
 
-    def only(self, places: Places) -> "_Written":
+    def only(self, places: Places) -> "_WrittenLists":
         sums = {name: column[places] for name, column in self.sums.items()}
-        return _Written(self.objects[places], self.digests.only(places), sums)
+        return _WrittenLists(self.objects[places], self.digests.only(places), sums)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The outcome of the Spark job: which records were chosen of each object, and which objects are damaged."""
 
-    written: _Written
+    written: _WrittenLists
     damage: _Damage
     skips_damage: bool
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 from pyspark import SparkContext
 
 from archiver.archive.control import RESTORES
-from archiver.archive.control_census import count_beside
+from archiver.archive.control_census import count_control_objects
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.index_file import SeenBeside
+from archiver.archive.index_file import SeenControl
 from archiver.archive.index_generations import share_entries
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, TargetError, UsageError
@@ -368,8 +368,8 @@ class _Restore:
 def remember_notes(archive: Archive, restore_id: str) -> None:
     """Note in the index how many facts a restore has, so that `verify` notices when some are deleted. The restore is whole without."""
     with suppress(ArchiverError):
-        counts = count_beside(archive, f"{RESTORES}/{restore_id}/")
-        share_entries(archive, [()], SeenBeside(counts=counts), level=logging.INFO)
+        counts = count_control_objects(archive, f"{RESTORES}/{restore_id}/")
+        share_entries(archive, [()], SeenControl(counts=counts), level=logging.INFO)
 
 
 def _weight(task: RestoreTask) -> int:

@@ -127,12 +127,12 @@ def open_context(
                 yield starting.result
         finally:
             is_wanted.clear()
-            stopping = _stop_beside(starting)
+            stopping = _stop_in_background(starting)
             if is_submitted():  # a cluster counts an application as failed that goes without having said so
                 stopping.join(_LONGEST_STOP_S)
 
 
-def _stop_beside(starting: Future[SparkContext]) -> threading.Thread:
+def _stop_in_background(starting: Future[SparkContext]) -> threading.Thread:
     def stop() -> None:
         with suppress(Exception):  # the JVM may be gone; nothing is lost with it
             starting.result(_LONGEST_START_S).stop()

@@ -747,7 +747,7 @@ def test_a_batch_that_expands_to_gigabytes_is_stopped(broker_41: Broker, topic: 
 def test_an_end_that_goes_away_under_a_run(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, keeps_lying: bool
 ) -> None:
-    """What is archived agrees with the log all the same: its life goes on, up to the end of now."""
+    """What is archived agrees with the log all the same: its life goes on, up to what is committed at the start."""
     create(broker_41, topic)
     send(broker_41, topic, 20)
     real, calls = KafkaClient.offsets_each, []
