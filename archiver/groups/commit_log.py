@@ -62,7 +62,11 @@ class CommitLog:
         fields = np.empty((kernels.COLUMNS, len(frame)), np.int64)
         kernels.decode_commits(frame.body, frame.table, fields)
         return CommitRows(
-            frame=frame, fields=fields, keys=_number_keys(frame, fields[kernels.KIND]), until_ms=self._until_ms, others=self._others
+            frame=frame,
+            fields=fields,
+            keys=_number_keys(frame, fields[kernels.KIND]),
+            until_ms=self._until_ms,
+            others=self._others,
         )
 
     def _keep(self, frame: Frame) -> int:

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
-_NO_ID: Final = bytes(16)
+TOPIC_ID_BYTES: Final = 16
+_NO_ID: Final = bytes(TOPIC_ID_BYTES)
 _TOPIC_ID_TAG: Final = 0
 _MOST_VERSION: Final = 4
 _FIRST_COMPACT_VERSION: Final = 4
@@ -93,14 +94,15 @@ def decode_commit(content: bytes) -> Commit:
         metadata=metadata,
         commit_ms=commit_ms,
         expire_ms=expire_ms,
-        topic_id=_id_text(topic_id),
+        topic_id=spell_topic_id(topic_id),
     )
 
 
-def _id_text(raw: bytes) -> str:
-    if len(raw) != len(_NO_ID):
+def spell_topic_id(raw: bytes) -> str:
+    """Spell an id as Kafka prints it; empty for none, and for the zero id, which means unknown."""
+    if len(raw) not in {0, TOPIC_ID_BYTES}:
         raise ValueError(f"a topic id of {len(raw)} bytes")
-    return "" if raw == _NO_ID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return "" if raw in {b"", _NO_ID} else base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 class _Fields:

@@ -44,9 +44,17 @@ def _kind(body: Bytes, start: int, length: int) -> int:
     kind = (np.int64(body[start]) << 8) | np.int64(body[start + 1])
     if kind <= 1:
         return np.int64(POSITION)
-    if kind == CLASSIC or kind == CONSUMER or kind == STREAMS:  # noqa: PLR1714 - a kernel knows no sets
+    if kind in (CLASSIC, CONSUMER, STREAMS):
         return kind
     return np.int64(OTHER)
+
+
+@inner
+def _same_bytes(body: Bytes, start: int, begin: int, length: int) -> bool:
+    index = np.int64(0)
+    while index < length and body[start + index] == body[begin + index]:
+        index += 1
+    return index == length
 
 
 @inner
@@ -57,10 +65,7 @@ def _same_key(body: Bytes, table: Longs, row: int, other: int) -> bool:
     start, begin = table[3, row], table[3, other]
     if _kind(body, start, length) != _kind(body, begin, length):
         return False
-    for index in range(2, length):
-        if body[start + index] != body[begin + index]:
-            return False
-    return True
+    return _same_bytes(body, start + 2, begin + 2, length - 2)
 
 
 @kernel(LONG(READ_ONLY_BYTES, TABLE, LONG, TABLE, BYTES))
@@ -78,7 +83,9 @@ def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: B
         if length < 0:
             others += 1
             continue
-        if not inside(start, length, len(body)) or (table[6, row] >= 0 and not inside(table[5, row], table[6, row], len(body))):
+        if not inside(start, length, len(body)) or (
+            table[6, row] >= 0 and not inside(table[5, row], table[6, row], len(body))
+        ):
             return np.int64(BROKEN)
         kind = _kind(body, start, length)
         if kind == OTHER:
@@ -266,12 +273,7 @@ def number_texts(body: Bytes, starts: Longs, lengths: Longs, slots: Longs, numbe
         slot = np.int64(hash_bytes(body, start, length, np.uint64(0)) & np.uint64(mask))
         while slots[slot] > 0:
             other = slots[slot] - 1
-            is_same = lengths[other] == length
-            index = np.int64(0)
-            while is_same and index < length:
-                is_same = body[start + index] == body[starts[other] + index]
-                index += 1
-            if is_same:
+            if lengths[other] == length and _same_bytes(body, start, starts[other], length):
                 break
             slot = (slot + 1) & mask
         if slots[slot] == 0:
